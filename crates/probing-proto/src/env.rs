@@ -1,0 +1,176 @@
+//! Every environment variable that Probing reads, declared once.
+//!
+//! `docs/environment.md` is made from [`ALL`]; a test fails when it is stale.
+
+use std::ffi::OsString;
+
+/// One environment variable: its name, who reads it, and what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    pub name: &'static str,
+    pub read_by: ReadBy,
+    pub doc: &'static str,
+}
+
+/// In whose environment a variable has its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadBy {
+    /// The program under observation: set it where `python` is started.
+    Target,
+    /// The `probing` command.
+    Command,
+    /// Both, and they must agree to meet.
+    Both,
+    /// The project's own tests and scripts.
+    Development,
+}
+
+pub const PROBING: Variable = Variable {
+    name: "PROBING",
+    read_by: ReadBy::Target,
+    doc: "`1` starts the probe before the program's first line. Unset, empty or `0`: nothing of ours runs. \
+          The start-up hook comes with the package, or with `probing run`.",
+};
+pub const PROBING_PORT: Variable = Variable {
+    name: "PROBING_PORT",
+    read_by: ReadBy::Target,
+    doc: "Starts the probe as `PROBING=1` does (`PROBING=0` wins). Reserved for the port of the node's agent; \
+          nothing listens on it yet.",
+};
+pub const PROBING_DIR: Variable = Variable {
+    name: "PROBING_DIR",
+    read_by: ReadBy::Both,
+    doc: "The private folder in which probe and command meet, instead of `/tmp/probing-<uid>`. \
+          Created with mode 0700; refused when it belongs to someone else or others may enter it. \
+          The command also looks where the target's own `PROBING_DIR` points.",
+};
+pub const PROBING_TARGET: Variable = Variable {
+    name: "PROBING_TARGET",
+    read_by: ReadBy::Command,
+    doc: "The target when neither `-t` nor a first argument names one.",
+};
+pub const PROBING_PACKAGE: Variable = Variable {
+    name: "PROBING_PACKAGE",
+    read_by: ReadBy::Command,
+    doc: "The folder that contains the Python package `probing`, when the command cannot find it beside itself.",
+};
+pub const RANK: Variable = Variable {
+    name: "RANK",
+    read_by: ReadBy::Target,
+    doc: "The rank that `probing list` shows (set by torchrun).",
+};
+pub const SLURM_PROCID: Variable = Variable {
+    name: "SLURM_PROCID",
+    read_by: ReadBy::Target,
+    doc: "The rank when `RANK` is not set (set by Slurm).",
+};
+pub const OMPI_COMM_WORLD_RANK: Variable = Variable {
+    name: "OMPI_COMM_WORLD_RANK",
+    read_by: ReadBy::Target,
+    doc: "The rank when neither `RANK` nor `SLURM_PROCID` is set (set by Open MPI).",
+};
+pub const PYTHONPATH: Variable = Variable {
+    name: "PYTHONPATH",
+    read_by: ReadBy::Command,
+    doc: "Python's own. `probing run` puts its start-up folder in front of it for the program and its children.",
+};
+pub const PROBING_CACHE: Variable = Variable {
+    name: "PROBING_CACHE",
+    read_by: ReadBy::Development,
+    doc: "Where `make` keeps virtual environments and Python 3.14 between runs, instead of `~/.cache/probing-dev`.",
+};
+pub const PROBING_TEST_PYTHONS: Variable = Variable {
+    name: "PROBING_TEST_PYTHONS",
+    read_by: ReadBy::Development,
+    doc: "The interpreters that tests run targets on, separated by `:`; set by `make test`.",
+};
+
+/// All of them, in the order of the reference.
+pub const ALL: &[Variable] = &[
+    PROBING,
+    PROBING_PORT,
+    PROBING_DIR,
+    PROBING_TARGET,
+    PROBING_PACKAGE,
+    RANK,
+    SLURM_PROCID,
+    OMPI_COMM_WORLD_RANK,
+    PYTHONPATH,
+    PROBING_CACHE,
+    PROBING_TEST_PYTHONS,
+];
+
+/// Variables that carry a process's rank, the first that is set counts.
+const RANKS: [Variable; 3] = [RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK];
+
+impl Variable {
+    /// Its value in this process; an empty one counts as unset.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads variables"
+    )]
+    pub fn value(self) -> Option<OsString> {
+        std::env::var_os(self.name).filter(|value| !value.is_empty())
+    }
+
+    /// Its value in another process's environment block (`NAME=value` entries that end in NUL).
+    pub fn value_in(self, environ: &[u8]) -> Option<OsString> {
+        use std::os::unix::ffi::OsStringExt as _;
+        environ
+            .split(|&byte| byte == 0)
+            .find_map(|entry| entry.strip_prefix(self.name.as_bytes())?.strip_prefix(b"="))
+            .filter(|value| !value.is_empty())
+            .map(|value| OsString::from_vec(value.to_vec()))
+    }
+}
+
+/// The rank of the process whose variables `value_of` knows.
+pub fn rank(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<u32> {
+    RANKS
+        .iter()
+        .find_map(|&variable| value_of(variable)?.to_str()?.parse().ok())
+}
+
+/// The text of `docs/environment.md`.
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Environment variables\n\n\
+         Made from `crates/probing-proto/src/env.rs` by `make docs`; edit that file, not this one.\n",
+    );
+    for (heading, read_by) in [
+        ("Where the program is started", ReadBy::Target),
+        ("For the `probing` command", ReadBy::Command),
+        ("For both", ReadBy::Both),
+        ("For working on Probing itself", ReadBy::Development),
+    ] {
+        text.push_str(&format!(
+            "\n## {heading}\n\n| variable | meaning |\n|---|---|\n"
+        ));
+        for variable in ALL.iter().filter(|variable| variable.read_by == read_by) {
+            text.push_str(&format!("| `{}` | {} |\n", variable.name, variable.doc));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank_of(environ: &[u8]) -> Option<u32> {
+        rank(|variable| variable.value_in(environ))
+    }
+
+    #[test]
+    fn a_rank_comes_from_the_first_launcher_that_set_one() {
+        assert_eq!(rank_of(b"HOME=/h\0RANK=3\0"), Some(3));
+        assert_eq!(
+            rank_of(b"OMPI_COMM_WORLD_RANK=2\0SLURM_PROCID=1\0"),
+            Some(1)
+        );
+        assert_eq!(rank_of(b"RANK=\0SLURM_PROCID=7\0"), Some(7));
+        assert_eq!(rank_of(b"LOCAL_RANK=4\0XRANK=5\0"), None);
+        assert_eq!(rank_of(b"RANK=first\0"), None);
+        assert_eq!(rank_of(b""), None);
+    }
+}

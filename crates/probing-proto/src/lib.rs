@@ -1,0 +1,10 @@
+//! The words that Probing's parts share: what they say to each other, how it is framed, where they meet.
+//!
+//! Everything serialisable lives here: a type in this crate is a promise to every client.
+//! Nothing here opens a file or a socket; both ends do that for themselves.
+
+pub mod env;
+pub mod message;
+pub mod paths;
+pub mod process;
+pub mod wire;

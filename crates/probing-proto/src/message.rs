@@ -1,0 +1,190 @@
+//! What a client asks of a probe and what the probe says. `docs/protocol.md` shows each message.
+//!
+//! Many requests may be in flight on one connection; what belongs to one carries its id.
+//! Fields may be added; a reader ignores those it does not know. Anything else raises [`PROTOCOL`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::process::{Pid, ProcessKey};
+
+/// Version of this protocol, said in the hello.
+pub const PROTOCOL: u32 = 1;
+
+/// Longest piece of text (a value, a traceback, a piece of output) in one message.
+pub const MAX_TEXT: usize = 4 << 20;
+
+/// Chosen by the client, unique among its requests in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RequestId(pub u64);
+
+/// From client to probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub id: RequestId,
+    #[serde(flatten)]
+    pub call: Call,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Call {
+    /// Run code in the live `__main__` namespace. Answered by `output`s, then `evaluated`.
+    Eval { code: String },
+    /// Interrupt the eval with that id. Answered by `done`; the eval gives its own answer.
+    Cancel { request: RequestId },
+    /// Take the probe out of the process. Answered by `done`, then the connection ends.
+    Detach,
+}
+
+/// From probe to client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The request it belongs to; none for what the probe says by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<RequestId>,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The first message on every connection that is let in.
+    Hello(Hello),
+    /// Text that evaluated code printed.
+    Output { stream: Stream, text: String },
+    /// An eval has ended.
+    Evaluated(Evaluated),
+    /// A request without a result of its own has been carried out.
+    Done,
+    /// The request, or without an id the connection, could not be served.
+    Failed(Failure),
+}
+
+/// Who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    /// Version of the probe.
+    pub probe: String,
+    /// Version of the interpreter, `3.12.1`.
+    pub python: String,
+    /// As the process itself sees it: inside a container not the pid outside.
+    pub pid: Pid,
+    pub start_ticks: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+}
+
+impl Hello {
+    pub fn key(&self) -> ProcessKey {
+        ProcessKey {
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+        }
+    }
+}
+
+/// Which of the program's streams the text was meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// How an eval ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evaluated {
+    pub took_nanos: u64,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What became of evaluated code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It ran to its end. The value is the `repr` of a last expression that is not `None`.
+    Finished {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<String>,
+    },
+    /// It raised.
+    Raised(Raised),
+    /// It is not Python; `text` shows where.
+    SyntaxError { text: String },
+}
+
+/// An exception that left the evaluated code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raised {
+    /// Its class, `ZeroDivisionError`.
+    pub exception: String,
+    pub message: String,
+    /// As Python prints it, from the evaluated code on.
+    pub traceback: String,
+    /// Outermost first, from the evaluated code on.
+    pub frames: Vec<TracebackFrame>,
+}
+
+/// One line of a traceback.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracebackFrame {
+    pub func: String,
+    pub file: String,
+    pub lineno: u32,
+}
+
+/// Why something could not be done, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub error: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    pub fn new(error: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// `text`, cut at a character so that it fits one message; what was cut is said in its place.
+pub fn fit(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        let cut = text.floor_char_boundary(MAX_TEXT);
+        let dropped = text.len() - cut;
+        text.truncate(cut);
+        text.push_str(&format!("… ({dropped} bytes more)"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_fits_stays_and_the_rest_is_counted() {
+        assert_eq!(fit("short".into()), "short");
+        let cut = fit("é".repeat(MAX_TEXT));
+        assert!(
+            cut.ends_with(&format!("… ({MAX_TEXT} bytes more)")),
+            "{}",
+            &cut[cut.len() - 40..]
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Where probe and client meet: one private folder per user, in it one folder per process.
+
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::process::ProcessKey;
+
+/// Mode of every folder below (and including) the runtime folder.
+pub const FOLDER_MODE: u32 = 0o700;
+/// Mode of the socket. The folder already keeps others out; this is the second door.
+pub const SOCKET_MODE: u32 = 0o600;
+
+/// The folder that holds all targets of user `uid`. `chosen` is the value of `PROBING_DIR`, if any.
+///
+/// Made from the user alone and not from `XDG_RUNTIME_DIR`: a service, a container or a cron job has another
+/// value of that than the shell from which one looks at it, and then the two would never meet.
+pub fn runtime_dir(uid: u32, chosen: Option<OsString>) -> PathBuf {
+    chosen.map_or_else(
+        || PathBuf::from(format!("/tmp/probing-{uid}")),
+        PathBuf::from,
+    )
+}
+
+/// The folder of one process: its socket, and whatever it records.
+pub fn target_dir(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
+    runtime_dir.join(key.to_string())
+}
+
+/// The socket on which the probe of one process listens. Bound by the probe, dialled by clients.
+pub fn socket_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
+    target_dir(runtime_dir, key).join("probe.sock")
+}
+
+/// Why a folder is not one that only its owner can enter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotPrivate {
+    #[error("not a folder: {path}")]
+    NotAFolder { path: PathBuf },
+    #[error("a symbolic link where a private folder belongs: {path}")]
+    Symlink { path: PathBuf },
+    #[error("private folder belongs to uid {owner}, not to uid {expected}: {path}")]
+    Foreign {
+        path: PathBuf,
+        owner: u32,
+        expected: u32,
+    },
+    #[error("private folder is open to others (mode {mode:03o}): {path}")]
+    Open { path: PathBuf, mode: u32 },
+}
+
+impl NotPrivate {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NotAFolder { path } | Self::Symlink { path } | Self::Foreign { path, .. } => {
+                format!(
+                    "remove {}, or set PROBING_DIR to a folder of your own for the target and for `probing`",
+                    path.display()
+                )
+            }
+            Self::Open { path, .. } => format!("run: chmod 700 {}", path.display()),
+        }
+    }
+}
+
+/// Whether `path`, whose `symlink_metadata` is given, is a folder that only `uid` can enter.
+pub fn check_private(path: &Path, metadata: &Metadata, uid: u32) -> Result<(), NotPrivate> {
+    let path = path.to_owned();
+    let mode = metadata.mode() & 0o777;
+    if metadata.is_symlink() {
+        Err(NotPrivate::Symlink { path })
+    } else if !metadata.is_dir() {
+        Err(NotPrivate::NotAFolder { path })
+    } else if metadata.uid() != uid {
+        Err(NotPrivate::Foreign {
+            path,
+            owner: metadata.uid(),
+            expected: uid,
+        })
+    } else if mode & 0o077 != 0 {
+        Err(NotPrivate::Open { path, mode })
+    } else {
+        Ok(())
+    }
+}
