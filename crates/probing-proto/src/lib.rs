@@ -7,4 +7,5 @@ pub mod env;
 pub mod message;
 pub mod paths;
 pub mod process;
+pub mod report;
 pub mod wire;

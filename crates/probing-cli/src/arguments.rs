@@ -1,0 +1,171 @@
+//! What can be typed: the arguments of every command, with their help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, builder::Styles};
+use probing_client::Target;
+use probing_proto::env::PROBING_TARGET;
+
+const STYLES: Styles = Styles::styled()
+    .header(anstyle::Style::new().bold())
+    .usage(anstyle::Style::new().bold())
+    .literal(anstyle::AnsiColor::Cyan.on_default());
+
+/// Look into Python processes that are already running.
+#[derive(Debug, Parser)]
+#[command(name = "probing", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// The process to look at: its pid, its script's name, or unix:PATH
+    #[arg(short = 't', long = "target", global = true, value_name = "TARGET", env = PROBING_TARGET.name, hide_env_values = true)]
+    named_target: Option<Target>,
+
+    /// The same, as the first word: `probing 4242 eval "…"`
+    #[arg(value_name = "TARGET")]
+    first_target: Option<Target>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  PROBING=1 python train.py &              start a program with the probe in it
+  probing run -- torchrun train.py         the same, with nothing installed in its environment
+  probing list                             what can be looked at
+  probing -t 4242 eval \"loss\"              run code in the live process
+  probing 4242 eval \"model.training\"       the target may come first
+  probing -t train.py detach               take the probe out again
+
+Exit status: 0 done, 1 the code raised or the command failed, 2 syntax error or wrong arguments,
+3 target not reached, 124 timed out, 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the Python processes that can be looked at
+    List(ListArguments),
+    /// Run code in the target's live `__main__` namespace
+    Eval(EvalArguments),
+    /// Take the probe out of the target again: its thread ends, its files are removed
+    Detach,
+    /// Start a program with the probe in it and in its children
+    Run(RunArguments),
+    /// Print a completion script for your shell
+    #[command(
+        after_help = "Example:\n  probing completions bash > ~/.local/share/bash-completion/completions/probing"
+    )]
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing list
+  probing list --json | jq '.[] | select(.probe == \"running\") | .pid'
+
+PROBE is one of: running; none (start the program with PROBING=1 or `probing run`); silent (it did not
+answer in time); left (the process became another program); forbidden (another user's process).")]
+pub(crate) struct ListArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 eval \"loss.item()\"
+  probing -t 4242 eval \"optimizer.param_groups[0]['lr'] = 0.0001\"
+  probing -t 4242 eval -f inspect_model.py
+  echo 'print(step)' | probing -t 4242 eval -
+  probing -t 4242 eval --timeout 5 \"model(batch).mean()\" --json
+
+The code runs on a thread of its own. What it prints comes here and nowhere else; the value of a last
+expression is shown like at a prompt. Ctrl-C interrupts the code, not only this command.")]
+pub(crate) struct EvalArguments {
+    /// Python code; `-` reads it from standard input
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) code: Option<String>,
+
+    /// Read the code from a file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Interrupt the code after so many seconds; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+
+    /// Print JSON: value, output, exception, time used
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing run -- python train.py --epochs 3
+  probing run -- torchrun --nproc-per-node 8 train.py
+
+Nothing needs to be installed in the program's environment. `probing` becomes the program: its pid,
+exit status and signals are the program's own. Python children get the probe, too. A Python started
+with -I, -E or -S ignores this.")]
+pub(crate) struct RunArguments {
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Arguments {
+    /// The target, wherever it was written.
+    pub(crate) fn target(&self) -> Option<Target> {
+        self.first_target
+            .clone()
+            .or_else(|| self.named_target.clone())
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|error| format!("not a number of seconds: {error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use probing_proto::process::Pid;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    fn target_of(line: &str) -> Option<Target> {
+        Arguments::try_parse_from(line.split(' ')).unwrap().target()
+    }
+
+    #[test]
+    fn a_target_stands_first_or_behind_t() {
+        for line in [
+            "probing 42 eval x",
+            "probing -t 42 eval x",
+            "probing eval -t 42 x",
+        ] {
+            assert_eq!(target_of(line), Some(Target::Local(Pid(42))), "{line}");
+        }
+        assert_eq!(
+            target_of("probing train.py detach"),
+            Some(Target::Name("train.py".into()))
+        );
+        assert_eq!(target_of("probing list"), None);
+    }
+}

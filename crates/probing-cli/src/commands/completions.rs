@@ -1,0 +1,15 @@
+//! `probing completions SHELL`
+
+use std::io;
+
+use clap::CommandFactory as _;
+
+use crate::arguments::Arguments;
+use crate::exit::{self, Status};
+
+pub(crate) fn run(shell: clap_complete::Shell) -> anyhow::Result<Status> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "probing", &mut script);
+    io::Write::write_all(&mut io::stdout(), &script)?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,40 @@
+//! `probing run -- COMMAND`: becomes the command, with the probe's start-up folder on its Python path.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::Context as _;
+use probing_client::package_dir;
+use probing_proto::env::{PROBING, PYTHONPATH};
+
+use crate::arguments::RunArguments;
+use crate::exit::{self, Status};
+
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<Status> {
+    let (program, rest) = arguments
+        .command
+        .split_first()
+        .context("no command to run")?;
+    let mut path = package_dir()?.join("probing/_boot").into_os_string();
+    if let Some(before) = PYTHONPATH.value() {
+        path.push(OsString::from(":"));
+        path.push(before);
+    }
+    // Returns only when it fails.
+    let error = Command::new(program)
+        .args(rest)
+        .env(PROBING.name, "1")
+        .env(PYTHONPATH.name, path)
+        .exec();
+    let status = match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_STARTED,
+    };
+    io::Write::write_fmt(
+        &mut anstream::stderr(),
+        format_args!("error: cannot run {}: {error}\n", program.display()),
+    )?;
+    Ok(status)
+}

@@ -1,0 +1,29 @@
+//! Exit statuses, which scripts rely on. `probing --help` names them.
+
+use std::process::ExitCode;
+
+/// An exit status by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) u8);
+
+pub(crate) const OK: Status = Status(0);
+/// The evaluated code raised; or the command itself failed.
+pub(crate) const FAILED: Status = Status(1);
+/// The code is not Python. (Wrong arguments, too, as everywhere.)
+pub(crate) const SYNTAX_ERROR: Status = Status(2);
+/// The target could not be reached.
+pub(crate) const UNREACHABLE: Status = Status(3);
+/// The deadline passed.
+pub(crate) const TIMED_OUT: Status = Status(124);
+/// The program to run exists but cannot be started.
+pub(crate) const NOT_STARTED: Status = Status(126);
+/// The program to run does not exist.
+pub(crate) const NOT_FOUND: Status = Status(127);
+/// The user pressed Ctrl-C.
+pub(crate) const INTERRUPTED: Status = Status(130);
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status.0)
+    }
+}

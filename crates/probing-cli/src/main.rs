@@ -1,0 +1,54 @@
+//! The command `probing`: arguments in, text out, the outcome in the exit status.
+//!
+//! Data goes to stdout, words go to stderr. What a command does lies in `commands`, one file each.
+
+mod arguments;
+mod commands;
+mod exit;
+
+use std::io;
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use clap::Parser as _;
+use probing_client::ClientError;
+
+use crate::arguments::{Arguments, Command};
+use crate::exit::Status;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let target = arguments.target();
+    let result = match arguments.command {
+        Command::List(list) => commands::list::run(&list),
+        Command::Eval(eval) => commands::eval::run(&eval, target),
+        Command::Detach => commands::detach::run(target),
+        Command::Run(run) => commands::run::run(&run),
+        Command::Completions { shell } => commands::completions::run(shell),
+    };
+    result.unwrap_or_else(|error| show(&error)).into()
+}
+
+/// Tells the user what went wrong and what to do about it.
+fn show(error: &anyhow::Error) -> Status {
+    // Whoever read our output has seen enough (`probing list | head -1`).
+    let io_error = error.downcast_ref::<io::Error>();
+    if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return exit::OK;
+    }
+    let style = |ansi: anstyle::AnsiColor| anstyle::Style::new().bold().fg_color(Some(ansi.into()));
+    let (red, cyan) = (
+        style(anstyle::AnsiColor::Red),
+        style(anstyle::AnsiColor::Cyan),
+    );
+    eprintln!("{red}error:{red:#} {error:#}");
+    let client_error = error.downcast_ref::<ClientError>();
+    if let Some(hint) = client_error.and_then(ClientError::hint) {
+        eprintln!("{cyan}hint:{cyan:#} {hint}");
+    }
+    if client_error.is_some() {
+        exit::UNREACHABLE
+    } else {
+        exit::FAILED
+    }
+}

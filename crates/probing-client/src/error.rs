@@ -1,0 +1,102 @@
+//! What can go wrong between a command and a target, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use probing_proto::message::{Failure, PROTOCOL};
+use probing_proto::paths::NotPrivate;
+use probing_proto::process::Pid;
+use probing_proto::wire::WireError;
+
+/// Why a target could not be reached or did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no such process: {pid}")]
+    NoSuchProcess { pid: Pid },
+    #[error("not a Python process: {pid} ({command})")]
+    NotPython { pid: Pid, command: String },
+    #[error("process belongs to another user (uid {uid}): {pid}")]
+    OtherUser { pid: Pid, uid: u32 },
+    #[error("no probe in process: {pid}")]
+    NoProbe { pid: Pid },
+    #[error("the probe of process {pid} is gone, only its socket is left: {socket}")]
+    DeadSocket { pid: Pid, socket: PathBuf },
+    #[error("nobody listens at socket: {socket}")]
+    NobodyListens { socket: PathBuf },
+    #[error(transparent)]
+    NotPrivate(#[from] NotPrivate),
+    #[error("process is stopped by a signal and cannot answer: {pid}")]
+    Stopped { pid: Pid },
+    #[error("no answer from the probe within {patience:?}")]
+    Silent { patience: Duration },
+    #[error("cannot connect to {socket}: {source}")]
+    NotConnected {
+        socket: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the connection to the target broke: {source}")]
+    Broken {
+        #[source]
+        source: io::Error,
+    },
+    #[error("the target ended, or its probe was taken out, before it answered")]
+    Gone,
+    #[error("{}", .0.error)]
+    Refused(Failure),
+    #[error("the probe speaks protocol {theirs}, this command speaks {PROTOCOL}")]
+    OtherProtocol { theirs: u32 },
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("no Python process is named: {name}")]
+    NoneNamed { name: String },
+    #[error("{} Python processes are named {name}:{}", .matches.len(), listed(.matches))]
+    SeveralNamed {
+        name: String,
+        matches: Vec<(Pid, String)>,
+    },
+    #[error("the Python package `probing` was not found beside this command")]
+    NoPackage,
+}
+
+impl ClientError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NoSuchProcess { .. } | Self::NoneNamed { .. } | Self::NotPython { .. } => {
+                "`probing list` shows the processes that can be looked at".to_owned()
+            }
+            Self::OtherUser { .. } => "run `probing` as that user, or as root".to_owned(),
+            Self::NoProbe { .. } => {
+                "start the program with PROBING=1 or with `probing run -- …`, or call probing.start() in it; \
+                 attaching to a program that was not prepared comes with the next version"
+                    .to_owned()
+            }
+            Self::DeadSocket { .. } => {
+                "the process has become another program since; `probing list` sweeps what the dead left".to_owned()
+            }
+            Self::NobodyListens { .. } => "`probing list` shows who does".to_owned(),
+            Self::NotPrivate(error) => error.hint(),
+            Self::Stopped { pid } => format!("let it go on with: kill -CONT {pid}"),
+            Self::Silent { .. } => "`probing list` tells whether the process is stopped; try again".to_owned(),
+            Self::Refused(failure) => return failure.hint.clone(),
+            Self::OtherProtocol { .. } => {
+                "use the `probing` command of the version that the target was started with".to_owned()
+            }
+            Self::SeveralNamed { .. } => "name one of them by pid: -t PID".to_owned(),
+            Self::NoPackage => {
+                "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
+            }
+            Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Wire(_) => return None,
+        };
+        Some(hint)
+    }
+}
+
+fn listed(matches: &[(Pid, String)]) -> String {
+    matches
+        .iter()
+        .map(|(pid, command)| format!("\n  {pid}  {command}"))
+        .collect()
+}

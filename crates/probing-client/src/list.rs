@@ -1,0 +1,76 @@
+//! Every process that can be looked at. Each is asked at the same time, so one that hangs delays nobody.
+
+use std::thread;
+use std::time::Duration;
+
+use probing_proto::message::Hello;
+use probing_proto::report::{ListedProcess, ProbeState};
+
+use crate::connection::Connection;
+use crate::error::ClientError;
+use crate::meeting;
+use crate::processes::{self, Process, PythonVersion};
+
+/// How long the list waits for a probe to say hello.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Processes asked at the same time.
+const AT_ONCE: usize = 64;
+
+/// All Python processes, in the order of their pids. Sweeps what dead ones of this user left behind.
+pub fn list() -> Vec<ListedProcess> {
+    meeting::sweep();
+    let processes = processes::all_python();
+    let mut listed = Vec::with_capacity(processes.len());
+    for some in processes.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            let asked: Vec<_> = some
+                .iter()
+                .map(|process| scope.spawn(|| listed_process(process)))
+                .collect();
+            listed.extend(asked.into_iter().filter_map(|asked| asked.join().ok()));
+        });
+    }
+    listed
+}
+
+fn listed_process(process: &Process) -> ListedProcess {
+    let (probe, hello) = ask(process);
+    let rank = hello
+        .as_ref()
+        .and_then(|hello| hello.rank)
+        .or_else(|| process.rank());
+    let python = match (&hello, &process.python) {
+        (Some(hello), _) => Some(hello.python.clone()),
+        (None, Some(PythonVersion::Known(version))) => Some(version.clone()),
+        _ => None,
+    };
+    ListedProcess {
+        pid: process.pid,
+        rank,
+        python,
+        probe,
+        stopped: process.stat.is_stopped(),
+        uid: process.uid,
+        age_seconds: process.age_seconds(),
+        command: process.command.clone(),
+    }
+}
+
+fn ask(process: &Process) -> (ProbeState, Option<Hello>) {
+    let own = rustix::process::geteuid();
+    if process.uid != own.as_raw() && !own.is_root() {
+        return (ProbeState::Forbidden, None);
+    }
+    let Ok(Some(socket)) = meeting::socket_of(process) else {
+        return (ProbeState::None, None);
+    };
+    // It cannot answer; waiting for it tells nothing new.
+    if process.stat.is_stopped() {
+        return (ProbeState::Silent, None);
+    }
+    match Connection::open(&socket, PATIENCE) {
+        Ok((_, hello)) => (ProbeState::Running, Some(hello)),
+        Err(ClientError::NobodyListens { .. }) => (ProbeState::Left, None),
+        Err(_) => (ProbeState::Silent, None),
+    }
+}

@@ -1,0 +1,146 @@
+//! What `-t` means.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use probing_proto::process::Pid;
+
+use crate::connection::PATIENCE;
+use crate::error::ClientError;
+use crate::probe::Probe;
+use crate::processes::{self, Process};
+
+/// A process to look at, as the user named it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// `4242`
+    Local(Pid),
+    /// `unix:/run/x/probe.sock`
+    Socket(PathBuf),
+    /// `train.py`: the one Python process that is called so.
+    Name(String),
+}
+
+/// The text names no target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotATarget {
+    #[error("a target is a pid, a program's name, or unix:PATH")]
+    Empty,
+    #[error("a process on another machine (host:port) cannot be reached by this version")]
+    Remote,
+    #[error("unix: needs the path of a socket")]
+    NoPath,
+}
+
+impl FromStr for Target {
+    type Err = NotATarget;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err(NotATarget::Empty);
+        }
+        if let Ok(pid) = text.parse() {
+            return Ok(Self::Local(pid));
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err(NotATarget::NoPath)
+            } else {
+                Ok(Self::Socket(path.into()))
+            };
+        }
+        if let Some((_, port)) = text.rsplit_once(':')
+            && port.parse::<u16>().is_ok()
+        {
+            return Err(NotATarget::Remote);
+        }
+        Ok(Self::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(pid) => pid.fmt(f),
+            Self::Socket(path) => write!(f, "unix:{}", path.display()),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Target {
+    /// Connects to the target's probe.
+    pub fn connect(&self) -> Result<Probe, ClientError> {
+        match self {
+            Self::Local(pid) => connect_to(&Process::read(*pid)?),
+            Self::Socket(path) => Probe::at(path, PATIENCE),
+            Self::Name(name) => connect_to(&named(name)?),
+        }
+    }
+}
+
+fn connect_to(process: &Process) -> Result<Probe, ClientError> {
+    let pid = process.pid;
+    let own = rustix::process::geteuid();
+    if process.uid != own.as_raw() && !own.is_root() {
+        return Err(ClientError::OtherUser {
+            pid,
+            uid: process.uid,
+        });
+    }
+    match Probe::of_process(process) {
+        Err(ClientError::NoProbe { .. }) if process.python.is_none() => {
+            Err(ClientError::NotPython {
+                pid,
+                command: process.command.join(" "),
+            })
+        }
+        result => result,
+    }
+}
+
+fn named(name: &str) -> Result<Process, ClientError> {
+    let mut matches: Vec<Process> = processes::all_python()
+        .into_iter()
+        .filter(|process| process.is_named(name))
+        .collect();
+    match matches.len() {
+        0 => Err(ClientError::NoneNamed {
+            name: name.to_owned(),
+        }),
+        1 => Ok(matches.remove(0)),
+        _ => Err(ClientError::SeveralNamed {
+            name: name.to_owned(),
+            matches: matches
+                .iter()
+                .map(|process| (process.pid, process.command.join(" ")))
+                .collect(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, target: Target) {
+        assert_eq!(text.parse(), Ok(target.clone()));
+        assert_eq!(target.to_string(), text);
+    }
+
+    fn refuse(text: &str, why: NotATarget) {
+        assert_eq!(text.parse::<Target>(), Err(why), "{text}");
+    }
+
+    #[test]
+    fn a_target_is_a_pid_a_socket_or_a_name() {
+        check("42", Target::Local(Pid(42)));
+        check("unix:/run/x.sock", Target::Socket("/run/x.sock".into()));
+        check("train.py", Target::Name("train.py".into()));
+        check("4x", Target::Name("4x".into()));
+        refuse("", NotATarget::Empty);
+        refuse("unix:", NotATarget::NoPath);
+        refuse("host:8080", NotATarget::Remote);
+    }
+}

@@ -1,0 +1,189 @@
+//! One client: its bytes in, its answers out, its evals in flight.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use probing_proto::message::{Event, Failure, Message, Request, RequestId};
+use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
+
+use crate::forked::ClosedInChildren;
+use crate::interrupt::Interrupt;
+use crate::outbox::{Outbox, Waker};
+use crate::output::Sink;
+
+/// Bytes taken from one client before the others have their turn.
+const TURN: usize = 256 << 10;
+/// Evals that one client may have in flight.
+const MAX_IN_FLIGHT: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    // Before the stream: the number is forgotten before the file is closed.
+    _closed_in_children: ClosedInChildren,
+    stream: UnixStream,
+    decoder: Decoder,
+    outbox: Arc<Outbox>,
+    /// The rest of a frame that the socket had no room for.
+    unsent: Vec<u8>,
+    in_flight: HashMap<RequestId, Arc<Interrupt>>,
+}
+
+/// Whether the connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Open,
+    Over,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream, waker: Arc<Waker>) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            _closed_in_children: ClosedInChildren::new(stream.as_fd()),
+            stream,
+            decoder: Decoder::new(MAX_REQUEST),
+            outbox: Arc::new(Outbox::new(waker)),
+            unsent: Vec::new(),
+            in_flight: HashMap::new(),
+        })
+    }
+
+    pub(crate) fn say(&self, id: Option<RequestId>, event: Event) {
+        self.outbox.push(Message { id, event });
+    }
+
+    pub(crate) fn has_more_to_say(&self) -> bool {
+        !self.unsent.is_empty() || !self.outbox.is_empty()
+    }
+
+    /// Takes what has arrived and gives whole requests to `handle`.
+    pub(crate) fn read(&mut self, mut handle: impl FnMut(&mut Self, Request)) -> Fate {
+        let mut buffer = [0; 16 << 10];
+        let mut taken = 0;
+        while taken < TURN {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Fate::Over,
+                Ok(length) => {
+                    taken += length;
+                    self.decoder.push(&buffer[..length]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Fate::Over,
+            }
+            loop {
+                match self.decoder.next_frame() {
+                    Ok(Some(frame)) => match frame.message() {
+                        Ok(request) => handle(self, request),
+                        Err(error) => self.refuse(&frame, &error),
+                    },
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.say(None, Event::Failed(Failure::new(error.to_string())));
+                        self.write();
+                        return Fate::Over;
+                    }
+                }
+            }
+        }
+        Fate::Open
+    }
+
+    /// A frame that holds no request we know. A newer client may ask for what this probe cannot do: only that fails.
+    fn refuse(&self, frame: &Frame, error: &WireError) {
+        let id = serde_json::from_slice::<serde_json::Value>(&frame.json)
+            .ok()
+            .and_then(|value| value.get("id")?.as_u64())
+            .map(RequestId);
+        let failure = Failure::new(error.to_string()).with_hint(
+            "the probe in this process may be older than your `probing`: detach it and attach again",
+        );
+        self.say(id, Event::Failed(failure));
+    }
+
+    /// Sends what the socket has room for.
+    pub(crate) fn write(&mut self) -> Fate {
+        loop {
+            if self.unsent.is_empty() {
+                let Some(message) = self.outbox.take() else {
+                    return Fate::Open;
+                };
+                self.unsent = self.encoded(&message);
+            }
+            match self.stream.write(&self.unsent) {
+                Ok(length) if length == self.unsent.len() => self.unsent = Vec::new(),
+                Ok(length) => drop(self.unsent.drain(..length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Fate::Open,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Fate::Over,
+            }
+        }
+    }
+
+    fn encoded(&mut self, message: &Message) -> Vec<u8> {
+        if let (Some(id), Event::Evaluated(_) | Event::Failed(_)) = (message.id, &message.event) {
+            self.in_flight.remove(&id);
+        }
+        wire::encode(message, &[], MAX_ANSWER).unwrap_or_else(|error| {
+            let event = Event::Failed(Failure::new(error.to_string()));
+            wire::encode(
+                &Message {
+                    id: message.id,
+                    event,
+                },
+                &[],
+                MAX_ANSWER,
+            )
+            .unwrap_or_default()
+        })
+    }
+
+    /// Makes room for one more eval, which will answer into the sink.
+    pub(crate) fn begin(&mut self, id: RequestId) -> Result<Sink, Failure> {
+        if self.in_flight.len() == MAX_IN_FLIGHT {
+            return Err(Failure::new(format!(
+                "more than {MAX_IN_FLIGHT} requests in flight"
+            )));
+        }
+        if self.in_flight.contains_key(&id) {
+            return Err(Failure::new(format!(
+                "a request with this id is in flight: {}",
+                id.0
+            )));
+        }
+        let interrupt = Arc::<Interrupt>::default();
+        self.in_flight.insert(id, Arc::clone(&interrupt));
+        Ok(Sink {
+            id,
+            outbox: Arc::clone(&self.outbox),
+            interrupt,
+        })
+    }
+
+    /// Interrupts an eval; one that has just ended needs nothing.
+    pub(crate) fn cancel(&self, id: RequestId) {
+        if let Some(interrupt) = self.in_flight.get(&id) {
+            interrupt.request();
+            self.outbox.notify();
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Drop for Connection {
+    /// The client is gone: nobody wants the answers of its evals.
+    fn drop(&mut self) {
+        self.outbox.close();
+        for interrupt in self.in_flight.values() {
+            interrupt.request();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode.
+#![expect(unsafe_code, reason = "PyThreadState_SetAsyncExc has no safe face")]
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::{PyTypeInfo as _, ffi};
+
+/// No thread runs the code now.
+const NOBODY: u64 = 0;
+
+/// The handle by which one eval is interrupted.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt {
+    requested: AtomicBool,
+    /// A thread is waiting for the GIL to deliver it.
+    on_its_way: AtomicBool,
+    /// The thread that runs the code. Changes only under the GIL.
+    thread: AtomicU64,
+}
+
+impl Interrupt {
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    /// Asks for it. Never waits: delivering needs the GIL, so a thread of its own does that.
+    pub(crate) fn request(self: &Arc<Self>) {
+        self.requested.store(true, Ordering::Release);
+        if self.on_its_way.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let interrupt = Arc::clone(self);
+        let spawned = thread::Builder::new()
+            .name("probing-cancel".to_owned())
+            .spawn(move || {
+                // None when the interpreter ends, which interrupts everything anyway.
+                Python::try_attach(|py| interrupt.deliver(py));
+            });
+        if spawned.is_err() {
+            self.on_its_way.store(false, Ordering::Release);
+        }
+    }
+
+    fn deliver(&self, py: Python<'_>) {
+        self.on_its_way.store(false, Ordering::Release);
+        let thread = self.thread.load(Ordering::Acquire);
+        if thread != NOBODY {
+            set_pending_exception(py, thread, PyKeyboardInterrupt::type_object_raw(py));
+        }
+    }
+
+    /// Runs `code`, which may be interrupted; afterwards nothing of an interrupt is left in this thread.
+    pub(crate) fn allow<T>(
+        &self,
+        py: Python<'_>,
+        code: impl FnOnce() -> PyResult<T>,
+    ) -> PyResult<T> {
+        if self.is_requested() {
+            return Err(PyKeyboardInterrupt::new_err(()));
+        }
+        let thread = own_thread();
+        self.thread.store(thread, Ordering::Release);
+        let result = code();
+        self.thread.store(NOBODY, Ordering::Release);
+        // One that came when the code had just ended must not hit what follows.
+        set_pending_exception(py, thread, ptr::null_mut());
+        result
+    }
+}
+
+/// The calling thread, by the number that Python knows it by.
+fn own_thread() -> u64 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::pthread_self() }
+}
+
+fn set_pending_exception(_py: Python<'_>, thread: u64, exception: *mut ffi::PyTypeObject) {
+    // SAFETY: the GIL is held, as `_py` shows; the exception is a class, or null, which takes a pending one back.
+    // A thread that is gone is not found, which is fine.
+    unsafe { ffi::PyThreadState_SetAsyncExc(thread as i64, exception.cast()) };
+}

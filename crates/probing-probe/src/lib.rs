@@ -1,0 +1,42 @@
+//! The probe: a guest in someone else's Python process.
+//!
+//! One thread waits on a private Unix socket and never touches the interpreter. Code that a client sends runs on a
+//! thread of its own, made for it and gone after it. Nothing here prints, exits, installs a signal handler, changes
+//! the environment, holds the GIL while it waits, or lets a panic or an exception out.
+
+mod connection;
+mod directory;
+mod eval;
+mod forked;
+mod guarded;
+mod interrupt;
+mod lifecycle;
+mod outbox;
+mod output;
+mod server;
+mod signals;
+mod traceback;
+mod worker;
+
+use pyo3::prelude::*;
+
+/// Native half of the package ``probing``.
+#[pymodule]
+mod _probe {
+    use pyo3::exceptions::PyOSError;
+    use pyo3::prelude::*;
+
+    use super::lifecycle;
+
+    /// Start the probe. Returns False when it runs already.
+    #[pyfunction]
+    fn start(py: Python<'_>) -> PyResult<bool> {
+        lifecycle::start(py).map_err(|error| PyOSError::new_err(error.with_hint()))
+    }
+
+    /// Take the probe out: its thread ends, its files are removed. Returns False when none runs.
+    #[pyfunction]
+    fn stop(py: Python<'_>) -> bool {
+        lifecycle::stop(py)
+    }
+}

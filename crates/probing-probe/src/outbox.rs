@@ -1,0 +1,165 @@
+//! What a connection still has to be told. Filled by workers, emptied by the server's thread.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use probing_proto::message::{Event, Message};
+use rustix::event::EventfdFlags;
+
+use crate::forked;
+
+/// Text that may wait for a slow client before the code that prints has to wait, too.
+const ROOM: usize = 1 << 20;
+/// Small pieces of output are sent together up to this length.
+const PIECE: usize = 64 << 10;
+
+/// Messages for one connection.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    waiting: Mutex<Waiting>,
+    room: Condvar,
+    waker: Arc<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    text: usize,
+    closed: bool,
+}
+
+impl Outbox {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            room: Condvar::new(),
+            waker,
+        }
+    }
+
+    /// Adds a message; after [`Outbox::close`] it is dropped.
+    pub(crate) fn push(&self, message: Message) {
+        let mut waiting = self.waiting();
+        if waiting.closed {
+            return;
+        }
+        waiting.add(message);
+        drop(waiting);
+        self.waker.wake();
+    }
+
+    /// Waits, without the GIL, until there is room for more text, the client is gone, or `give_up` says so.
+    pub(crate) fn wait_for_room(&self, give_up: impl Fn() -> bool) {
+        let waiting = self.waiting();
+        drop(self.room.wait_while(waiting, |waiting| {
+            waiting.text > ROOM && !waiting.closed && !give_up()
+        }));
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting().text <= ROOM
+    }
+
+    /// Makes those who wait for room look again.
+    pub(crate) fn notify(&self) {
+        // The lock orders this after their last look.
+        drop(self.waiting());
+        self.room.notify_all();
+    }
+
+    pub(crate) fn take(&self) -> Option<Message> {
+        let mut waiting = self.waiting();
+        let message = waiting.messages.pop_front()?;
+        waiting.text -= weight(&message);
+        self.room.notify_all();
+        Some(message)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting().messages.is_empty()
+    }
+
+    /// Nobody reads any more.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting();
+        *waiting = Waiting {
+            closed: true,
+            ..Waiting::default()
+        };
+        self.room.notify_all();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, message: Message) {
+        self.text += weight(&message);
+        if let (
+            Event::Output { stream, text },
+            Some(Message {
+                id,
+                event:
+                    Event::Output {
+                        stream: last_stream,
+                        text: last_text,
+                    },
+            }),
+        ) = (&message.event, self.messages.back_mut())
+            && *id == message.id
+            && last_stream == stream
+            && last_text.len() + text.len() <= PIECE
+        {
+            last_text.push_str(text);
+        } else {
+            self.messages.push_back(message);
+        }
+    }
+}
+
+fn weight(message: &Message) -> usize {
+    match &message.event {
+        Event::Output { text, .. } => text.len(),
+        _ => 0,
+    }
+}
+
+/// Wakes the server's thread.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    eventfd: OwnedFd,
+    generation: u32,
+}
+
+impl Waker {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self {
+            eventfd: rustix::event::eventfd(0, flags)?,
+            generation: forked::generation(),
+        })
+    }
+
+    pub(crate) fn wake(&self) {
+        // In a forked child the number may belong to another file by now.
+        if self.generation == forked::generation() {
+            // It fails only when 2^64 wakes are pending: then the thread is awake.
+            rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()).ok();
+        }
+    }
+
+    /// After waking: makes the next wait a wait again.
+    pub(crate) fn reset(&self) {
+        // Nothing to read means nobody woke us.
+        rustix::io::read(&self.eventfd, &mut [0u8; 8]).ok();
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+}

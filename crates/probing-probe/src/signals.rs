@@ -1,0 +1,40 @@
+//! Signal masks of the probe's threads, so that the target's signals go where they always went.
+#![expect(unsafe_code, reason = "pthread_sigmask has no safe face")]
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// A set of blocked signals.
+#[derive(Clone, Copy)]
+pub(crate) struct Mask(libc::sigset_t);
+
+impl Mask {
+    /// Every signal.
+    pub(crate) fn all() -> Self {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigfillset writes the whole set and cannot fail on a valid pointer.
+        unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            Self(set.assume_init())
+        }
+    }
+
+    /// Makes this the calling thread's mask and returns the one before.
+    pub(crate) fn set(&self) -> Self {
+        let mut before = Self::all();
+        // SAFETY: both pointers are valid; SIG_SETMASK is a valid way, so the call cannot fail.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::from_ref(&self.0), &raw mut before.0)
+        };
+        before
+    }
+}
+
+/// Runs `spawn`, which starts a thread, so that the thread is born with every signal blocked.
+/// Gives it the mask that threads of the program have, for code that runs on its behalf.
+pub(crate) fn blocked<T>(spawn: impl FnOnce(Mask) -> T) -> T {
+    let before = Mask::all().set();
+    let spawned = spawn(before);
+    before.set();
+    spawned
+}

@@ -1,0 +1,95 @@
+//! The thread that runs one eval: made for it, gone after it.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use probing_proto::message::{Evaluated, Event, Failure, Message};
+use pyo3::prelude::*;
+
+use crate::eval;
+use crate::output::{self, Sink};
+use crate::server::Shared;
+use crate::signals::Mask;
+
+/// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
+const STACK: usize = 8 << 20;
+
+/// Starts a thread that runs `code` and answers into the sink.
+pub(crate) fn spawn(shared: Arc<Shared>, mask: Mask, sink: Sink, code: String) -> io::Result<()> {
+    shared.evals.enter(&sink.interrupt);
+    let spawned = thread::Builder::new()
+        .name("probing-eval".to_owned())
+        .stack_size(STACK)
+        .spawn({
+            let (shared, sink) = (Arc::clone(&shared), sink.clone());
+            move || {
+                // Code that starts processes or threads must not hand them our blocked signals.
+                mask.set();
+                let event = answer(&sink, &code);
+                sink.outbox.push(Message {
+                    id: Some(sink.id),
+                    event,
+                });
+                shared.evals.leave(&sink.interrupt);
+            }
+        });
+    if spawned.is_err() {
+        shared.evals.leave(&sink.interrupt);
+    }
+    spawned.map(drop)
+}
+
+/// Runs the code. Whatever goes wrong stays inside the answer.
+fn answer(sink: &Sink, code: &str) -> Event {
+    let started = Instant::now();
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        Python::try_attach(|py| {
+            let outcome =
+                output::captured(py, sink.clone(), || eval::run(py, code, &sink.interrupt));
+            forget_thread(py);
+            outcome
+        })
+    }));
+    match outcome {
+        Ok(Some(outcome)) => Event::Evaluated(Evaluated {
+            took_nanos: started.elapsed().as_nanos() as u64,
+            outcome,
+        }),
+        Ok(None) => Event::Failed(Failure::new("the interpreter is shutting down")),
+        Err(panic) => Event::Failed(
+            Failure::new(format!("the probe failed: {}", panic_message(&*panic)))
+                .with_hint("this is a defect of Probing; the target goes on"),
+        ),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}
+
+/// Code that asked `threading` about its thread left a dummy entry for it there, which would outlive the thread.
+fn forget_thread(py: Python<'_>) {
+    let forget = || -> PyResult<()> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        let Ok(threading) = modules.get_item("threading") else {
+            return Ok(());
+        };
+        let own = threading.call_method0("get_ident")?;
+        let active = threading.getattr("_active")?;
+        if let Ok(entry) = active.get_item(&own)
+            && entry.get_type().name()? == "_DummyThread"
+        {
+            active.del_item(own)?;
+        }
+        Ok(())
+    };
+    // A program may have replaced `threading`; then its list is its own.
+    drop(forget());
+}

@@ -1,0 +1,105 @@
+//! What `--json` prints: promises to scripts.
+
+use serde::Serialize;
+
+use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
+use crate::process::Pid;
+
+/// A process that can be looked at: one element of `probing list --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedProcess {
+    pub pid: Pid,
+    pub rank: Option<u32>,
+    /// As exact as can be told from outside; with a probe, `3.12.1`.
+    pub python: Option<String>,
+    pub probe: ProbeState,
+    /// Held by a signal (Ctrl-Z, SIGSTOP) or a debugger.
+    pub stopped: bool,
+    pub uid: u32,
+    pub age_seconds: u64,
+    pub command: Vec<String>,
+}
+
+/// What is known of a process's probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeState {
+    /// There is none.
+    None,
+    /// It answered.
+    Running,
+    /// There is one, but it did not answer in time.
+    Silent,
+    /// Only its socket is left: the process has become another program.
+    Left,
+    /// It belongs to another user, who alone (with root) may ask.
+    Forbidden,
+}
+
+/// What `probing eval --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EvalReport {
+    pub pid: Pid,
+    /// The `repr` of the last expression's value.
+    pub value: Option<String>,
+    /// What the code printed to stdout and stderr, in order.
+    pub output: String,
+    pub exception: Option<ReportedException>,
+    /// The deadline passed before the code ended.
+    pub timed_out: bool,
+    pub took_seconds: f64,
+}
+
+/// The exception that ended an eval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReportedException {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub message: String,
+    pub traceback: String,
+    pub frames: Vec<TracebackFrame>,
+}
+
+impl EvalReport {
+    pub fn new(pid: Pid, output: String, evaluated: Evaluated, timed_out: bool) -> Self {
+        let (value, exception) = match evaluated.outcome {
+            Outcome::Finished { value } => (value, None),
+            Outcome::Raised(Raised {
+                exception,
+                message,
+                traceback,
+                frames,
+            }) => (
+                None,
+                Some(ReportedException {
+                    kind: exception,
+                    message,
+                    traceback,
+                    frames,
+                }),
+            ),
+            Outcome::SyntaxError { text } => (
+                None,
+                Some(ReportedException {
+                    kind: "SyntaxError".to_owned(),
+                    message: text
+                        .trim_end()
+                        .lines()
+                        .next_back()
+                        .unwrap_or_default()
+                        .to_owned(),
+                    traceback: text,
+                    frames: Vec::new(),
+                }),
+            ),
+        };
+        Self {
+            pid,
+            value,
+            output,
+            exception,
+            timed_out,
+            took_seconds: evaluated.took_nanos as f64 / 1e9,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+"""Look into Python processes that are already running.
+
+``probing.start()`` puts the probe into this process; ``PROBING=1`` does it without a change to the program.
+Importing this package does nothing by itself.
+"""
+
+__all__ = ["__version__", "start", "stop"]
+
+__version__ = "0.1.0"
+
+
+def start() -> bool:
+    """Start the probe in this process, so that ``probing -t PID ...`` reaches it.
+
+    Returns False when it runs already. Raises OSError, with a hint, when it cannot listen.
+    """
+    from probing import _probe
+
+    return _probe.start()
+
+
+def stop() -> bool:
+    """Take the probe out again: its thread ends and its files are removed. Returns False when none runs."""
+    from probing import _probe
+
+    return _probe.stop()
