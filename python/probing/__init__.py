@@ -6,7 +6,7 @@ Importing this package does nothing by itself.
 
 __all__ = ["__version__", "start", "stop"]
 
-__version__ = "0.1.0"
+__version__: str
 
 
 def start() -> bool:
@@ -24,3 +24,12 @@ def stop() -> bool:
     from probing import _probe
 
     return _probe.stop()
+
+
+def __getattr__(name: str) -> str:
+    # The version is the native module's, which is not loaded before it is needed.
+    if name == "__version__":
+        from probing import _probe
+
+        return _probe.__version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,6 @@
 """Native half of the package."""
 
+__version__: str
+
 def start() -> bool: ...
 def stop() -> bool: ...

@@ -28,6 +28,10 @@ mod _probe {
 
     use super::lifecycle;
 
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     /// Start the probe. Returns False when it runs already.
     #[pyfunction]
     fn start(py: Python<'_>) -> PyResult<bool> {

@@ -1,0 +1,97 @@
+# What one types. Each target says what it does while it does it; nothing needs more than Rust, Python >= 3.10 and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+CACHE := $(or $(PROBING_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/probing-dev)
+VENV ?= .venv
+PYTHON ?= $(shell scripts/pythons | tail -1 | cut -d' ' -f2)
+# Tests, demo and build share one profile, so that each crate is compiled once.
+PROFILE := quick
+WHEELS := $(CACHE)/wheels
+BIN := $(abspath $(VENV))/bin
+export PATH := $(BIN):$(PATH)
+
+.PHONY: help
+help:
+	@echo 'make demo      build, start a small training program, look into it'
+	@echo 'make build     $(VENV)/bin/probing and the package, importable in $(VENV)'
+	@echo 'make test      all tests that can run on this machine, on every Python found'
+	@echo 'make test-all  the same, after installing what is missing into $(CACHE)'
+	@echo 'make check     formatting, lints, types, spelling, generated documents'
+	@echo 'make bench     what the probe costs, beside its peers'
+	@echo 'make docs      generated documents anew'
+	@echo 'make clean     remove what was built here (the cache stays)'
+
+.PHONY: demo
+demo: build
+	@examples/demo
+
+# ---- building -------------------------------------------------------------------------------------------------------
+
+$(VENV)/made-from: scripts/pythons
+	@test -n '$(PYTHON)' || { echo 'error: no CPython 3.10 or newer found' >&2; exit 1; }
+	@echo '==> making $(VENV) with $(PYTHON)'
+	@'$(PYTHON)' -m venv --clear '$(VENV)'
+	@'$(BIN)/python' -m pip --quiet install --upgrade pip
+	@echo '$(PYTHON)' > $@
+
+$(VENV)/build-tools: $(VENV)/made-from pyproject.toml
+	@'$(BIN)/python' -m pip --quiet install "$$(sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml)"
+	@touch $@
+
+$(VENV)/dev-tools: $(VENV)/build-tools
+	@echo '==> installing the tools that check and test'
+	@'$(BIN)/python' -m pip --quiet install --group dev
+	@touch $@
+
+.PHONY: build
+build: $(VENV)/build-tools
+	@echo '==> building the command and the probe (the first time takes a minute or two)'
+	@scripts/quietly '$(BIN)/python' -m pip install --no-build-isolation --no-deps --editable .
+	@echo '    $(VENV)/bin/probing is $$($(BIN)/probing --version)' | sed "s|\$$(\(.*\))|$$($(BIN)/probing --version)|"
+
+.PHONY: wheel
+wheel: $(VENV)/build-tools
+	@'$(BIN)/python' -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+# ---- testing --------------------------------------------------------------------------------------------------------
+
+.PHONY: environments
+environments: $(VENV)/dev-tools
+	@echo '==> building the wheel that the tests install'
+	@rm -rf '$(WHEELS)' && mkdir -p '$(WHEELS)'
+	@scripts/quietly '$(BIN)/python' -m pip wheel --no-build-isolation --no-deps -C profile=$(PROFILE) --wheel-dir '$(WHEELS)' .
+	@echo '==> preparing a virtual environment for each Python'
+	@scripts/environments '$(WHEELS)'/*.whl > '$(WHEELS)/pythons'
+
+.PHONY: test
+test: build environments
+	@scripts/test "$$(cat '$(WHEELS)/pythons')" $(PROFILE)
+
+.PHONY: test-all
+test-all:
+	@echo '==> installing what is missing into $(CACHE)'
+	@scripts/python314 > /dev/null
+	@$(MAKE) test
+
+.PHONY: check
+check: $(VENV)/dev-tools
+	@echo '==> rustfmt'; cargo fmt --all --check
+	@echo '==> clippy'; cargo clippy --quiet --workspace --all-targets --profile $(PROFILE) -- -D warnings
+	@echo '==> ruff'; ruff format --quiet --check . && ruff check --quiet .
+	@echo '==> mypy'; mypy --no-error-summary
+	@echo '==> typos'; typos
+	@echo '==> generated documents, crate edges, file headers'; cargo nextest run --cargo-profile $(PROFILE) --cargo-quiet --status-level none --final-status-level fail -p probing-testkit --test tidy
+
+.PHONY: docs
+docs:
+	@cargo run --quiet --profile $(PROFILE) -p probing-testkit --bin generate-docs
+
+.PHONY: bench
+bench: build
+	@benches/run
+
+.PHONY: clean
+clean:
+	@rm -rf target dist .venv python/probing/_probe.abi3.so .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,74 @@
+"""Builds the wheel: maturin's, plus the native command and the start-up hook, which maturin alone would leave out.
+
+``pip install .`` builds for release; ``-C profile=quick`` is what the tests use. An editable install is always quick.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import maturin
+from maturin import (
+    get_requires_for_build_editable,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+ROOT = Path(__file__).parent.parent.parent
+# Named in pyproject.toml: what lies here is installed beside the package.
+DATA = ROOT / "target" / "wheel"
+HOOK = ROOT / "python" / "probing_start.pth"
+
+Settings = Mapping[str, Any]
+
+# maturin looks for it even when it is asked for the metadata only.
+DATA.mkdir(parents=True, exist_ok=True)
+
+
+def build_wheel(directory: str, settings: Settings | None = None, metadata_directory: str | None = None) -> str:
+    """Called by pip to build the wheel into ``directory``."""
+    profile = (settings or {}).get("profile", "release")
+    _collect_data(profile)
+    return maturin.build_wheel(directory, {"build-args": ["--profile", profile, "--strip"]}, metadata_directory)
+
+
+def build_editable(directory: str, settings: Settings | None = None, metadata_directory: str | None = None) -> str:
+    """Called by ``pip install -e``: the package stays in the checkout."""
+    profile = (settings or {}).get("profile", "quick")
+    _collect_data(profile)
+    return maturin.build_editable(directory, {"build-args": ["--profile", profile]}, metadata_directory)
+
+
+def _collect_data(profile: str) -> None:
+    subprocess.run(["cargo", "build", "--locked", "--profile", profile, "--package", "probing-cli"], cwd=ROOT, check=True)
+    shutil.rmtree(DATA, ignore_errors=True)
+    scripts, purelib = DATA / "scripts", DATA / "purelib"
+    scripts.mkdir(parents=True)
+    purelib.mkdir()
+    command = scripts / "probing"
+    shutil.copy2(_target_folder() / profile / "probing", command)
+    if profile != "release":
+        # The release profile has no debug information to take out.
+        subprocess.run(["strip", "--strip-debug", os.fspath(command)], check=False)
+    shutil.copy2(HOOK, purelib / HOOK.name)
+
+
+def _target_folder() -> Path:
+    metadata = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=ROOT, check=True, capture_output=True
+    )
+    return Path(json.loads(metadata.stdout)["target_directory"])
