@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 
 CACHE := $(or $(PROBING_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/probing-dev)
 VENV ?= .venv
-PYTHON ?= $(shell scripts/pythons | tail -1 | cut -d' ' -f2)
+PYTHON ?= $(shell scripts/pythons --best)
 # Tests, demo and build share one profile, so that each crate is compiled once.
 PROFILE := quick
 WHEELS := $(CACHE)/wheels
@@ -49,7 +49,7 @@ $(VENV)/dev-tools: $(VENV)/build-tools
 build: $(VENV)/build-tools
 	@echo '==> building the command and the probe (the first time takes a minute or two)'
 	@scripts/quietly '$(BIN)/python' -m pip install --no-build-isolation --no-deps --editable .
-	@echo '    $(VENV)/bin/probing is $$($(BIN)/probing --version)' | sed "s|\$$(\(.*\))|$$($(BIN)/probing --version)|"
+	@echo "    $(VENV)/bin/probing is $$($(BIN)/probing --version)"
 
 .PHONY: wheel
 wheel: $(VENV)/build-tools
@@ -68,6 +68,11 @@ environments: $(VENV)/dev-tools
 .PHONY: test
 test: build environments
 	@scripts/test "$$(cat '$(WHEELS)/pythons')" $(PROFILE)
+
+# For `cargo nextest run` by hand: eval $(make test-env)
+.PHONY: test-env
+test-env:
+	@echo "export PROBING_TEST_PYTHONS=$$(cat '$(WHEELS)/pythons')"
 
 .PHONY: test-all
 test-all:

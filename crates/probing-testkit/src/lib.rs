@@ -1,0 +1,36 @@
+//! For tests: starts real targets on every Python found, runs the command, reads what both say.
+//!
+//! Nobody sleeps: a target prints `ready` when it is, and ends when its standard input does. Every wait has a deadline
+//! far beyond what a loaded machine needs, so that it tells a hang and never a slow day.
+
+mod command;
+mod docs;
+mod process;
+mod pythons;
+mod sandbox;
+mod socket;
+mod target;
+
+pub use command::Ran;
+pub use docs::{Document, documents};
+pub use process::{Usage, wait_until};
+pub use pythons::{Python, every_python};
+pub use sandbox::Sandbox;
+pub use socket::RawClient;
+pub use target::{Ended, Target, TargetBuilder};
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// After this, something hangs.
+pub const DEADLINE: Duration = Duration::from_mins(1);
+
+/// The checkout.
+pub fn root() -> PathBuf {
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    crates
+        .ancestors()
+        .nth(2)
+        .map(PathBuf::from)
+        .unwrap_or_default()
+}

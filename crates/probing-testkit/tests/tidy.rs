@@ -1,0 +1,217 @@
+//! Rules of the repository that a compiler does not know: who may use whom, what the probe must never contain, that
+//! files say why they are there, that generated documents are fresh.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use probing_testkit::{documents, root};
+
+/// Which crates of ours a crate may use. The order is the way of the data.
+const EDGES: &[(&str, &[&str])] = &[
+    ("probing-proto", &[]),
+    ("probing-probe", &["probing-proto"]),
+    ("probing-client", &["probing-proto"]),
+    ("probing-cli", &["probing-proto", "probing-client"]),
+    ("probing-testkit", &["probing-proto"]),
+];
+
+/// What must not be in a crate's tree, at any depth.
+const BANS: &[(&str, &[&str])] = &[
+    (
+        "probing-probe",
+        &[
+            "tokio",
+            "axum",
+            "hyper",
+            "datafusion",
+            "arrow",
+            "clap",
+            "rustls",
+            "anyhow",
+            "regex",
+        ],
+    ),
+    ("probing-proto", &["pyo3", "tokio", "rustix", "libc"]),
+    ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
+    ("probing-cli", &["pyo3"]),
+];
+
+#[test]
+fn crates_use_only_what_they_may() {
+    let metadata = metadata();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        let (_, allowed) = EDGES
+            .iter()
+            .find(|(from, _)| *from == name)
+            .unwrap_or_else(|| panic!("{name} is not in EDGES: decide what it may use"));
+        for used in ours(package) {
+            assert!(
+                allowed.contains(&used.as_str()),
+                "{name} must not use {used}"
+            );
+        }
+    }
+}
+
+#[test]
+fn heavy_things_stay_out_of_the_target() {
+    let metadata = metadata();
+    for (name, banned) in BANS {
+        let tree = tree_of(&metadata, name);
+        for ban in *banned {
+            assert!(!tree.contains(*ban), "{name} has {ban} in its tree");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_why_it_is_there() {
+    for file in files(&root().join("crates"), "rs") {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.starts_with("//! "),
+            "no `//!` at the top of {}",
+            file.display()
+        );
+    }
+    for file in files(&root().join("python"), "py") {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.starts_with("\"\"\""),
+            "no docstring at the top of {}",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn generated_documents_are_fresh() {
+    for document in documents() {
+        let text = fs::read_to_string(&document.path).unwrap_or_default();
+        assert!(
+            text == document.text,
+            "{} is stale: run `make docs`",
+            document.path.display()
+        );
+    }
+}
+
+#[test]
+fn documents_keep_to_their_size() {
+    for (name, limit) in [
+        ("README.md", 150),
+        ("ARCHITECTURE.md", 250),
+        ("CONTRIBUTING.md", 200),
+    ] {
+        let lines = fs::read_to_string(root().join(name))
+            .unwrap()
+            .lines()
+            .count();
+        assert!(
+            lines <= limit,
+            "{name} has {lines} lines, more than {limit}"
+        );
+    }
+}
+
+#[test]
+fn every_line_of_the_safety_document_names_a_test_that_exists() {
+    let text = fs::read_to_string(root().join("docs/safety.md")).unwrap();
+    let tests: String = files(&root().join("crates"), "rs")
+        .iter()
+        .filter(|file| file.components().any(|part| part.as_os_str() == "tests"))
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    let named: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            line.starts_with("| ") && !line.contains("---") && !line.starts_with("| what")
+        })
+        .map(|line| {
+            let cell = line.trim_end_matches(" |").rsplit("| ").next().unwrap();
+            assert!(cell.starts_with('`'), "a line without a test: {line}");
+            cell
+        })
+        .flat_map(|cell| cell.split(", ").map(|name| name.trim_matches('`')))
+        .collect();
+    assert!(
+        named.len() > 10,
+        "docs/safety.md names {} tests",
+        named.len()
+    );
+    for name in named {
+        assert!(
+            tests.contains(&format!("fn {name}(")),
+            "no test is called {name}"
+        );
+    }
+}
+
+fn metadata() -> cargo_metadata::Metadata {
+    MetadataCommand::new()
+        .current_dir(root())
+        .other_options(["--locked".to_owned(), "--offline".to_owned()])
+        .exec()
+        .unwrap()
+}
+
+/// Crates of ours among a package's dependencies; tests may also use the testkit.
+fn ours(package: &Package) -> Vec<String> {
+    let normal =
+        |name: &str, kind| !(kind == DependencyKind::Development && name == "probing-testkit");
+    package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.name.starts_with("probing-"))
+        .filter(|dependency| normal(&dependency.name, dependency.kind))
+        .map(|dependency| dependency.name.clone())
+        .collect()
+}
+
+/// Everything that is linked into a crate.
+fn tree_of(metadata: &cargo_metadata::Metadata, name: &str) -> BTreeSet<String> {
+    let resolve = metadata.resolve.as_ref().unwrap();
+    let nodes: BTreeMap<_, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
+    let names: BTreeMap<_, _> = metadata
+        .packages
+        .iter()
+        .map(|package| (&package.id, package.name.as_str()))
+        .collect();
+    let root = metadata
+        .packages
+        .iter()
+        .find(|package| package.name.as_str() == name)
+        .unwrap();
+    let (mut tree, mut open) = (BTreeSet::new(), vec![&root.id]);
+    while let Some(id) = open.pop() {
+        if tree.insert(names[id].to_owned()) {
+            let linked = nodes[id].deps.iter().filter(|dep| {
+                dep.dep_kinds
+                    .iter()
+                    .any(|kind| kind.kind == DependencyKind::Normal)
+            });
+            open.extend(linked.map(|dep| &dep.pkg));
+        }
+    }
+    tree
+}
+
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == ending)
+        {
+            found.push(path);
+        }
+    }
+    found
+}
