@@ -54,7 +54,9 @@ def build_editable(directory: str, settings: Settings | None = None, metadata_di
 
 
 def _collect_data(profile: str) -> None:
-    subprocess.run(["cargo", "build", "--locked", "--profile", profile, "--package", "probing-cli"], cwd=ROOT, check=True)
+    subprocess.run(
+        ["cargo", "build", "--locked", "--profile", profile, "--package", "probing-cli"], cwd=ROOT, check=True
+    )
     shutil.rmtree(DATA, ignore_errors=True)
     scripts, purelib = DATA / "scripts", DATA / "purelib"
     scripts.mkdir(parents=True)

@@ -52,7 +52,7 @@ pub(crate) fn run(py: Python<'_>, source: &str, interrupt: &Interrupt) -> Outcom
         Ok(code) => code,
         Err(error) if is_syntax_error(py, &error) => {
             return Outcome::SyntaxError {
-                text: traceback::without_frames(py, &error),
+                text: traceback::place(py, &error),
             };
         }
         Err(error) => return Outcome::Raised(traceback::describe(py, &error)),
@@ -152,6 +152,20 @@ impl Code<'_> {
         let shown = call(builtins.repr.bind(py), (value,))?;
         Ok(Some(fit(text_of(&shown))))
     }
+}
+
+/// Runs source of our own in a namespace of its own.
+pub(crate) fn namespace_of<'py>(
+    py: Python<'py>,
+    source: &str,
+    file: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let builtins = builtins(py)?;
+    let namespace = PyDict::new(py);
+    namespace.set_item("__name__", "probing._probe")?;
+    let code = call(builtins.compile.bind(py), (source, file, "exec", 0, true))?;
+    call(builtins.exec.bind(py), (code, &namespace))?;
+    Ok(namespace)
 }
 
 fn builtins(py: Python<'_>) -> PyResult<&Builtins> {

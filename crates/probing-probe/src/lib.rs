@@ -7,6 +7,7 @@
 mod connection;
 mod directory;
 mod eval;
+mod evals;
 mod forked;
 mod guarded;
 mod interrupt;

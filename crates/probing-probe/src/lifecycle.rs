@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::directory::{Directory, DirectoryError};
+use crate::evals::Evals;
 use crate::server::Server;
 use crate::{eval, forked, output};
 
@@ -65,7 +66,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     reap(py);
     let key = own_key()?;
     let directory = Directory::open(key)?;
-    let server = Server::start(directory, hello(py, key))
+    let server = Server::start(directory, hello(py, key), Evals::of_this_process())
         .map_err(|source| StartError::NoThread { source })?;
     RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
     Ok(true)
@@ -82,6 +83,7 @@ pub(crate) fn stop(py: Python<'_>) -> bool {
 #[pyfunction]
 fn after_fork(py: Python<'_>) {
     output::after_fork(py);
+    Evals::after_fork();
     let asked_for = running().is_some();
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
     // `forked` has closed already.
@@ -95,10 +97,8 @@ fn after_fork(py: Python<'_>) {
 /// Before the interpreter goes: evaluated code is asked to end, then the probe leaves.
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
-    if let Some(server) = running() {
-        let evals = server.evals();
-        py.detach(|| evals.interrupt(EXIT_PATIENCE));
-    }
+    let evals = Evals::of_this_process();
+    py.detach(|| evals.interrupt(EXIT_PATIENCE));
     reap(py);
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::connection::{Connection, Fate};
 use crate::directory::Directory;
+use crate::evals::Evals;
 use crate::forked::ClosedInChildren;
-use crate::interrupt::Interrupt;
 use crate::outbox::Waker;
 use crate::signals::{self, Mask};
 use crate::worker;
@@ -39,18 +39,22 @@ pub(crate) struct Server {
 
 /// What the server's thread and the others both see.
 #[derive(Debug)]
-pub(crate) struct Shared {
+struct Shared {
     waker: Arc<Waker>,
     ending: AtomicBool,
-    pub(crate) evals: Arc<Evals>,
+    evals: &'static Evals,
 }
 
 impl Server {
-    pub(crate) fn start(directory: Directory, hello: Hello) -> io::Result<Self> {
+    pub(crate) fn start(
+        directory: Directory,
+        hello: Hello,
+        evals: &'static Evals,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             waker: Arc::new(Waker::new()?),
             ending: AtomicBool::new(false),
-            evals: Arc::default(),
+            evals,
         });
         let thread = signals::blocked(|mask| {
             let mut life = Life {
@@ -85,11 +89,6 @@ impl Server {
     /// Whether a client has sent the probe away.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared.ending.load(Ordering::Acquire)
-    }
-
-    /// The evals that run now.
-    pub(crate) fn evals(&self) -> Arc<Evals> {
-        Arc::clone(&self.shared.evals)
     }
 
     /// Ends the thread and removes its files.
@@ -263,7 +262,7 @@ fn handle(shared: &Arc<Shared>, mask: Mask, connection: &mut Connection, request
     match request.call {
         Call::Eval { code } => {
             let started = connection.begin(id).and_then(|sink| {
-                worker::spawn(Arc::clone(shared), mask, sink, code).map_err(|error| {
+                worker::spawn(shared.evals, mask, sink, code).map_err(|error| {
                     Failure::new(format!("cannot start a thread in the target: {error}"))
                 })
             });
@@ -279,42 +278,5 @@ fn handle(shared: &Arc<Shared>, mask: Mask, connection: &mut Connection, request
             connection.say(Some(id), Event::Done);
             shared.ending.store(true, Ordering::Release);
         }
-    }
-}
-
-/// The evals that run now.
-#[derive(Debug, Default)]
-pub(crate) struct Evals {
-    running: Mutex<Vec<Arc<Interrupt>>>,
-    left: Condvar,
-}
-
-impl Evals {
-    pub(crate) fn enter(&self, interrupt: &Arc<Interrupt>) {
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(interrupt));
-    }
-
-    pub(crate) fn leave(&self, interrupt: &Arc<Interrupt>) {
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|other| !Arc::ptr_eq(other, interrupt));
-        self.left.notify_all();
-    }
-
-    /// Interrupts all and waits a while for them to end.
-    pub(crate) fn interrupt(&self, patience: Duration) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for interrupt in running.iter() {
-            interrupt.request();
-        }
-        // Those that are stuck in C are left to the end of the process.
-        drop(
-            self.left
-                .wait_timeout_while(running, patience, |running| !running.is_empty()),
-        );
     }
 }

@@ -1,20 +1,23 @@
 //! Exceptions as the user wants to read them.
+//!
+//! The reading is done by `traceback.py`, which is loaded when the first exception comes: a guest that nobody asks for
+//! tracebacks does not import the module for them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use probing_proto::message::{Raised, TracebackFrame, fit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTraceback};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 
+use crate::eval;
 use crate::guarded::call;
 
-/// Sources of recent evals, so that tracebacks can show their lines: a function defined in one may raise in a later one.
+/// Sources of recent evals by file name: a function that one defined may raise in a later one.
 static SOURCES: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
 const SOURCES_KEPT: usize = 32;
 const LONGEST_SOURCE_KEPT: usize = 32 << 10;
-/// Frames told of an endless recursion, at each end.
-const FRAMES_AT_EACH_END: usize = 100;
 
 /// Keeps the text of an eval for a while.
 pub(crate) fn remember_source(file: String, source: &str) {
@@ -30,95 +33,68 @@ pub(crate) fn remember_source(file: String, source: &str) {
 
 /// All about an exception.
 pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> Raised {
-    let exception = class_name(error.get_type(py).as_any());
-    let message = error.value(py).str().map_or_else(
-        |_| "<message not available>".to_owned(),
-        |text| text_of(text.as_any()),
-    );
-    let traceback = formatted(py, error, "format_exception")
-        .unwrap_or_else(|_| format!("{exception}: {message}\n"));
-    Raised {
-        frames: error.traceback(py).map(frames).unwrap_or_default(),
-        exception,
-        message: fit(message),
-        traceback: fit(traceback),
-    }
-}
-
-/// A syntax error: the place in the code, without the frames that led to compiling it.
-pub(crate) fn without_frames(py: Python<'_>, error: &PyErr) -> String {
-    fit(formatted(py, error, "format_exception_only").unwrap_or_else(|_| error.to_string()))
-}
-
-/// `"".join(traceback.<function>(error))`, with the evals' lines at hand.
-fn formatted(py: Python<'_>, error: &PyErr, function: &str) -> PyResult<String> {
-    let lines_known = py
-        .import("linecache")?
-        .getattr("cache")?
-        .cast_into::<PyDict>()?;
-    let sources = SOURCES
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    for (file, source) in &sources {
-        let lines: Vec<&str> = source.split_inclusive('\n').collect();
-        lines_known.set_item(file, (source.len(), py.None(), lines, file))?;
-    }
-    let format = py.import("traceback")?.getattr(function)?;
-    let lines = match function {
-        // Before 3.12 the value does not know its traceback unless Python code has seen it.
-        "format_exception" => call(
-            &format,
-            (error.get_type(py), error.value(py), error.traceback(py)),
-        ),
-        _ => call(&format, (error.value(py),)),
-    };
-    let text = lines
-        .and_then(|lines| PyString::new(py, "").call_method1("join", (lines,)))
-        .map(|text| text_of(&text));
-    for (file, _) in &sources {
-        // Another eval may have taken it out meanwhile.
-        drop(lines_known.del_item(file));
-    }
-    text
-}
-
-fn frames(traceback: Bound<'_, PyTraceback>) -> Vec<TracebackFrame> {
-    let mut frames = VecDeque::new();
-    let mut next = Some(traceback.into_any());
-    while let Some(entry) = next {
-        if frames.len() == 2 * FRAMES_AT_EACH_END {
-            frames.remove(FRAMES_AT_EACH_END);
+    tell(py, error).unwrap_or_else(|_| {
+        // The program has broken what tracebacks are made with.
+        let exception = error
+            .get_type(py)
+            .name()
+            .map_or_else(|_| String::new(), |name| text_of(name.as_any()));
+        Raised {
+            traceback: format!("{exception}\n"),
+            exception,
+            message: String::new(),
+            frames: Vec::new(),
         }
-        frames.extend(frame(&entry).ok());
-        next = entry
-            .getattr("tb_next")
-            .ok()
-            .filter(|entry| !entry.is_none());
-    }
-    frames.into()
-}
-
-fn frame(entry: &Bound<'_, PyAny>) -> PyResult<TracebackFrame> {
-    let code = entry.getattr("tb_frame")?.getattr("f_code")?;
-    Ok(TracebackFrame {
-        func: text_of(&code.getattr("co_name")?),
-        file: text_of(&code.getattr("co_filename")?),
-        lineno: entry.getattr("tb_lineno")?.extract().unwrap_or(0),
     })
 }
 
-fn class_name(class: &Bound<'_, PyAny>) -> String {
-    let part = |name| {
-        class
-            .getattr(name)
-            .map(|text| text_of(&text))
-            .unwrap_or_default()
-    };
-    match part("__module__").as_str() {
-        "builtins" | "__main__" => part("__qualname__"),
-        module => format!("{module}.{}", part("__qualname__")),
-    }
+/// Where a syntax error is.
+pub(crate) fn place(py: Python<'_>, error: &PyErr) -> String {
+    let told = reader(py, "place").and_then(|place| call(&place, (error.value(py), sources())));
+    fit(told.map_or_else(|_| "SyntaxError\n".to_owned(), |text| text_of(&text)))
+}
+
+fn tell(py: Python<'_>, error: &PyErr) -> PyResult<Raised> {
+    let arguments = (
+        error.get_type(py),
+        error.value(py),
+        error.traceback(py),
+        sources(),
+    );
+    let told = call(&reader(py, "describe")?, arguments)?;
+    let text = |index: usize| told.get_item(index).map(|text| fit(text_of(&text)));
+    let frames = told.get_item(3)?;
+    Ok(Raised {
+        exception: text(0)?,
+        message: text(1)?,
+        traceback: text(2)?,
+        frames: frames
+            .try_iter()?
+            .map(|frame| read_frame(&frame?))
+            .collect::<PyResult<_>>()?,
+    })
+}
+
+fn read_frame(frame: &Bound<'_, PyAny>) -> PyResult<TracebackFrame> {
+    Ok(TracebackFrame {
+        func: text_of(&frame.get_item(0)?),
+        file: text_of(&frame.get_item(1)?),
+        lineno: frame.get_item(2)?.extract()?,
+    })
+}
+
+/// A function of `traceback.py`.
+fn reader<'py>(py: Python<'py>, function: &str) -> PyResult<Bound<'py, PyAny>> {
+    static NAMESPACE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let namespace = NAMESPACE.get_or_try_init(py, || {
+        eval::namespace_of(py, include_str!("traceback.py"), "<probing>").map(Bound::unbind)
+    })?;
+    namespace.bind(py).as_any().get_item(function)
+}
+
+fn sources() -> Vec<(String, String)> {
+    let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
+    sources.iter().cloned().collect()
 }
 
 /// A Python string as text; what has no UTF-8 form (lone surrogates) is escaped.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -10,34 +9,40 @@ use probing_proto::message::{Evaluated, Event, Failure, Message};
 use pyo3::prelude::*;
 
 use crate::eval;
+use crate::evals::Evals;
+use crate::forked;
 use crate::output::{self, Sink};
-use crate::server::Shared;
 use crate::signals::Mask;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
 
 /// Starts a thread that runs `code` and answers into the sink.
-pub(crate) fn spawn(shared: Arc<Shared>, mask: Mask, sink: Sink, code: String) -> io::Result<()> {
-    shared.evals.enter(&sink.interrupt);
+pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String) -> io::Result<()> {
+    evals.enter(&sink.interrupt);
     let spawned = thread::Builder::new()
         .name("probing-eval".to_owned())
         .stack_size(STACK)
         .spawn({
-            let (shared, sink) = (Arc::clone(&shared), sink.clone());
+            let sink = sink.clone();
+            let generation = forked::generation();
             move || {
                 // Code that starts processes or threads must not hand them our blocked signals.
                 mask.set();
                 let event = answer(&sink, &code);
+                // The code forked and this is the child: the client and the list of evals are the parent's.
+                if generation != forked::generation() {
+                    return;
+                }
                 sink.outbox.push(Message {
                     id: Some(sink.id),
                     event,
                 });
-                shared.evals.leave(&sink.interrupt);
+                evals.leave(&sink.interrupt);
             }
         });
     if spawned.is_err() {
-        shared.evals.leave(&sink.interrupt);
+        evals.leave(&sink.interrupt);
     }
     spawned.map(drop)
 }

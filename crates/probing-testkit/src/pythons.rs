@@ -54,12 +54,15 @@ impl Python {
     }
 }
 
-/// Runs `test` on each Python; a failure says on which, after all had their turn.
+/// Runs `test` on each Python; a failure says on which, after all had their turn. Its snapshots hold for all of them.
 pub fn every_python(test: impl Fn(&Python)) {
-    let failed: Vec<String> = Python::all()
-        .iter()
-        .filter(|python| panic::catch_unwind(AssertUnwindSafe(|| test(python))).is_err())
-        .map(|python| format!("{}.{}", python.version.0, python.version.1))
-        .collect();
+    let pythons = Python::all();
+    let failed: Vec<String> = insta::allow_duplicates! {
+        pythons
+            .iter()
+            .filter(|python| panic::catch_unwind(AssertUnwindSafe(|| test(python))).is_err())
+            .map(|python| format!("{}.{}", python.version.0, python.version.1))
+            .collect()
+    };
     assert!(failed.is_empty(), "failed on Python {}", failed.join(", "));
 }

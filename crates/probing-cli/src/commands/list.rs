@@ -1,6 +1,6 @@
 //! `probing list`
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 
 use anstyle::Style;
 use probing_proto::report::{ListedProcess, ProbeState};
@@ -8,50 +8,50 @@ use probing_proto::report::{ListedProcess, ProbeState};
 use crate::arguments::ListArguments;
 use crate::exit::{self, Status};
 
-/// Longest command line shown; `--json` has it whole.
-const LONGEST_COMMAND: usize = 80;
-
 pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
     let processes = probing_client::list();
     let mut out = anstream::stdout();
     if arguments.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&processes)?)?;
-    } else if processes.is_empty() {
+        return Ok(exit::OK);
+    }
+    if processes.is_empty() {
         writeln!(
             anstream::stderr(),
-            "no Python process is running that can be seen from here"
+            "no Python process can be seen from here"
         )?;
-    } else {
-        write!(out, "{}", table(&processes))?;
+        return Ok(exit::OK);
     }
-    Ok(exit::OK)
-}
-
-fn table(processes: &[ListedProcess]) -> String {
-    let head = ["PID", "RANK", "PYTHON", "PROBE", "AGE", "COMMAND"].map(str::to_owned);
-    let rows: Vec<[String; 6]> = std::iter::once(head)
-        .chain(processes.iter().map(row))
-        .collect();
-    let widths: [usize; 5] = std::array::from_fn(|column| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    });
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
+    let width = terminal_width();
+    for (index, line) in table(&processes).iter().enumerate() {
         let style = if index == 0 {
             Style::new().bold()
         } else {
             Style::new()
         };
-        let [pid, rank, python, probe, age, command] = row;
-        let [pids, ranks, pythons, probes, ages] = widths;
-        text.push_str(&format!(
-            "{style}{pid:>pids$}  {rank:>ranks$}  {python:<pythons$}  {probe:<probes$}  {age:>ages$}  {command}{style:#}\n"
-        ));
+        writeln!(out, "{style}{}{style:#}", on_one_line(line, width))?;
     }
-    text
+    Ok(exit::OK)
+}
+
+/// Columns of the terminal; as many as it takes when the output goes elsewhere.
+fn terminal_width() -> usize {
+    rustix::termios::tcgetwinsize(io::stdout()).map_or(usize::MAX, |size| usize::from(size.ws_col))
+}
+
+fn table(processes: &[ListedProcess]) -> Vec<String> {
+    let head = ["PID", "RANK", "PYTHON", "PROBE", "AGE", "COMMAND"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = std::iter::once(head)
+        .chain(processes.iter().map(row))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let [pids, ranks, pythons, probes, ages] = std::array::from_fn(width);
+    let line = |[pid, rank, python, probe, age, command]: &[String; 6]| {
+        format!(
+            "{pid:>pids$}  {rank:>ranks$}  {python:<pythons$}  {probe:<probes$}  {age:>ages$}  {command}"
+        )
+    };
+    rows.iter().map(line).collect()
 }
 
 fn row(process: &ListedProcess) -> [String; 6] {
@@ -63,7 +63,7 @@ fn row(process: &ListedProcess) -> [String; 6] {
         process.python.clone().unwrap_or_else(|| "?".to_owned()),
         probe(process),
         age(process.age_seconds),
-        shortened(&process.command.join(" ")),
+        process.command.join(" "),
     ]
 }
 
@@ -92,11 +92,11 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// On one line, whatever the program's arguments contain.
-fn shortened(command: &str) -> String {
-    let mut line: String = command
+/// Cut to `width`, and without line breaks that the program's arguments may contain.
+fn on_one_line(text: &str, width: usize) -> String {
+    let mut line: String = text
         .chars()
-        .take(LONGEST_COMMAND)
+        .take(width)
         .map(|character| {
             if character.is_control() {
                 ' '
@@ -105,7 +105,8 @@ fn shortened(command: &str) -> String {
             }
         })
         .collect();
-    if command.chars().count() > LONGEST_COMMAND {
+    if text.chars().count() > width {
+        line.pop();
         line.push('…');
     }
     line
@@ -125,11 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn a_command_stays_on_one_line() {
-        assert_eq!(shortened("python -c a\nb"), "python -c a b");
-        assert_eq!(
-            shortened(&"x".repeat(100)).chars().count(),
-            LONGEST_COMMAND + 1
-        );
+    fn a_line_stays_one_line_and_fits_the_terminal() {
+        assert_eq!(on_one_line("python -c a\nb", usize::MAX), "python -c a b");
+        assert_eq!(on_one_line("python", 6), "python");
+        assert_eq!(on_one_line("python3", 6), "pytho…");
     }
 }

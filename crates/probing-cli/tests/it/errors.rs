@@ -1,0 +1,201 @@
+//! Every way not to reach a target, with a message that helps at three in the morning.
+
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use probing_testkit::{Ran, every_python};
+
+use crate::{sandbox, scrubbed};
+
+#[test]
+fn a_process_that_is_not_there() {
+    let ran = sandbox().probing(["-t", "999999999", "eval", "1"]);
+    assert_eq!(ran.status, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: no such process: 999999999
+    hint: `probing list` shows the processes that can be looked at
+    ");
+}
+
+#[test]
+fn a_process_that_is_not_python() {
+    let mut other = Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ran = sandbox().probing(["-t", &other.id().to_string(), "eval", "1"]);
+    assert_eq!(ran.status, 3);
+    insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
+    error: not a Python process: N (cat)
+    hint: `probing list` shows the processes that can be looked at
+    ");
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
+fn a_process_without_a_probe() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "idle.py").start();
+        let ran = sandbox.eval(&target, "1");
+        assert_eq!(ran.status, 3);
+        insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
+        error: no probe in process: N
+        hint: start the program with PROBING=N or with `probing run -- …`, or call probing.start() in it; attaching to a program that was not prepared comes with the next version
+        ");
+    });
+}
+
+#[test]
+fn a_process_that_is_stopped() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        target.stop();
+        let ran = sandbox.eval(&target, "1");
+        assert_eq!(ran.status, 3);
+        insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
+        error: process is stopped by a signal and cannot answer: N
+        hint: let it go on with: kill -CONT N
+        ");
+        assert_eq!(target.state(), 'T');
+    });
+}
+
+#[test]
+fn a_process_that_became_another_program() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "commands.py");
+        target.say("import os; os.execv('/bin/sh', ['sh', '-c', 'echo became; read x'])");
+        assert_eq!(target.line(), "became");
+        let ran = sandbox.eval(&target, "1");
+        assert_eq!(ran.status, 3);
+        assert!(
+            scrubbed(&ran.stderr)
+                .starts_with("error: the probe of process N is gone, only its socket is left:"),
+            "{ran:?}"
+        );
+    });
+}
+
+#[test]
+fn a_socket_nobody_listens_at() {
+    let sandbox = sandbox();
+    let socket = sandbox.path().join("dead.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    for path in [socket, sandbox.path().join("none.sock")] {
+        let ran = sandbox.probing(["-t", &format!("unix:{}", path.display()), "eval", "1"]);
+        assert_eq!(ran.status, 3);
+        assert!(
+            ran.stderr.starts_with("error: nobody listens at socket: "),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_name_that_is_nobodys_or_several_processes() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let ran = sandbox.probing(["-t", "no-such-script.py", "eval", "1"]);
+        assert_eq!(
+            (ran.status, ran.stderr.lines().next().unwrap()),
+            (3, "error: no Python process is named: no-such-script.py")
+        );
+
+        let script = format!("twins{}.py", std::process::id());
+        let path = sandbox.path().join(&script);
+        std::fs::copy(probing_testkit::root().join("tests/targets/idle.py"), &path).unwrap();
+        let start = || {
+            sandbox
+                .target_command(python.run([&path]))
+                .env("PROBING", "1")
+                .start()
+        };
+        let one = start();
+        assert_eq!(
+            sandbox.probing(["-t", &script, "eval", "loss"]).ok(),
+            "0.25\n"
+        );
+        let other = start();
+        let ran = sandbox.probing(["-t", &script, "eval", "loss"]);
+        assert_eq!(ran.status, 3);
+        for target in [&one, &other] {
+            assert!(
+                ran.stderr.contains(&format!("\n  {}  ", target.pid())),
+                "{ran:?}"
+            );
+        }
+        assert!(
+            ran.stderr
+                .ends_with("hint: name one of them by pid: -t PID\n"),
+            "{ran:?}"
+        );
+    });
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let sandbox = sandbox();
+    let check = |arguments: &[&str], status: i32, says: &str| {
+        let ran = sandbox.probing(arguments);
+        assert_eq!(ran.status, status, "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains(says), "{arguments:?}: {ran:?}");
+    };
+    check(&["eval", "1"], 1, "no target: name one with -t PID");
+    check(
+        &["-t", "host:8080", "eval", "1"],
+        2,
+        "cannot be reached by this version",
+    );
+    check(&["-t", "1", "eval"], 2, "Usage:");
+    check(
+        &["-t", "1", "eval", "x", "--timeout", "soon"],
+        2,
+        "not a number of seconds",
+    );
+    check(&["frobnicate"], 2, "Usage:");
+    check(&[], 2, "Usage:");
+}
+
+#[test]
+fn help_has_examples_and_versions_agree() {
+    let sandbox = sandbox();
+    let help = |arguments: &[&str]| sandbox.probing(arguments).ok().to_owned();
+    for command in ["list", "eval", "run", "completions"] {
+        assert!(help(&[command, "--help"]).contains("Example"), "{command}");
+    }
+    assert!(help(&["--help"]).contains("Exit status: 0 done"));
+    assert_eq!(
+        help(&["--version"]),
+        format!("probing {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(help(&["completions", shell]).contains("detach"), "{shell}");
+    }
+}
+
+#[test]
+fn a_process_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let sandbox = sandbox();
+    let python = probing_testkit::Python::all().remove(0);
+    let target = sandbox.probed(&python, "idle.py");
+    let command = sandbox.path().join("probing");
+    std::fs::copy(env!("CARGO_BIN_EXE_probing"), &command).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(sandbox.path(), open).unwrap();
+    let mut nobody = Command::new(&command);
+    std::os::unix::process::CommandExt::uid(&mut nobody, 65534);
+    nobody.args(["-t", &target.pid().to_string(), "eval", "1"]);
+    let ran = Ran::to_the_end(nobody);
+    assert_eq!(ran.status, 3);
+    insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
+    error: process belongs to another user (uid N): N
+    hint: run `probing` as that user, or as root
+    ");
+}

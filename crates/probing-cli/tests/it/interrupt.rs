@@ -1,0 +1,155 @@
+//! Code that does not end: deadlines, Ctrl-C, clients that vanish. In no case does anyone else wait.
+
+use std::process::{Child, Stdio};
+
+use probing_testkit::{Ran, Sandbox, Target, every_python, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::sandbox;
+
+/// Starts an eval that never ends and returns when it runs.
+fn endless(sandbox: &Sandbox, target: &mut Target) -> Child {
+    let mut command = sandbox.command();
+    command
+        .args(["-t", &target.pid().to_string(), "eval", "--timeout", "0"])
+        .arg("import time\nprint('begun', flush=True)\nwhile True: begun = True")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_until("the eval runs", || {
+        sandbox.eval(target, "'begun' in globals()").ok() == "True\n"
+    });
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+}
+
+/// Only the probe's own thread is left beside the program's.
+fn wait_until_calm(target: &Target) {
+    wait_until("the evals are over", || target.usage().threads == 2);
+}
+
+#[test]
+fn code_that_never_ends_blocks_nobody_else() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "idle.py");
+        let mut child = endless(&sandbox, &mut target);
+        assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
+        assert!(sandbox.probing(["list"]).ok().contains("running"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until_calm(&target);
+    });
+}
+
+#[test]
+fn ctrl_c_interrupts_the_remote_code() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "idle.py");
+        let child = endless(&sandbox, &mut target);
+        signal(&child, Signal::INT);
+        let ran = Ran::finished(child);
+        assert_eq!(
+            (ran.status, ran.stdout.as_str()),
+            (130, "begun\n"),
+            "{ran:?}"
+        );
+        assert!(ran.stderr.ends_with("KeyboardInterrupt\n"), "{ran:?}");
+        wait_until_calm(&target);
+        assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
+        assert_eq!(target.end().stderr, [""; 0]);
+    });
+}
+
+#[test]
+fn a_client_that_is_killed_takes_its_code_along() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "idle.py");
+        let mut child = endless(&sandbox, &mut target);
+        signal(&child, Signal::KILL);
+        child.wait().unwrap();
+        wait_until_calm(&target);
+        assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
+    });
+}
+
+#[test]
+fn a_deadline_interrupts_and_says_so() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let pid = target.pid().to_string();
+        let ran = sandbox.probing([
+            "-t",
+            &pid,
+            "eval",
+            "--timeout",
+            "0.2",
+            "print('begun')\nwhile True: pass",
+        ]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (124, "begun\n"));
+        insta::assert_snapshot!(ran.stderr, @r"
+        error: timed out after 0.2 s: the code was interrupted
+        hint: allow more time with --timeout SECONDS (0: no limit)
+        ");
+        let ran = sandbox.probing([
+            "-t",
+            &pid,
+            "eval",
+            "--timeout",
+            "0.2",
+            "--json",
+            "while True: pass",
+        ]);
+        assert_eq!((ran.status, &ran.json()["timed_out"]), (124, &true.into()));
+        wait_until_calm(&target);
+    });
+}
+
+#[test]
+fn code_that_is_stuck_in_c_is_told_as_such() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let pid = target.pid().to_string();
+        let ran = sandbox.probing([
+            "-t",
+            &pid,
+            "eval",
+            "--timeout",
+            "0.1",
+            "import time; time.sleep(600)",
+        ]);
+        assert_eq!(ran.status, 124);
+        assert!(
+            ran.stderr
+                .contains("the code is inside a C call and ends when that returns"),
+            "{ran:?}"
+        );
+        assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
+        assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn code_may_catch_the_interrupt() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let pid = target.pid().to_string();
+        let code = "def spin():\n    while True: pass\ntry: spin()\nexcept KeyboardInterrupt: print('caught')\n'went on'";
+        let ran = sandbox.probing(["-t", &pid, "eval", "--timeout", "0.2", code]);
+        assert_eq!(
+            (ran.status, ran.stdout.as_str()),
+            (124, "caught\n"),
+            "{ran:?}"
+        );
+        wait_until_calm(&target);
+    });
+}

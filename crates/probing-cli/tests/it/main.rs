@@ -1,0 +1,31 @@
+//! What a user does and sees, against real processes on every Python found.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod detach;
+mod errors;
+mod eval;
+mod interrupt;
+mod list;
+mod output;
+mod readme;
+mod run;
+mod start;
+
+use probing_testkit::Sandbox;
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(env!("CARGO_BIN_EXE_probing"))
+}
+
+/// Numbers that differ from run to run (pids, ages, times) as `N`, runs of spaces as one.
+fn scrubbed(text: &str) -> String {
+    let mut scrubbed = String::new();
+    for character in text.chars() {
+        match (character, scrubbed.chars().last()) {
+            ('0'..='9', Some('N')) | (' ', Some(' ')) => {}
+            ('0'..='9', _) => scrubbed.push('N'),
+            _ => scrubbed.push(character),
+        }
+    }
+    scrubbed
+}

@@ -1,0 +1,47 @@
+//! The ways in: `PROBING=1`, `probing.start()`, and what does not start it.
+
+use probing_testkit::every_python;
+
+use crate::sandbox;
+
+#[test]
+fn the_variable_decides_before_the_first_line() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let reached = |name: &str, value: &str| {
+            let target = sandbox.target(python, "idle.py").env(name, value).start();
+            let ran = sandbox.eval(&target, "loss");
+            assert_eq!(target.end().stderr, [""; 0]);
+            ran.status == 0
+        };
+        assert!(reached("PROBING", "1"));
+        assert!(reached("PROBING_PORT", "8080"));
+        assert!(!reached("PROBING", "0"));
+        assert!(!reached("PROBING", ""));
+        assert!(!reached("SOMETHING", "else"));
+    });
+}
+
+#[test]
+fn a_program_starts_and_stops_it_by_hand() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.target(python, "commands.py").start();
+        let mut says = |line: &str, answer: &str| {
+            target.say(line);
+            assert_eq!(
+                (target.line().as_str(), target.line().as_str()),
+                (answer, "done"),
+                "{line}"
+            );
+        };
+        says("import probing; print(probing.start())", "True");
+        says("print(probing.start())", "False");
+        says("print(probing.__version__)", env!("CARGO_PKG_VERSION"));
+        assert_eq!(sandbox.eval(&target, "probing.stop()").status, 3);
+        target.say("print(probing.stop(), probing.start(), probing.stop(), probing.stop())");
+        assert_eq!(target.line(), "False True True False");
+        assert_eq!(target.end().status, 0);
+        assert_eq!(sandbox.target_dirs(), [""; 0]);
+    });
+}

@@ -1,0 +1,60 @@
+"""Exceptions as the user wants to read them. Runs inside the target, called by traceback.rs and by nobody else."""
+
+import linecache
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+Sources = list[tuple[str, str]]
+Frame = tuple[str, str, int]
+
+# Frames told of an endless recursion, at each end.
+AT_EACH_END = 100
+
+
+def describe(
+    kind: type[BaseException], value: BaseException, trace: TracebackType | None, sources: Sources
+) -> tuple[str, str, str, list[Frame]]:
+    """Tell ``(class, message, text, frames)`` of an exception that left evaluated code.
+
+    ``sources`` are the texts of recent evals by file name: their lines are shown like those of files.
+    """
+    # Before 3.12 the value does not know its traceback unless Python code has seen it.
+    return _name(kind), _message(value), _text(sources, traceback.format_exception, kind, value, trace), _frames(trace)
+
+
+def place(value: BaseException, sources: Sources) -> str:
+    """Tell where a syntax error is, without the frames that led to compiling the code."""
+    return _text(sources, traceback.format_exception_only, value)
+
+
+def _text(sources: Sources, form: Callable[..., list[str]], *exception: object) -> str:
+    for name, source in sources:
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    try:
+        return "".join(form(*exception))
+    finally:
+        for name, _ in sources:
+            linecache.cache.pop(name, None)
+
+
+def _name(kind: type[BaseException]) -> str:
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(value: BaseException) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001 (whatever a user's __str__ does, the rest is told)
+        return f"<{type(error).__name__} in its __str__>"
+
+
+def _frames(trace: TracebackType | None) -> list[Frame]:
+    frames: list[Frame] = []
+    for frame, lineno in traceback.walk_tb(trace):
+        if len(frames) == 2 * AT_EACH_END:
+            del frames[AT_EACH_END]
+        frames.append((frame.f_code.co_name, frame.f_code.co_filename, lineno or 0))
+    return frames
