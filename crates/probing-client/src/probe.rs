@@ -31,8 +31,9 @@ pub enum EvalEnd {
     Evaluated(Evaluated),
     /// The deadline passed; interrupted, it ended like this.
     TimedOut(Evaluated),
-    /// The deadline passed, and it did not end when interrupted: it is inside a C call.
-    Stuck,
+    /// The deadline passed, and it did not end when interrupted: it is inside a C call, or has not `begun` because
+    /// another thread holds the GIL.
+    Stuck { begun: bool },
 }
 
 impl Probe {
@@ -84,17 +85,20 @@ impl Probe {
         mut on_output: impl FnMut(Stream, &str),
     ) -> Result<EvalEnd, ClientError> {
         let mut deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut timed_out = false;
+        let (mut timed_out, mut begun) = (false, true);
         loop {
             let Some(message) = self.connection.receive(deadline)? else {
                 if timed_out {
-                    return Ok(EvalEnd::Stuck);
+                    return Ok(EvalEnd::Stuck { begun });
                 }
                 timed_out = true;
                 deadline = Some(Instant::now() + GRACE);
                 eval.cancel()?;
                 continue;
             };
+            if let Event::Cancelling { begun: told } = message.event {
+                begun = told;
+            }
             if message.id != Some(eval.request) {
                 continue;
             }
@@ -105,7 +109,7 @@ impl Probe {
                 }
                 Event::Evaluated(evaluated) => return Ok(EvalEnd::Evaluated(evaluated)),
                 Event::Failed(failure) => return Err(ClientError::Refused(failure)),
-                Event::Hello(_) | Event::Done => {}
+                Event::Hello(_) | Event::Done | Event::Cancelling { .. } => {}
             }
         }
     }

@@ -164,11 +164,14 @@ impl Connection {
     }
 
     /// Interrupts an eval; one that has just ended needs nothing.
-    pub(crate) fn cancel(&self, id: RequestId) {
-        if let Some(interrupt) = self.in_flight.get(&id) {
-            interrupt.request();
-            self.outbox.notify();
-        }
+    pub(crate) fn cancel(&self, id: RequestId) -> Event {
+        let Some(interrupt) = self.in_flight.get(&id) else {
+            return Event::Cancelling { begun: true };
+        };
+        let begun = interrupt.has_begun();
+        interrupt.request();
+        self.outbox.notify();
+        Event::Cancelling { begun }
     }
 }
 

@@ -17,6 +17,7 @@ const NOBODY: u64 = 0;
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     requested: AtomicBool,
+    begun: AtomicBool,
     /// A thread is waiting for the GIL to deliver it.
     on_its_way: AtomicBool,
     /// The thread that runs the code. Changes only under the GIL.
@@ -26,6 +27,11 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     pub(crate) fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
+    }
+
+    /// Whether the code has run, or at least got the GIL.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
     }
 
     /// Asks for it. Never waits: delivering needs the GIL, so a thread of its own does that.
@@ -60,6 +66,7 @@ impl Interrupt {
         py: Python<'_>,
         code: impl FnOnce() -> PyResult<T>,
     ) -> PyResult<T> {
+        self.begun.store(true, Ordering::Release);
         if self.is_requested() {
             return Err(PyKeyboardInterrupt::new_err(()));
         }

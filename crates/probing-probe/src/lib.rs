@@ -24,6 +24,8 @@ use pyo3::prelude::*;
 /// Native half of the package ``probing``.
 #[pymodule]
 mod _probe {
+    use std::panic::{self, AssertUnwindSafe};
+
     use pyo3::exceptions::PyOSError;
     use pyo3::prelude::*;
 
@@ -36,7 +38,13 @@ mod _probe {
     /// Start the probe. Returns False when it runs already.
     #[pyfunction]
     fn start(py: Python<'_>) -> PyResult<bool> {
-        lifecycle::start(py).map_err(|error| PyOSError::new_err(error.with_hint()))
+        // OSError and nothing else: the start-up hook, which must stay silent, expects no other.
+        match panic::catch_unwind(AssertUnwindSafe(|| lifecycle::start(py))) {
+            Ok(started) => started.map_err(|error| PyOSError::new_err(error.with_hint())),
+            Err(_) => Err(PyOSError::new_err(
+                "the probe failed; this is a defect of Probing",
+            )),
+        }
     }
 
     /// Take the probe out: its thread ends, its files are removed. Returns False when none runs.

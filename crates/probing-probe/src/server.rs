@@ -271,8 +271,8 @@ fn handle(shared: &Arc<Shared>, mask: Mask, connection: &mut Connection, request
             }
         }
         Call::Cancel { request } => {
-            connection.cancel(request);
-            connection.say(Some(id), Event::Done);
+            let event = connection.cancel(request);
+            connection.say(Some(id), event);
         }
         Call::Detach => {
             connection.say(Some(id), Event::Done);

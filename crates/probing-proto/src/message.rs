@@ -32,7 +32,7 @@ pub struct Request {
 pub enum Call {
     /// Run code in the live `__main__` namespace. Answered by `output`s, then `evaluated`.
     Eval { code: String },
-    /// Interrupt the eval with that id. Answered by `done`; the eval gives its own answer.
+    /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.
     Cancel { request: RequestId },
     /// Take the probe out of the process. Answered by `done`, then the connection ends.
     Detach,
@@ -60,6 +60,8 @@ pub enum Event {
     Evaluated(Evaluated),
     /// A request without a result of its own has been carried out.
     Done,
+    /// An eval will be interrupted at its next bytecode. One that has not `begun` waits for the GIL.
+    Cancelling { begun: bool },
     /// The request, or without an id the connection, could not be served.
     Failed(Failure),
 }

@@ -48,7 +48,7 @@ fn every_kind_of_message_has_an_example() {
         "hello",
         "output",
         "evaluated",
-        "done",
+        "done", "cancelling",
         "failed",
         "finished",
         "raised",

@@ -32,7 +32,7 @@ def _step_aside() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != folder]
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ImportError as error:
         if error.name != "sitecustomize":
             raise

@@ -86,7 +86,14 @@ fn stream(
             say_timed_out(timeout, "the code was interrupted")?;
             Ok(exit::TIMED_OUT)
         }
-        EvalEnd::Stuck => {
+        EvalEnd::Stuck { begun: false } => {
+            say_timed_out(
+                timeout,
+                "the code has not begun, because another thread of the target holds the GIL; it will not run",
+            )?;
+            Ok(exit::TIMED_OUT)
+        }
+        EvalEnd::Stuck { begun: true } => {
             say_timed_out(
                 timeout,
                 "the code is inside a C call and ends when that returns",
@@ -130,7 +137,7 @@ fn collect(
             (evaluated, status)
         }
         EvalEnd::TimedOut(evaluated) => (evaluated, exit::TIMED_OUT),
-        EvalEnd::Stuck => {
+        EvalEnd::Stuck { .. } => {
             let took_nanos = timeout.unwrap_or_default().as_nanos() as u64;
             let outcome = Outcome::Finished { value: None };
             (

@@ -129,6 +129,6 @@ mod tests {
     fn a_line_stays_one_line_and_fits_the_terminal() {
         assert_eq!(on_one_line("python -c a\nb", usize::MAX), "python -c a b");
         assert_eq!(on_one_line("python", 6), "python");
-        assert_eq!(on_one_line("python3", 6), "pytho…");
+        assert_eq!(on_one_line("python train.py", 9), "python t…");
     }
 }

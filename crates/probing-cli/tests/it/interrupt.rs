@@ -153,3 +153,24 @@ fn code_may_catch_the_interrupt() {
         wait_until_calm(&target);
     });
 }
+
+#[test]
+fn code_that_waits_for_the_gil_is_told_as_such_and_does_not_run_late() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "holds_gil.py");
+        target.say("hold");
+        assert_eq!(target.line(), "holding");
+        let pid = target.pid().to_string();
+        let ran = sandbox.probing(["-t", &pid, "eval", "--timeout", "0.1", "late = True"]);
+        assert_eq!(ran.status, 124, "{ran:?}");
+        assert!(
+            ran.stderr
+                .contains("another thread of the target holds the GIL; it will not run"),
+            "{ran:?}"
+        );
+        assert!(sandbox.probing(["list"]).ok().contains("running"));
+        assert_eq!(target.line(), "released");
+        assert_eq!(sandbox.eval(&target, "'late' in globals()").ok(), "False\n");
+    });
+}

@@ -39,6 +39,13 @@ fn every_block_of_the_readme_happens_as_shown() {
         let mut shell = Shell::start(&sandbox, &python);
         for step in steps(block) {
             let seen = shell.run(&step.command);
+            let silent = seen.iter().all(|line| line.is_empty());
+            assert!(
+                silent || !step.shown.is_empty(),
+                "`{}` shows:\n{}",
+                step.command,
+                seen.join("\n")
+            );
             let folder = sandbox.path().display().to_string();
             let mut lines = seen
                 .iter()
@@ -134,13 +141,13 @@ impl Shell {
         shell
     }
 
-    /// What the command shows. One that ends in `&` is given time to get its probe.
+    /// What the command shows. One that ends in `&` is given time to begin.
     fn run(&mut self, command: &str) -> Vec<String> {
         writeln!(self.stdin, "{command}\necho; echo over").unwrap();
         if command.ends_with('&') {
             writeln!(
                 self.stdin,
-                "until probing -t $! eval 1 >/dev/null 2>&1; do kill -0 $!; done; echo; echo over"
+                "until probing -t $! eval 'assert step' >/dev/null 2>&1; do kill -0 $!; done; echo; echo over"
             )
             .unwrap();
             self.until_over();

@@ -45,3 +45,24 @@ fn a_program_starts_and_stops_it_by_hand() {
         assert_eq!(sandbox.target_dirs(), [""; 0]);
     });
 }
+
+#[test]
+fn a_program_may_have_a_module_that_is_called_probing() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let script = sandbox.path().join("main.py");
+        std::fs::copy(
+            probing_testkit::root().join("tests/targets/commands.py"),
+            &script,
+        )
+        .unwrap();
+        std::fs::write(sandbox.path().join("probing.py"), "mine = 'its own'\n").unwrap();
+        let mut target = sandbox
+            .target_command(python.run([script]))
+            .env("PROBING", "1")
+            .start();
+        target.say("import probing; print(probing.mine)");
+        assert_eq!(target.line(), "its own");
+        assert_eq!(sandbox.eval(&target, "probing.mine").ok(), "'its own'\n");
+    });
+}
