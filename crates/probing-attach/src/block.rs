@@ -180,7 +180,9 @@ impl Status {
     fn read(bytes: &[u8]) -> Self {
         let word = |at: u32| {
             let start = (at - at::MASK) as usize;
-            let word = bytes.get(start..start + 8).and_then(|word| word.try_into().ok());
+            let word = bytes
+                .get(start..start + 8)
+                .and_then(|word| word.try_into().ok());
             u64::from_le_bytes(word.unwrap_or_default())
         };
         Self {

@@ -68,27 +68,35 @@ impl<'a, B: Bytes + ?Sized> Image<'a, B> {
 
     /// What to add to an address in the file to have it in memory, given where one page of the file is mapped.
     pub(crate) fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
-        self.segments.chunks_exact(PROGRAM_HEADER).find_map(|segment| {
-            let (offset, address) = (u64_at(segment, 8)?, u64_at(segment, 16)?);
-            let into_page = offset.checked_sub(file_offset)?;
-            (u32_at(segment, 0)? == PT_LOAD && into_page < MAX_PAGE)
-                .then(|| mapped_at.wrapping_add(into_page).wrapping_sub(address))
-        })
+        self.segments
+            .chunks_exact(PROGRAM_HEADER)
+            .find_map(|segment| {
+                let (offset, address) = (u64_at(segment, 8)?, u64_at(segment, 16)?);
+                let into_page = offset.checked_sub(file_offset)?;
+                (u32_at(segment, 0)? == PT_LOAD && into_page < MAX_PAGE)
+                    .then(|| mapped_at.wrapping_add(into_page).wrapping_sub(address))
+            })
     }
 
     /// Addresses in the file of exported symbols, in the order of `names`.
     pub(crate) fn exported<const N: usize>(&self, names: [&str; N]) -> Option<[Option<u64>; N]> {
         let sections: Vec<&[u8]> = self.sections.chunks_exact(SECTION_HEADER).collect();
-        let dynsym = sections.iter().find(|section| u32_at(section, 4) == Some(SHT_DYNSYM))?;
+        let dynsym = sections
+            .iter()
+            .find(|section| u32_at(section, 4) == Some(SHT_DYNSYM))?;
         let strings = sections.get(u32_at(dynsym, 40)? as usize)?;
         let symbols = self.section(dynsym)?;
         let strings = self.section(strings)?;
         let mut found = [None; N];
         for symbol in symbols.chunks_exact(SYMBOL) {
-            let (name, section, address) = (u32_at(symbol, 0)?, u16_at(symbol, 6)?, u64_at(symbol, 8)?);
-            let Some(name) = strings.get(name as usize..) else { continue };
+            let (name, section, address) =
+                (u32_at(symbol, 0)?, u16_at(symbol, 6)?, u64_at(symbol, 8)?);
+            let Some(name) = strings.get(name as usize..) else {
+                continue;
+            };
             let defined = section != 0 && address != 0;
-            if defined && (name.starts_with(b"Py") || name.starts_with(b"_Py"))
+            if defined
+                && (name.starts_with(b"Py") || name.starts_with(b"_Py"))
                 && let Some(index) = names.iter().position(|wanted| is_c_string(name, wanted))
             {
                 found[index] = Some(address);
@@ -107,19 +115,27 @@ impl<'a, B: Bytes + ?Sized> Image<'a, B> {
 }
 
 fn is_c_string(bytes: &[u8], text: &str) -> bool {
-    bytes.strip_prefix(text.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+    bytes
+        .strip_prefix(text.as_bytes())
+        .is_some_and(|rest| rest.first() == Some(&0))
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+    Some(u16::from_le_bytes(
+        bytes.get(offset..offset + 2)?.try_into().ok()?,
+    ))
 }
 
 fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+    Some(u32::from_le_bytes(
+        bytes.get(offset..offset + 4)?.try_into().ok()?,
+    ))
 }
 
 fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
+    Some(u64::from_le_bytes(
+        bytes.get(offset..offset + 8)?.try_into().ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -153,14 +169,26 @@ mod tests {
         file.extend(segment);
         let tables = 120 + 2 * SECTION_HEADER as u64;
         file.extend(section(SHT_DYNSYM, tables, symbols.len() as u64, 1));
-        file.extend(section(3, tables + symbols.len() as u64, strings.len() as u64, 0));
+        file.extend(section(
+            3,
+            tables + symbols.len() as u64,
+            strings.len() as u64,
+            0,
+        ));
         file.extend(symbols);
         file.extend(strings);
         file
     }
 
     fn symbol(name: u32, section: u16, address: u64) -> Vec<u8> {
-        [&name.to_le_bytes()[..], &[0, 0], &section.to_le_bytes(), &address.to_le_bytes(), &[0; 8]].concat()
+        [
+            &name.to_le_bytes()[..],
+            &[0, 0],
+            &section.to_le_bytes(),
+            &address.to_le_bytes(),
+            &[0; 8],
+        ]
+        .concat()
     }
 
     fn section(kind: u32, offset: u64, size: u64, link: u32) -> Vec<u8> {
@@ -177,7 +205,10 @@ mod tests {
         assert_eq!(read_all(&small_elf()), Some([Some(0x11), None]));
         let file = small_elf();
         let image = Image::parse(&file[..]).unwrap();
-        assert_eq!(image.exported(["PyOth", "PyOther"]), Some([None, Some(0x22)]));
+        assert_eq!(
+            image.exported(["PyOth", "PyOther"]),
+            Some([None, Some(0x22)])
+        );
         assert_eq!(image.bias(0x5000, 0), Some(0x4000));
     }
 

@@ -13,7 +13,8 @@ const PIECE: usize = 0x20000;
 const OVERLAP: usize = 16;
 
 pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadgets, AttachError> {
-    let is_libc = |mapping: &Mapping| mapping.name().starts_with("libc") || mapping.name().contains("musl");
+    let is_libc =
+        |mapping: &Mapping| mapping.name().starts_with("libc") || mapping.name().contains("musl");
     let mut places: Vec<&Mapping> = maps
         .iter()
         .filter(|mapping| mapping.executable && mapping.readable && mapping.path.starts_with('/'))
@@ -28,7 +29,8 @@ pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadget
                 break;
             };
             call = call.or_else(|| position(&piece, CALL_PATTERNS).map(|at| start + at));
-            restorer = restorer.or_else(|| position(&piece, RESTORER_PATTERNS).map(|at| start + at));
+            restorer =
+                restorer.or_else(|| position(&piece, RESTORER_PATTERNS).map(|at| start + at));
             if let (Some(call), Some(restorer)) = (call, restorer) {
                 return Ok(Gadgets { call, restorer });
             }
@@ -38,8 +40,15 @@ pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadget
             start += (PIECE - OVERLAP) as u64;
         }
     }
-    let what = if call.is_none() { "a system call" } else { "a signal's return" };
-    Err(AttachError::NotSupported { pid, what: Unsupported::Gadget { what } })
+    let what = if call.is_none() {
+        "a system call"
+    } else {
+        "a signal's return"
+    };
+    Err(AttachError::NotSupported {
+        pid,
+        what: Unsupported::Gadget { what },
+    })
 }
 
 fn position(bytes: &[u8], patterns: &[&[u8]]) -> Option<u64> {

@@ -6,5 +6,8 @@ use crate::threads::{Place, Tid};
 /// Main's place, which is what can be seen on every version.
 pub(crate) fn seen(target: &Target<'_>) -> String {
     let main = Tid::main_of(target.pid);
-    format!("the GIL was not free, and main {}", Place::of(target.pid, main))
+    format!(
+        "the GIL was not free, and main {}",
+        Place::of(target.pid, main)
+    )
 }

@@ -110,10 +110,15 @@ fn borrow(
 ) -> Result<Option<Borrowed>, AttachError> {
     let (pid, memory, gadgets) = (target.pid, &target.memory, target.gadgets);
     if tracee.has_shadow_stack() {
-        return Err(AttachError::NotSupported { pid, what: Unsupported::ShadowStack });
+        return Err(AttachError::NotSupported {
+            pid,
+            what: Unsupported::ShadowStack,
+        });
     }
     let dtv = match way {
-        Way::Pending => HelperTables::read(&tracee, memory).during(pid, "read thread-local storage")?,
+        Way::Pending => {
+            HelperTables::read(&tracee, memory).during(pid, "read thread-local storage")?
+        }
         Way::Thread | Way::Hijack => HelperTables::default(),
     };
     let frame = tracee.frame(gadgets)?;
@@ -125,7 +130,9 @@ fn borrow(
     if !target.maps.iter().any(has_room) {
         return Ok(None);
     }
-    memory.write(frame.address, &frame.bytes).during(pid, "write the signal frame")?;
+    memory
+        .write(frame.address, &frame.bytes)
+        .during(pid, "write the signal frame")?;
     target.steps.pass();
 
     let layout = Layout::new(way, text.len(), dtv.len());
@@ -135,7 +142,13 @@ fn borrow(
     let map = [0, layout.total, read_run, anonymous, u64::MAX, 0];
     let start = tracee.call(gadgets, frame.address, arch::MMAP, map, "map memory")?;
     let protect = [start + PAGE, layout.total - PAGE, read_write, 0, 0, 0];
-    tracee.call(gadgets, frame.address, arch::MPROTECT, protect, "protect memory")?;
+    tracee.call(
+        gadgets,
+        frame.address,
+        arch::MPROTECT,
+        protect,
+        "protect memory",
+    )?;
 
     let block = Block { start, layout };
     let own_stack = frame.address.saturating_sub(1024) & !63;
@@ -153,7 +166,12 @@ fn borrow(
         .during(pid, "write memory")?;
     target.steps.pass();
 
-    let regs = arch::regs_for_stub(&tracee.home, code.stub, start + layout.stub_stack, block.context());
+    let regs = arch::regs_for_stub(
+        &tracee.home,
+        code.stub,
+        start + layout.stub_stack,
+        block.context(),
+    );
     let (tid, since) = (tracee.tid, tracee.stopped_at);
     let running = if tracee.group_stop {
         Some(tracee.enter_held(&regs)?)
@@ -161,10 +179,21 @@ fn borrow(
         tracee.enter(&regs)?;
         None
     };
-    Ok(Some(Borrowed { block, tid, home_stack, since, running }))
+    Ok(Some(Borrowed {
+        block,
+        tid,
+        home_stack,
+        since,
+        running,
+    }))
 }
 
-fn write_context(block: &Block, tracee: &Tracee<'_>, memory: &Memory, text: &str) -> io::Result<()> {
+fn write_context(
+    block: &Block,
+    tracee: &Tracee<'_>,
+    memory: &Memory,
+    text: &str,
+) -> io::Result<()> {
     let home = &tracee.home;
     let mut context = vec![0; at::END as usize];
     let mut put = |at: u32, bytes: &[u8]| {
@@ -205,19 +234,33 @@ impl HelperTables {
         let dtv = memory.read_u64(main_pointer + 8)?;
         let head = memory.read_vec(dtv.wrapping_sub(16), 32)?;
         let entries = memory.read_u64(dtv.wrapping_sub(16))?.min(MOST) as usize;
-        Ok(Self { head, entries, main_pointer })
+        Ok(Self {
+            head,
+            entries,
+            main_pointer,
+        })
     }
 
     fn len(&self) -> usize {
-        if self.head.is_empty() { 0 } else { (self.entries + 4) * 16 }
+        if self.head.is_empty() {
+            0
+        } else {
+            (self.entries + 4) * 16
+        }
     }
 
     fn write(&self, block: &Block, target: &Target<'_>, memory: &Memory) -> io::Result<()> {
         if self.head.is_empty() {
             return Ok(());
         }
-        let Layout { thread_pointer, dtv, zeroes, .. } = block.layout;
-        let [thread_pointer, dtv, zeroes] = [thread_pointer, dtv, zeroes].map(|at| block.start + at);
+        let Layout {
+            thread_pointer,
+            dtv,
+            zeroes,
+            ..
+        } = block.layout;
+        let [thread_pointer, dtv, zeroes] =
+            [thread_pointer, dtv, zeroes].map(|at| block.start + at);
         let mut table = self.head.clone();
         for _ in 0..=self.entries {
             table.extend(zeroes.to_le_bytes());
@@ -225,7 +268,11 @@ impl HelperTables {
         }
         memory.write(dtv, &table)?;
         // What pthread_self() answers: up to 3.12 a pending call wakes the interpreter only if "main" adds it.
-        let identity = if target.python.version <= (3, 12) { self.main_pointer } else { thread_pointer };
+        let identity = if target.python.version <= (3, 12) {
+            self.main_pointer
+        } else {
+            thread_pointer
+        };
         memory.write_u64(thread_pointer, thread_pointer)?;
         memory.write_u64(thread_pointer + 8, dtv + 16)?;
         memory.write_u64(thread_pointer + 16, identity)
@@ -245,7 +292,10 @@ impl Borrowed {
             if let Some(paused) = paused {
                 match status.state {
                     State::Done => {
-                        let text = self.block.text(&target.memory, status.text_len).during(pid, "read memory")?;
+                        let text = self
+                            .block
+                            .text(&target.memory, status.text_len)
+                            .during(pid, "read memory")?;
                         self.clean_up(target);
                         return match text.as_str() {
                             "" => Ok(Attempt::Ran { paused }),
@@ -261,8 +311,14 @@ impl Borrowed {
                 }
                 if status.queued == Some(false) || could_not_start(&status) {
                     self.clean_up(target);
-                    let what = if status.queued == Some(false) { "its queue is full" } else { "no thread can be started" };
-                    return Ok(Attempt::NoThread { seen: what.to_owned() });
+                    let what = if status.queued == Some(false) {
+                        "its queue is full"
+                    } else {
+                        "no thread can be started"
+                    };
+                    return Ok(Attempt::NoThread {
+                        seen: what.to_owned(),
+                    });
                 }
             }
             if Instant::now() > target.deadline {
@@ -299,10 +355,15 @@ impl Borrowed {
         match status.state {
             State::Running => Err(AttachError::Unfinished { pid, waited }),
             State::Done => {
-                let text = self.block.text(&target.memory, status.text_len).during(pid, "read memory")?;
+                let text = self
+                    .block
+                    .text(&target.memory, status.text_len)
+                    .during(pid, "read memory")?;
                 self.clean_up(target);
                 match text.as_str() {
-                    "" => Ok(Attempt::Ran { paused: self.since.elapsed() }),
+                    "" => Ok(Attempt::Ran {
+                        paused: self.since.elapsed(),
+                    }),
                     _ => Err(AttachError::Raised { pid, message: text }),
                 }
             }
@@ -317,6 +378,9 @@ impl Borrowed {
 
     /// Lets whoever is last in the block unmap it, if nobody else can still be in it.
     fn clean_up(&self, target: &Target<'_>) {
+        if self.block.layout.way == Way::Hijack {
+            return; // nobody is left in it who could
+        }
         const UNMAP: u64 = 1;
         const LEAVE: u64 = 2;
         let started = Instant::now();
@@ -361,6 +425,9 @@ impl Borrowed {
     /// Whether the borrowed thread is seen outside the stub: waiting in the kernel, on its own stack, not deeper
     /// than where it was. A signal handler that interrupted the stub's last instructions would be deeper.
     fn is_home(&self, target: &Target<'_>) -> bool {
+        if threads::stat(target.pid, self.tid).is_none() {
+            return true; // it has ended
+        }
         match Place::of(target.pid, self.tid) {
             Place::Call { stack, .. } => {
                 let here = |mapping: &&Mapping| mapping.contains(self.home_stack);
@@ -379,9 +446,15 @@ fn could_not_start(status: &Status) -> bool {
 
 fn failure(pid: Pid, state: State) -> AttachError {
     if state == State::NotInitialized {
-        return AttachError::NotSupported { pid, what: Unsupported::NotInitialized };
+        return AttachError::NotSupported {
+            pid,
+            what: Unsupported::NotInitialized,
+        };
     }
-    AttachError::Raised { pid, message: "MemoryError: in the code around it".to_owned() }
+    AttachError::Raised {
+        pid,
+        message: "MemoryError: in the code around it".to_owned(),
+    }
 }
 
 const _: () = assert!(VECTOR_ROOM as u64 % PAGE == 0);

@@ -14,6 +14,10 @@
 //! What remains in the target after a run: nothing. The block is unmapped by the last act of the new thread, once
 //! we have seen the borrowed one at home. If we cannot see that within 30 ms (it never waits any more), or are
 //! killed, or it was a hijack, the block stays: 170 to 700 KB of address space, a few pages touched.
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "entering by ptrace is only written for x86_64")
+)]
 
 mod arch;
 mod block;
@@ -142,7 +146,12 @@ fn run_here(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachE
 }
 
 /// Reads all that is needed before anything is touched.
-fn look(pid: Pid, steps: &Steps, started: Instant, deadline: Duration) -> Result<Target<'_>, AttachError> {
+fn look(
+    pid: Pid,
+    steps: &Steps,
+    started: Instant,
+    deadline: Duration,
+) -> Result<Target<'_>, AttachError> {
     let maps = maps::of(pid).map_err(|source| permission::explain(pid, source))?;
     let memory = Memory::open(pid).map_err(|source| permission::explain(pid, source))?;
     let python = Python::find(pid, &maps, &memory)?;
@@ -168,7 +177,7 @@ fn enter(
 ) -> Result<(Strategy, Duration), AttachError> {
     let pid = target.pid;
     let stopped = threads::stat(pid, Tid::main_of(pid)).is_some_and(|stat| stat.is_stopped());
-    if stopped && status.tracer.is_none() && !options.force {
+    if stopped && status.tracer().is_none() && !options.force {
         return Err(AttachError::Stopped { pid });
     }
     if !stopped && remote_exec::run(target, source)?.is_some() {
@@ -193,7 +202,11 @@ fn enter(
     }
 }
 
-fn try_ways(target: &Target<'_>, ways: &[Way], text: &str) -> Result<(Strategy, Duration), AttachError> {
+fn try_ways(
+    target: &Target<'_>,
+    ways: &[Way],
+    text: &str,
+) -> Result<(Strategy, Duration), AttachError> {
     let pid = target.pid;
     let mut seen = String::from("its process is stopped");
     let mut round = Duration::ZERO;
@@ -224,5 +237,8 @@ fn strategy_of(way: Way) -> Strategy {
 }
 
 fn is_musl(target: &Target<'_>) -> bool {
-    target.maps.iter().any(|mapping| mapping.name().starts_with("ld-musl"))
+    target
+        .maps
+        .iter()
+        .any(|mapping| mapping.name().starts_with("ld-musl"))
 }

@@ -75,7 +75,10 @@ mod tests {
                     8000-9000 rw-p 00000000 00:00 0 \n";
         let maps = parse(text);
         assert_eq!(maps.len(), 2);
-        assert_eq!((maps[0].start, maps[0].end, maps[0].offset), (0x7f00, 0x7f10, 0x1000));
+        assert_eq!(
+            (maps[0].start, maps[0].end, maps[0].offset),
+            (0x7f00, 0x7f10, 0x1000)
+        );
         assert!(maps[0].readable && !maps[0].writable && maps[0].executable);
         assert_eq!(maps[0].path, "/opt/my python/lib (x)");
         assert_eq!(maps[0].name(), "lib (x)");

@@ -15,7 +15,11 @@ pub(crate) struct Memory(File);
 impl Memory {
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
         let path = format!("/proc/{pid}/mem");
-        OpenOptions::new().read(true).write(true).open(path).map(Self)
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map(Self)
     }
 
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {

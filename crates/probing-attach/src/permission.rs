@@ -13,7 +13,8 @@ use crate::threads::Tid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) process: Pid,
-    pub(crate) tracer: Option<Pid>,
+    /// The kernel names the thread that traces, not its process.
+    tracer_thread: Option<Pid>,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     /// One bit for each signal that is blocked.
@@ -29,16 +30,28 @@ impl Status {
         Self::parse(&read(&format!("/proc/{pid}/task/{tid}/status"))?)
     }
 
+    pub(crate) fn tracer(&self) -> Option<Pid> {
+        let thread = self.tracer_thread?;
+        Some(Self::of(thread).map_or(thread, |tracer| tracer.process))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.map(|value| value.split_ascii_whitespace())
         };
         // Uid and Gid: real, effective, saved, file system. The file system's own one owns new files.
         let last = |name| field(name)?.nth(3)?.parse().ok();
         Some(Self {
             process: Pid(field("Tgid")?.next()?.parse().ok()?),
-            tracer: field("TracerPid")?.next()?.parse().ok().filter(|pid| *pid != 0).map(Pid),
+            tracer_thread: field("TracerPid")?
+                .next()?
+                .parse()
+                .ok()
+                .filter(|pid| *pid != 0)
+                .map(Pid),
             uid: last("Uid")?,
             gid: last("Gid")?,
             blocked: u64::from_str_radix(field("SigBlk")?.next()?, 16).ok()?,
@@ -65,19 +78,28 @@ pub(crate) fn explain(pid: Pid, source: io::Error) -> AttachError {
     if !denied {
         return match source.raw_os_error() {
             Some(libc::ESRCH) => AttachError::Ended { pid },
-            _ => AttachError::Io { pid, what: "trace", source },
+            _ => AttachError::Io {
+                pid,
+                what: "trace",
+                source,
+            },
         };
     }
-    if let Some(tracer) = status.tracer {
+    if let Some(tracer) = status.tracer() {
         return AttachError::AlreadyTraced { pid, tracer };
     }
-    AttachError::NotPermitted { pid, reason: reason(pid, status), source }
+    AttachError::NotPermitted {
+        pid,
+        reason: reason(pid, status),
+        source,
+    }
 }
 
 fn reason(pid: Pid, status: Status) -> Denied {
     let ours = fs::metadata("/proc/self").map(|data| data.uid());
     let owner = fs::metadata(format!("/proc/{pid}")).map(|data| data.uid());
-    let scope = read("/proc/sys/kernel/yama/ptrace_scope").and_then(|text| text.trim().parse().ok());
+    let scope =
+        read("/proc/sys/kernel/yama/ptrace_scope").and_then(|text| text.trim().parse().ok());
     let is_kernel = read(&format!("/proc/{pid}/maps")).is_some_and(|maps| maps.is_empty());
     if is_kernel {
         Denied::KernelThread
@@ -107,7 +129,10 @@ mod tests {
     fn a_status_is_read() {
         let text = "Name:\tpy\nTgid:\t42\nPid:\t43\nTracerPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nSigBlk:\t0000000000000005\n";
         let status = Status::parse(text).unwrap();
-        assert_eq!((status.process, status.tracer), (Pid(42), Some(Pid(7))));
+        assert_eq!(
+            (status.process, status.tracer_thread),
+            (Pid(42), Some(Pid(7)))
+        );
         assert_eq!((status.uid, status.gid, status.blocked), (4, 8, 5));
         assert_eq!(Status::parse("Name:\tpy\n"), None);
     }

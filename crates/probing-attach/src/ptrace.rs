@@ -1,7 +1,10 @@
 //! The `ptrace` system call, one safe function for each use.
 //!
 //! Each takes a thread that this very thread has seized; for any other the kernel answers ESRCH.
-#![expect(unsafe_code, reason = "ptrace passes pointers whose meaning depends on the request")]
+#![expect(
+    unsafe_code,
+    reason = "ptrace passes pointers whose meaning depends on the request"
+)]
 
 use std::ffi::c_void;
 use std::io;
@@ -16,12 +19,7 @@ const GET_RSEQ: libc::c_uint = 0x420f;
 /// The general registers as a register set.
 const GENERAL_SET: usize = 1;
 
-fn request(
-    request: libc::c_uint,
-    tid: Tid,
-    address: usize,
-    data: *mut c_void,
-) -> io::Result<()> {
+fn request(request: libc::c_uint, tid: Tid, address: usize, data: *mut c_void) -> io::Result<()> {
     // SAFETY: the callers below pass, for requests that read or write our memory, a pointer to a live value of
     // the size that the request is defined with; all other requests take a plain number.
     let result = unsafe { libc::ptrace(request, tid.0, address, data) };
@@ -66,7 +64,12 @@ pub(crate) fn regs(tid: Tid) -> io::Result<Regs> {
         iov_base: (&raw mut regs).cast(),
         iov_len: size_of::<Regs>(),
     };
-    request(libc::PTRACE_GETREGSET, tid, GENERAL_SET, (&raw mut part).cast())?;
+    request(
+        libc::PTRACE_GETREGSET,
+        tid,
+        GENERAL_SET,
+        (&raw mut part).cast(),
+    )?;
     Ok(regs)
 }
 
@@ -76,7 +79,12 @@ pub(crate) fn set_regs(tid: Tid, regs: &Regs) -> io::Result<()> {
         iov_base: ptr::from_ref(regs).cast_mut().cast(), // only read
         iov_len: size_of::<Regs>(),
     };
-    request(libc::PTRACE_SETREGSET, tid, GENERAL_SET, (&raw mut part).cast())
+    request(
+        libc::PTRACE_SETREGSET,
+        tid,
+        GENERAL_SET,
+        (&raw mut part).cast(),
+    )
 }
 
 /// Another register set, as long as it is.
@@ -105,7 +113,13 @@ pub(crate) fn set_signal_mask(tid: Tid, mut mask: u64) -> io::Result<()> {
 /// Address of the thread's restartable sequence area (Linux 5.13).
 pub(crate) fn rseq_area(tid: Tid) -> Option<u64> {
     let mut answer = [0u64; 3];
-    request(GET_RSEQ, tid, size_of_val(&answer), answer.as_mut_ptr().cast()).ok()?;
+    request(
+        GET_RSEQ,
+        tid,
+        size_of_val(&answer),
+        answer.as_mut_ptr().cast(),
+    )
+    .ok()?;
     Some(answer[0]).filter(|address| *address != 0)
 }
 

@@ -4,8 +4,8 @@
 //! bytecodes: what `sys.remote_exec` does. Main sees it only while it runs Python, so it is tried only then.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,12 +24,15 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Offsets in the table at the start of `_PyRuntime` are known for this version only.
 const VERSION: (u8, u8) = (3, 14);
 const COOKIE: &[u8] = b"xdebugpy";
-/// Bits of the eval breaker that make main look: give up the GIL, signals, pending calls, exceptions set from
-/// outside, and "please stop", which is ours.
+/// Bits of the eval breaker that we set: signals, pending calls, exceptions set from outside, and "please stop",
+/// which is ours.
 ///
-/// All of them, because main or another thread may set one while we write, and ours must not undo it: looking
-/// for something that is not there costs nothing.
-const LOOK: u8 = 0b10_1111;
+/// More than ours, because another thread may set one of them while we write, and we must not undo it: looking
+/// for something that is not there costs main nothing.
+const LOOK: u8 = 0b10_1110;
+/// The bit that asks main to give up the GIL. Never written: if nobody waits for the GIL, main would wait for
+/// someone to take it, for ever. Who wants it asks again after 5 ms.
+const GIVE_UP_GIL: u8 = 1;
 
 /// Where in the table an offset stands.
 mod at {
@@ -79,7 +82,12 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
     }
     if !folder.is_taken() {
         // The flag first, so that main does not look for a script that is gone.
-        if target.memory.write(door.pending, &0u32.to_le_bytes()).is_err() || folder.take_back() {
+        if target
+            .memory
+            .write(door.pending, &0u32.to_le_bytes())
+            .is_err()
+            || folder.take_back()
+        {
             return Ok(None);
         }
     }
@@ -94,7 +102,10 @@ impl Door {
             let bytes = table.get(at..at + 8)?.try_into().ok()?;
             Some(u64::from_le_bytes(bytes))
         };
-        let version = ((word(at::VERSION)? >> 24) as u8, (word(at::VERSION)? >> 16) as u8);
+        let version = (
+            (word(at::VERSION)? >> 24) as u8,
+            (word(at::VERSION)? >> 16) as u8,
+        );
         if !table.starts_with(COOKIE) || version != VERSION || word(at::FREE_THREADED)? != 0 {
             return None;
         }
@@ -127,7 +138,7 @@ impl Door {
         // Only the lowest byte: the upper ones are a version number of the interpreter's.
         let mut breaker = [0];
         memory.read(self.eval_breaker, &mut breaker)?;
-        memory.write(self.eval_breaker, &[breaker[0] | LOOK])
+        memory.write(self.eval_breaker, &[(breaker[0] | LOOK) & !GIVE_UP_GIL])
     }
 }
 
@@ -139,7 +150,7 @@ struct Folder {
     /// As the target sees it.
     inside: String,
     /// `ask`, locked as long as we live and wait.
-    _question: File,
+    question: File,
 }
 
 impl Folder {
@@ -165,7 +176,11 @@ impl Folder {
             Ok(question)
         };
         match fill() {
-            Ok(question) => Some(Self { path, inside, _question: question }),
+            Ok(question) => Some(Self {
+                path,
+                inside,
+                question,
+            }),
             Err(_) => {
                 remove(&path);
                 None
@@ -203,15 +218,12 @@ impl Folder {
         }
     }
 
+    /// Through our own handle: what others may have put in its place is not followed.
     fn read_answer(&self) -> Option<String> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(self.path.join("answer"))
-            .ok()?;
-        let mut bytes = Vec::new();
-        file.take(4096).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        let mut bytes = vec![0; 4096];
+        let len = self.question.read_at(&mut bytes, 0).ok()?;
+        let (first, text) = bytes.get(..len)?.split_first()?;
+        (*first == wrapper::ANSWERED).then(|| String::from_utf8_lossy(text).into_owned())
     }
 }
 
@@ -223,14 +235,19 @@ impl Drop for Folder {
 
 /// Removes only what we know of. What cannot be removed now, the script removes when it sees that we are gone.
 fn remove(path: &Path) {
-    for name in ["script", "ask", "taken", "taken-back", "answer", "part"] {
+    for name in ["script", "ask", "taken", "taken-back"] {
         _ = fs::remove_file(path.join(name));
     }
     _ = fs::remove_dir(path);
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// The kernel gives it up when this process ends, however it ends.

@@ -57,7 +57,9 @@ impl Place {
         };
         let number = fields.first().and_then(|field| field.parse().ok());
         match (number, hex(7), hex(8)) {
-            (Some(number), Some(stack), Some(pc)) if number >= 0 => Self::Call { number, stack, pc },
+            (Some(number), Some(stack), Some(pc)) if number >= 0 => {
+                Self::Call { number, stack, pc }
+            }
             _ => Self::Other,
         }
     }
@@ -137,7 +139,9 @@ pub(crate) fn asleep(pid: Pid, tid: Tid) -> Option<Duration> {
 /// Milliseconds of the scheduler's clock at which a thread last got its CPU.
 fn last_ran(task: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{task}/sched")).ok()?;
-    let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("se.exec_start"))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
@@ -175,7 +179,11 @@ mod tests {
     #[test]
     fn a_place_is_read_from_the_kernels_line() {
         let line = "202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd10 0x7f4455\n";
-        let place = Place::Call { number: 202, stack: 0x7ffd10, pc: 0x7f4455 };
+        let place = Place::Call {
+            number: 202,
+            stack: 0x7ffd10,
+            pc: 0x7f4455,
+        };
         assert_eq!(Place::parse(line), place);
         assert_eq!(Place::parse("running\n"), Place::Running);
         assert_eq!(Place::parse("-1 0x7ffd10 0x7f4455"), Place::Other);

@@ -60,7 +60,9 @@ impl<'a> Tracee<'a> {
         steps: &'a Steps,
     ) -> Result<Self, AttachError> {
         // Before we wake it.
-        let asleep = expected.filter(|call| arch::is_epoll(*call)).and_then(|_| threads::asleep(pid, tid));
+        let asleep = expected
+            .filter(|call| arch::is_epoll(*call))
+            .and_then(|_| threads::asleep(pid, tid));
         ptrace::seize(tid).map_err(|source| refused(pid, tid, source))?;
         steps.pass();
         let stopped_at = Instant::now();
@@ -105,9 +107,15 @@ impl<'a> Tracee<'a> {
 
     /// The signal frame for state B.
     pub(crate) fn frame(&self, gadgets: Gadgets) -> Result<Frame, AttachError> {
-        let what = Unsupported::VectorState { size: self.vectors.len() };
-        arch::frame(&self.home, self.mask, &self.vectors, gadgets.restorer)
-            .ok_or(AttachError::NotSupported { pid: self.pid, what })
+        let what = Unsupported::VectorState {
+            size: self.vectors.len(),
+        };
+        arch::frame(&self.home, self.mask, &self.vectors, gadgets.restorer).ok_or(
+            AttachError::NotSupported {
+                pid: self.pid,
+                what,
+            },
+        )
     }
 
     /// State B: makes one system call.
@@ -197,7 +205,9 @@ impl Running {
     pub(crate) fn attend(&self) {
         match ptrace::poll(self.tid) {
             Ok(Event::Signal(signal)) => _ = ptrace::resume(self.tid, signal),
-            Ok(Event::Call | Event::Interrupted | Event::GroupStop) => _ = ptrace::resume(self.tid, 0),
+            Ok(Event::Call | Event::Interrupted | Event::GroupStop) => {
+                _ = ptrace::resume(self.tid, 0)
+            }
             _ => {}
         }
     }
@@ -265,7 +275,7 @@ fn sequence_abort(tid: Tid, pc: u64, memory: &Memory) -> Option<u64> {
 }
 
 fn refused(pid: Pid, tid: Tid, source: io::Error) -> AttachError {
-    match Status::of_thread(pid, tid).and_then(|status| status.tracer) {
+    match Status::of_thread(pid, tid).and_then(|status| status.tracer()) {
         Some(tracer) => AttachError::AlreadyTraced { pid, tracer },
         None => permission::explain(pid, source),
     }

@@ -39,46 +39,51 @@ pub(crate) fn in_thread(source: &str, blocked: u64) -> String {
     format!("{}{RUN}{RESULT} = run()\n", preamble(source, blocked))
 }
 
+/// What the script writes in front of its result.
+pub(crate) const ANSWERED: u8 = b'=';
+
 /// The text for `debugger_script_path`: main runs it between two bytecodes, so it only starts a thread.
 ///
 /// `folder` holds a file `ask`, locked by us as long as we wait. Who renames it first decides: the script (runs)
-/// or we (cancelled). If nobody holds the lock any more we are dead: clean up, run nothing.
+/// or we (cancelled). If nobody holds the lock any more we are dead: clean up, run nothing. The result is written
+/// into that file. Calls that release the GIL are few in the thread: with a busy main each costs it 5 ms.
+/// An interrupt that arrives inside main's part is main's: it gets it again.
 pub(crate) fn in_file(source: &str, blocked: u64, folder: &str) -> String {
     let folder = bytes_literal(folder.as_bytes());
+    let answered = char::from(ANSWERED);
     format!(
         "{preamble}{RUN}
-def thread(folder):
-    import os
+import os, _thread
+folder = {folder}
+def waited_for(handle):
+    try:
+        os.lockf(handle, os.F_TEST, 0)
+    except OSError:
+        return True
+    for name in os.listdir(folder):
+        os.unlink(folder + b'/' + name)
+    os.rmdir(folder)
+    return False
+def thread(handle):
     from _signal import SIG_SETMASK, pthread_sigmask, valid_signals
     pthread_sigmask(SIG_SETMASK, valid_signals())
-    def waited_for(handle):
-        try:
-            os.lockf(handle, os.F_TEST, 0)
-        except OSError:
-            return True
-        for name in os.listdir(folder):
-            os.unlink(folder + b'/' + name)
-        os.rmdir(folder)
-        return False
     try:
-        os.rename(folder + b'/ask', folder + b'/taken')
-        handle = os.open(folder + b'/taken', os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if waited_for(handle):
-            failure = run()
-            if waited_for(handle):
-                answer = os.open(folder + b'/part', os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                os.write(answer, failure)
-                os.close(answer)
-                os.rename(folder + b'/part', folder + b'/answer')
+        os.write(handle, b'{answered}' + run())
+        waited_for(handle)
+        os.close(handle)
     except OSError:
         pass
-    finally:
+try:
+    os.rename(folder + b'/ask', folder + b'/taken')
+    handle = os.open(folder + b'/taken', os.O_RDWR | os.O_CLOEXEC)
+    if waited_for(handle):
+        _thread.start_new_thread(thread, (handle,))
+    else:
         os.close(handle)
-import _thread
-_thread.start_new_thread(thread, ({folder},))
+except KeyboardInterrupt:
+    _thread.interrupt_main()
+except (OSError, RuntimeError):
+    pass
 ",
         preamble = preamble(source, blocked)
     )
@@ -118,6 +123,9 @@ mod tests {
     #[test]
     fn any_source_becomes_one_ascii_line() {
         assert_eq!(bytes_literal(b"a'b\\c\n\0\xff"), r"b'a\'b\\c\n\x00\xff'");
-        assert_eq!(preamble("x", 0b101), "source = b'x'\nblocked = frozenset([1, 3])\n");
+        assert_eq!(
+            preamble("x", 0b101),
+            "source = b'x'\nblocked = frozenset([1, 3])\n"
+        );
     }
 }

@@ -87,7 +87,10 @@ pub(crate) fn is_safe_call(number: i64) -> bool {
 }
 
 pub(crate) fn call_name(number: i64) -> Option<&'static str> {
-    SAFE_CALLS.iter().find(|(safe, _)| *safe == number).map(|(_, name)| *name)
+    SAFE_CALLS
+        .iter()
+        .find(|(safe, _)| *safe == number)
+        .map(|(_, name)| *name)
 }
 
 /// Whether every stop makes this call answer EINTR.
@@ -201,7 +204,13 @@ fn call_again(stopped: &Regs, number: i64, asleep: Option<Duration>) -> Option<A
 }
 
 /// State B: one system call from existing code, with the signal frame as the way home.
-pub(crate) fn regs_for_call(home: &Home, gadget: u64, frame: u64, number: u64, a: [u64; 6]) -> Regs {
+pub(crate) fn regs_for_call(
+    home: &Home,
+    gadget: u64,
+    frame: u64,
+    number: u64,
+    a: [u64; 6],
+) -> Regs {
     Regs {
         rip: gadget,
         rsp: frame,
@@ -242,9 +251,27 @@ pub(crate) fn call_result(regs: &Regs) -> Result<u64, i32> {
 /// The registers as the stub finds them at the start of the context: in the kernel's order.
 pub(crate) fn regs_bytes(regs: &Regs) -> Vec<u8> {
     let words = [
-        regs.r15, regs.r14, regs.r13, regs.r12, regs.rbp, regs.rbx, regs.r11, regs.r10, regs.r9,
-        regs.r8, regs.rax, regs.rcx, regs.rdx, regs.rsi, regs.rdi, regs.orig_rax, regs.rip, regs.cs,
-        regs.eflags, regs.rsp, regs.ss,
+        regs.r15,
+        regs.r14,
+        regs.r13,
+        regs.r12,
+        regs.rbp,
+        regs.rbx,
+        regs.r11,
+        regs.r10,
+        regs.r9,
+        regs.r8,
+        regs.rax,
+        regs.rcx,
+        regs.rdx,
+        regs.rsi,
+        regs.rdi,
+        regs.orig_rax,
+        regs.rip,
+        regs.cs,
+        regs.eflags,
+        regs.rsp,
+        regs.ss,
     ];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -264,10 +291,33 @@ mod tests {
     fn stopped(number: i64, result: i64) -> Regs {
         let zero = 0u64;
         Regs {
-            r15: zero, r14: zero, r13: zero, r12: zero, rbp: zero, rbx: zero, r11: zero, r10: zero,
-            r9: zero, r8: zero, rax: result as u64, rcx: zero, rdx: zero, rsi: zero, rdi: zero,
-            orig_rax: number as u64, rip: 0x1002, cs: 0x33, eflags: 0x246, rsp: 0x8000, ss: 0x2b,
-            fs_base: zero, gs_base: zero, ds: zero, es: zero, fs: zero, gs: zero,
+            r15: zero,
+            r14: zero,
+            r13: zero,
+            r12: zero,
+            rbp: zero,
+            rbx: zero,
+            r11: zero,
+            r10: zero,
+            r9: zero,
+            r8: zero,
+            rax: result as u64,
+            rcx: zero,
+            rdx: zero,
+            rsi: zero,
+            rdi: zero,
+            orig_rax: number as u64,
+            rip: 0x1002,
+            cs: 0x33,
+            eflags: 0x246,
+            rsp: 0x8000,
+            ss: 0x2b,
+            fs_base: zero,
+            gs_base: zero,
+            ds: zero,
+            es: zero,
+            fs: zero,
+            gs: zero,
         }
     }
 
@@ -281,7 +331,10 @@ mod tests {
     #[test]
     fn an_interrupted_read_is_called_again() {
         let home = home(&stopped(libc::SYS_read, -512), None, None);
-        assert_eq!((home.regs.rax, home.regs.rip), (libc::SYS_read as u64, 0x1000));
+        assert_eq!(
+            (home.regs.rax, home.regs.rip),
+            (libc::SYS_read as u64, 0x1000)
+        );
         assert_eq!(home.interrupted, (libc::SYS_read as u64, 0x1000));
     }
 

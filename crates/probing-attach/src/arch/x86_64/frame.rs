@@ -29,8 +29,23 @@ pub(crate) fn frame(home: &Home, mask: u64, vectors: &[u8], restorer: u64) -> Op
 
     let mut words = vec![restorer, UC_FLAGS, 0, 0, NO_ALTERNATE_STACK, 0];
     words.extend([
-        regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rdi,
-        regs.rsi, regs.rbp, regs.rbx, regs.rdx, home.fallback_result, regs.rcx, regs.rsp, regs.rip,
+        regs.r8,
+        regs.r9,
+        regs.r10,
+        regs.r11,
+        regs.r12,
+        regs.r13,
+        regs.r14,
+        regs.r15,
+        regs.rdi,
+        regs.rsi,
+        regs.rbp,
+        regs.rbx,
+        regs.rdx,
+        home.fallback_result,
+        regs.rcx,
+        regs.rsp,
+        regs.rip,
         regs.eflags,
     ]);
     words.push(regs.cs | regs.ss << 48);
