@@ -57,6 +57,8 @@ pub(crate) mod at {
     pub(crate) const FLOAT_CONTROL: u32 = 0x190;
     /// Name of the variable in which the wrapper leaves its result.
     pub(crate) const NAME: u32 = 0x198;
+    /// The thread that was borrowed.
+    pub(crate) const BORROWED: u32 = 0x1b8;
     pub(crate) const END: u32 = 0x1c0;
     pub(crate) const VECTORS: u32 = 0x1000;
     pub(crate) const TEXT: u32 = VECTORS + super::VECTOR_ROOM as u32;

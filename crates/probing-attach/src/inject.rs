@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Plan};
-use crate::block::{Block, Layout, PAGE, State, Status, VECTOR_ROOM, Way, at};
+use crate::block::{Block, Layout, PAGE, State, Status, Way, at};
 use crate::error::{AttachError, During as _, Unsupported};
 use crate::maps::Mapping;
 use crate::memory::Memory;
@@ -22,7 +22,9 @@ use crate::tracee::{Running, Tracee, nap};
 use crate::wrapper;
 
 /// How long we look whether the borrowed thread is home, and then whether the block is gone.
-const CLEAN_UP: Duration = Duration::from_millis(30);
+const CLEAN_UP: Duration = Duration::from_millis(100);
+/// How long main may take to come by a queued call before we look whether it waits for something.
+const COMES_BY: Duration = Duration::from_millis(20);
 /// How long source that has begun at the deadline may take to end.
 const GRACE: Duration = Duration::from_millis(50);
 
@@ -205,6 +207,7 @@ fn write_context(
         (at::INTERRUPTED_RESULT, home.interrupted.0),
         (at::INTERRUPTED_PC, home.interrupted.1),
         (at::OWN_STACK, arch::below_red_zone(&home.regs)),
+        (at::BORROWED, tracee.tid.0 as u64),
         (at::EVERY_SIGNAL, u64::MAX),
         (at::NAP + 8, 200_000), // nanoseconds
         (at::FLOAT_CONTROL, arch::FLOAT_CONTROL),
@@ -324,6 +327,14 @@ impl Borrowed {
             if Instant::now() > target.deadline {
                 return self.cancel(target);
             }
+            if status.state == State::Waiting && self.main_went_to_wait(&status, target) {
+                return match self.cancel(target) {
+                    Err(AttachError::Busy { .. }) => Ok(Attempt::NoThread {
+                        seen: "main went to wait before it came by".to_owned(),
+                    }),
+                    ran => ran,
+                };
+            }
             if let Some(running) = &self.running {
                 running.attend();
             }
@@ -336,6 +347,15 @@ impl Borrowed {
         self.block
             .status(&target.memory)
             .map_err(|_gone| AttachError::Ended { pid: target.pid })
+    }
+
+    /// Whether a queued call will not be seen for long, but a thread could be started now.
+    fn main_went_to_wait(&self, status: &Status, target: &Target<'_>) -> bool {
+        self.block.layout.way == Way::Pending
+            && status.queued == Some(true)
+            && status.caller == 0
+            && self.since.elapsed() > COMES_BY
+            && Place::of(target.pid, self.tid).safe_call().is_some()
     }
 
     /// Takes the source back. If it has begun in this very moment it ends; it never begins after this.
@@ -378,11 +398,11 @@ impl Borrowed {
 
     /// Lets whoever is last in the block unmap it, if nobody else can still be in it.
     fn clean_up(&self, target: &Target<'_>) {
+        const UNMAP: u64 = 1;
+        const LEAVE: u64 = 2;
         if self.block.layout.way == Way::Hijack {
             return; // nobody is left in it who could
         }
-        const UNMAP: u64 = 1;
-        const LEAVE: u64 = 2;
         let started = Instant::now();
         let verdict = loop {
             match self.block.status(&target.memory) {
@@ -410,32 +430,39 @@ impl Borrowed {
         match self.block.layout.way {
             Way::Hijack => false,
             Way::Thread => status.left && self.is_home(target),
-            // The new thread has had the GIL, so main has left the pending call. If main was the borrowed thread
-            // it had left the stub before.
-            Way::Pending => {
-                let in_main = status.caller == self.tid.0;
-                status.left
-                    && !status.helper_alive
-                    && !target.python.free_threaded
-                    && (in_main || self.is_home(target))
-            }
+            // Main has left the pending call if someone else has had the GIL since. It had left the stub before, if
+            // it was the borrowed thread: that is checked by the code that unmaps.
+            Way::Pending => status.left && !status.helper_alive && !target.python.free_threaded,
         }
     }
 
-    /// Whether the borrowed thread is seen outside the stub: waiting in the kernel, on its own stack, not deeper
-    /// than where it was. A signal handler that interrupted the stub's last instructions would be deeper.
+    /// Whether the borrowed thread is seen waiting in the kernel, on its own stack, with no way back into the
+    /// stub: a signal handler that interrupted its last instructions would have one on the stack.
     fn is_home(&self, target: &Target<'_>) -> bool {
         if threads::stat(target.pid, self.tid).is_none() {
             return true; // it has ended
         }
-        match Place::of(target.pid, self.tid) {
-            Place::Call { stack, .. } => {
-                let here = |mapping: &&Mapping| mapping.contains(self.home_stack);
-                let own_stack = target.maps.iter().find(here);
-                stack >= self.home_stack && own_stack.is_some_and(|own| own.contains(stack))
-            }
-            _ => false,
+        let place = Place::of(target.pid, self.tid);
+        let Place::Call { stack, pc, .. } = place else {
+            return false;
+        };
+        let code = self.block.start..self.block.start + PAGE;
+        let own_stack = target
+            .maps
+            .iter()
+            .find(|mapping| mapping.contains(self.home_stack));
+        if code.contains(&pc) || !own_stack.is_some_and(|own| own.contains(stack)) {
+            return false;
         }
+        let deeper = self.home_stack.saturating_sub(stack) as usize;
+        let Ok(words) = target.memory.read_vec(stack, deeper.next_multiple_of(8)) else {
+            return false;
+        };
+        let leads_back = |word: &[u8]| {
+            word.try_into()
+                .is_ok_and(|word| code.contains(&u64::from_le_bytes(word)))
+        };
+        !words.chunks_exact(8).any(leads_back) && Place::of(target.pid, self.tid) == place
     }
 }
 
@@ -456,5 +483,3 @@ fn failure(pid: Pid, state: State) -> AttachError {
         message: "MemoryError: in the code around it".to_owned(),
     }
 }
-
-const _: () = assert!(VECTOR_ROOM as u64 % PAGE == 0);

@@ -12,7 +12,7 @@
 //! *Invariant:* source that did not begin by the deadline never begins.
 //!
 //! What remains in the target after a run: nothing. The block is unmapped by the last act of the new thread, once
-//! we have seen the borrowed one at home. If we cannot see that within 30 ms (it never waits any more), or are
+//! we have seen the borrowed one at home. If we cannot see that within 100 ms (it never waits any more), or are
 //! killed, or it was a hijack, the block stays: 170 to 700 KB of address space, a few pages touched.
 #![cfg_attr(
     not(target_arch = "x86_64"),
@@ -176,8 +176,9 @@ fn enter(
     options: &Options,
 ) -> Result<(Strategy, Duration), AttachError> {
     let pid = target.pid;
-    let stopped = threads::stat(pid, Tid::main_of(pid)).is_some_and(|stat| stat.is_stopped());
-    if stopped && status.tracer().is_none() && !options.force {
+    // 'T': by a signal; 't' would be by a tracer.
+    let stopped = threads::stat(pid, Tid::main_of(pid)).is_some_and(|stat| stat.state == 'T');
+    if stopped && !options.force {
         return Err(AttachError::Stopped { pid });
     }
     if !stopped && remote_exec::run(target, source)?.is_some() {
@@ -207,25 +208,31 @@ fn try_ways(
     ways: &[Way],
     text: &str,
 ) -> Result<(Strategy, Duration), AttachError> {
+    /// How often a thread that waits is looked for before main is bothered, which may be about to wait itself.
+    const LOOKS: u32 = 3;
+    const NAP: Duration = Duration::from_micros(500);
+    /// Another of us is gone by then.
+    const TRACED_FOR: Duration = Duration::from_millis(100);
     let pid = target.pid;
     let mut seen = String::from("its process is stopped");
-    let mut round = Duration::ZERO;
-    loop {
-        for &way in ways {
+    for round in 1.. {
+        for &way in ways
+            .iter()
+            .filter(|way| **way != Way::Pending || round > LOOKS)
+        {
             match inject::run(target, way, text) {
                 Ok(Attempt::Ran { paused }) => return Ok((strategy_of(way), paused)),
                 Ok(Attempt::NoThread { seen: why }) => seen = why,
-                // Most likely another of us, who will be gone in a moment.
-                Err(AttachError::AlreadyTraced { .. }) if round < Duration::from_millis(100) => {}
+                Err(AttachError::AlreadyTraced { .. }) if round * NAP < TRACED_FOR => {}
                 Err(error) => return Err(error),
             }
         }
-        round += Duration::from_millis(1);
-        if ways.is_empty() || Instant::now() + round > target.deadline {
-            return Err(AttachError::NoThread { pid, seen });
+        if ways.is_empty() || Instant::now() + NAP > target.deadline {
+            break;
         }
-        thread::sleep(Duration::from_millis(1).min(round));
+        thread::sleep(NAP);
     }
+    Err(AttachError::NoThread { pid, seen })
 }
 
 fn strategy_of(way: Way) -> Strategy {

@@ -175,17 +175,15 @@ impl Folder {
             std::os::unix::fs::chown(&path, uid, gid)?;
             Ok(question)
         };
-        match fill() {
-            Ok(question) => Some(Self {
+        if let Ok(question) = fill() {
+            return Some(Self {
                 path,
                 inside,
                 question,
-            }),
-            Err(_) => {
-                remove(&path);
-                None
-            }
+            });
         }
+        remove(&path);
+        None
     }
 
     fn is_taken(&self) -> bool {

@@ -33,8 +33,13 @@ impl fmt::Display for Tid {
 pub(crate) enum Place {
     /// On a CPU, or waiting for one.
     Running,
-    /// Asleep in a system call: its number, the stack pointer and the program counter.
-    Call { number: i64, stack: u64, pc: u64 },
+    /// Asleep in a system call.
+    Call {
+        number: i64,
+        fourth_argument: u64,
+        stack: u64,
+        pc: u64,
+    },
     /// Asleep otherwise (a page fault), or not known.
     Other,
 }
@@ -56,11 +61,27 @@ impl Place {
             u64::from_str_radix(digits, 16).ok()
         };
         let number = fields.first().and_then(|field| field.parse().ok());
-        match (number, hex(7), hex(8)) {
-            (Some(number), Some(stack), Some(pc)) if number >= 0 => {
-                Self::Call { number, stack, pc }
+        match (number, hex(4), hex(7), hex(8)) {
+            (Some(number), Some(fourth_argument), Some(stack), Some(pc)) if number >= 0 => {
+                Self::Call {
+                    number,
+                    fourth_argument,
+                    stack,
+                    pc,
+                }
             }
             _ => Self::Other,
+        }
+    }
+
+    fn restart_cost(self) -> u8 {
+        match self {
+            Self::Call {
+                number,
+                fourth_argument,
+                ..
+            } => arch::restart_cost(number, fourth_argument),
+            _ => u8::MAX,
         }
     }
 
@@ -103,14 +124,19 @@ pub(crate) fn callable(pid: Pid) -> io::Result<Vec<(Tid, i64)>> {
     let main = Tid::main_of(pid);
     let mut found = Vec::new();
     for tid in all(pid)?.into_iter().filter(|tid| *tid != main) {
-        if let Some(number) = Place::of(pid, tid).safe_call() {
-            found.push((tid, number));
+        let place = Place::of(pid, tid);
+        if let Some(number) = place.safe_call() {
+            found.push((place.restart_cost(), tid, number));
             if found.len() == ENOUGH {
                 break;
             }
         }
     }
-    found.sort_by_key(|(tid, number)| (arch::restart_cost(*number), *tid));
+    found.sort_unstable();
+    let mut found: Vec<_> = found
+        .into_iter()
+        .map(|(_, tid, number)| (tid, number))
+        .collect();
     if let Some(number) = Place::of(pid, main).safe_call() {
         found.push((main, number));
     }
@@ -178,15 +204,16 @@ mod tests {
 
     #[test]
     fn a_place_is_read_from_the_kernels_line() {
-        let line = "202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd10 0x7f4455\n";
+        let line = "202 0x7f 0x189 0x0 0x9 0x0 0xffffffff 0x7f10 0x7f44\n";
         let place = Place::Call {
             number: 202,
-            stack: 0x7ffd10,
-            pc: 0x7f4455,
+            fourth_argument: 9,
+            stack: 0x7f10,
+            pc: 0x7f44,
         };
         assert_eq!(Place::parse(line), place);
         assert_eq!(Place::parse("running\n"), Place::Running);
-        assert_eq!(Place::parse("-1 0x7ffd10 0x7f4455"), Place::Other);
+        assert_eq!(Place::parse("-1 0x7f10 0x7f44"), Place::Other);
         assert_eq!(Place::parse(""), Place::Other);
     }
 

@@ -63,7 +63,7 @@ impl<'a> Tracee<'a> {
         let asleep = expected
             .filter(|call| arch::is_epoll(*call))
             .and_then(|_| threads::asleep(pid, tid));
-        ptrace::seize(tid).map_err(|source| refused(pid, tid, source))?;
+        seize(pid, tid)?;
         steps.pass();
         let stopped_at = Instant::now();
         let group_stop = match stop_seized(tid, steps) {
@@ -206,7 +206,7 @@ impl Running {
         match ptrace::poll(self.tid) {
             Ok(Event::Signal(signal)) => _ = ptrace::resume(self.tid, signal),
             Ok(Event::Call | Event::Interrupted | Event::GroupStop) => {
-                _ = ptrace::resume(self.tid, 0)
+                _ = ptrace::resume(self.tid, 0);
             }
             _ => {}
         }
@@ -274,9 +274,20 @@ fn sequence_abort(tid: Tid, pc: u64, memory: &Memory) -> Option<u64> {
     (pc.wrapping_sub(start) < length).then_some(abort)
 }
 
-fn refused(pid: Pid, tid: Tid, source: io::Error) -> AttachError {
-    match Status::of_thread(pid, tid).and_then(|status| status.tracer()) {
-        Some(tracer) => AttachError::AlreadyTraced { pid, tracer },
-        None => permission::explain(pid, source),
+/// A refusal may come from another tracer that is gone when we look for it: only the third one counts.
+fn seize(pid: Pid, tid: Tid) -> Result<(), AttachError> {
+    let mut attempt = 1;
+    loop {
+        let Err(source) = ptrace::seize(tid) else {
+            return Ok(());
+        };
+        if let Some(tracer) = Status::of_thread(pid, tid).and_then(|status| status.tracer()) {
+            return Err(AttachError::AlreadyTraced { pid, tracer });
+        }
+        if attempt == 3 || source.raw_os_error() != Some(libc::EPERM) {
+            return Err(permission::explain(pid, source));
+        }
+        attempt += 1;
+        thread::sleep(Duration::from_millis(1));
     }
 }

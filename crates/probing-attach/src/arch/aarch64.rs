@@ -1,4 +1,4 @@
-//! aarch64: what is known of it, and no more.
+//! `aarch64`: what is known of it, and no more.
 //!
 //! Entering by ptrace is *not written* here: nobody of us could run it, and code of this kind that never ran is
 //! worse than none. [`check`] refuses; Python 3.14's own door needs nothing of this and works. The facts below are
@@ -21,7 +21,7 @@ pub(crate) const FLOAT_CONTROL: u64 = 0;
 
 /// `svc #0; ret`: returns by x30.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6]];
-/// `mov x8, #139; svc #0`: rt_sigreturn. The vDSO has it as well.
+/// `mov x8, #139; svc #0`: `rt_sigreturn`. The vDSO has it as well.
 pub(crate) const RESTORER_PATTERNS: &[&[u8]] = &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]];
 
 pub(crate) fn check() -> Result<(), Unsupported> {
@@ -64,7 +64,7 @@ pub(crate) fn is_epoll(number: i64) -> bool {
     matches!(number, libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2)
 }
 
-pub(crate) fn restart_cost(number: i64) -> u8 {
+pub(crate) fn restart_cost(number: i64, _fourth_argument: u64) -> u8 {
     if is_epoll(number) { 2 } else { 0 }
 }
 

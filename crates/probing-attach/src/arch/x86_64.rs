@@ -1,4 +1,4 @@
-//! x86_64: registers, system calls, and how an interrupted call is taken up again.
+//! `x86_64`: registers, system calls, and how an interrupted call is taken up again.
 
 mod frame;
 mod stub;
@@ -23,7 +23,7 @@ pub(crate) const SHADOW_STACK_SET: usize = 0x204;
 
 /// `syscall; ret`.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x0f, 0x05, 0xc3]];
-/// `mov rax, 15; syscall` in glibc's and musl's spellings: rt_sigreturn.
+/// `mov rax, 15; syscall` in glibc's and musl's spellings: `rt_sigreturn`.
 pub(crate) const RESTORER_PATTERNS: &[&[u8]] = &[
     &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
@@ -99,9 +99,11 @@ pub(crate) fn is_epoll(number: i64) -> bool {
 }
 
 /// 0: simply called again; 1: its end time may be lost if we die at the wrong moment; 2: needs care.
-pub(crate) fn restart_cost(number: i64) -> u8 {
+pub(crate) fn restart_cost(number: i64, fourth_argument: u64) -> u8 {
     match number {
-        libc::SYS_poll | libc::SYS_nanosleep | RESTART => 1,
+        POLL | libc::SYS_nanosleep | RESTART => 1,
+        // With a time: often one who waits for the GIL and will run soon.
+        FUTEX if fourth_argument != 0 => 1,
         number if is_epoll(number) => 2,
         _ => 0,
     }
@@ -184,7 +186,7 @@ fn call_again(stopped: &Regs, number: i64, asleep: Option<Duration>) -> Option<A
             // Where the arguments are absolute or endless the call can be made again as it was: a futex wait
             // until a point in time, poll without a timeout. Else EINTR is the honest answer.
             let until = number == FUTEX && stopped.rsi & 0x7f == libc::FUTEX_WAIT_BITSET as u64;
-            let endless = number == POLL && (stopped.rdx as i32) < 0;
+            let endless = number == POLL && (stopped.rdx as u32).cast_signed() < 0;
             Some(Again {
                 number: RESTART as u64,
                 fourth_argument: stopped.r10,

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_attach::{AttachError, Strategy, Unsupported};
+use probing_attach::{AttachError, Options, Strategy, Unsupported};
 use probing_proto::process::Pid;
 
 use crate::target::{Target, eventually, on_every_python, pythons};
@@ -81,7 +81,7 @@ fn a_traced_target_names_its_tracer() {
         let tracer = Target::start(python, "tracer", &[&target.pid.to_string()]);
         match target.run("pass") {
             Err(AttachError::AlreadyTraced { tracer: named, .. }) => {
-                assert_eq!(named, tracer.pid, "{target}")
+                assert_eq!(named, tracer.pid, "{target}");
             }
             other => panic!("{target}: {other:?}"),
         }
@@ -127,14 +127,14 @@ fn what_is_no_python_is_refused() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let result = probing_attach::run(Pid(sleep.id()), "pass", &Default::default());
+    let result = probing_attach::run(Pid(sleep.id()), "pass", &Options::default());
     sleep.kill().unwrap();
     sleep.wait().unwrap();
     assert!(
         matches!(result, Err(AttachError::NotPython { .. })),
         "{result:?}"
     );
-    let gone = probing_attach::run(Pid(sleep.id()), "pass", &Default::default());
+    let gone = probing_attach::run(Pid(sleep.id()), "pass", &Options::default());
     assert!(
         matches!(gone, Err(AttachError::NoSuchProcess { .. })),
         "{gone:?}"

@@ -9,6 +9,7 @@ const MANY_ROUNDS: u32 = 60;
 fn check(state: &str, rounds: u32) {
     on_every_python(|python| {
         let mut target = Target::start(python, state, &[]);
+        target.settle();
         let threads = target.threads();
         for round in 1..=rounds {
             target.count_up_to(round);

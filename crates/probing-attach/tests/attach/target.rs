@@ -77,6 +77,19 @@ impl Target {
         target
     }
 
+    /// Waits until main waits, if it is one that does: between "ready" and that it is neither here nor there.
+    pub(crate) fn settle(&self) {
+        let started = Instant::now();
+        let waits = || {
+            !fs::read_to_string(self.path("syscall"))
+                .unwrap()
+                .starts_with("running")
+        };
+        while !waits() && started.elapsed() < Duration::from_millis(20) {
+            thread::yield_now();
+        }
+    }
+
     /// Waits for a line that starts with `word`; a number after it is the process to look at.
     pub(crate) fn wait_for(&mut self, word: &str) {
         let mut line = String::new();
@@ -128,7 +141,8 @@ impl Target {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = scratch().join(format!("eval-{number}"));
         let source = format!(
-            "import sys, __main__ as main\nwith open({path:?}, 'w') as f: f.write(str({expression}))"
+            "import sys, __main__ as main\nwith open('{}', 'w') as f: f.write(str({expression}))",
+            path.display()
         );
         if let Err(error) = self.run(&source) {
             panic!("{self}: {expression}: {error}");
@@ -155,7 +169,7 @@ impl Target {
         format!("/proc/{}/{file}", self.pid)
     }
 
-    fn status(&self, task: &str, field: &str) -> String {
+    fn status(task: &str, field: &str) -> String {
         let text = fs::read_to_string(task).unwrap_or_default();
         let line = text
             .lines()
@@ -164,7 +178,7 @@ impl Target {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.status(&self.path("status"), "State").starts_with('T')
+        Self::status(&self.path("status"), "State").starts_with('T')
     }
 
     pub(crate) fn signal(&self, number: &str) {
@@ -194,8 +208,8 @@ impl Target {
         let pid = self.pid;
         let at_home = || {
             let main = format!("/proc/{pid}/task/{pid}/status");
-            self.status(&main, "TracerPid") == "0"
-                && self.status(&main, "SigBlk") == "0000000000000000"
+            Self::status(&main, "TracerPid") == "0"
+                && Self::status(&main, "SigBlk") == "0000000000000000"
         };
         eventually(&self.name, at_home);
         assert!(!self.is_stopped(), "{self}");

@@ -17,6 +17,8 @@ const GETTID: u32 = libc::SYS_gettid as u32;
 const SIG_SETMASK: u32 = libc::SIG_SETMASK as u32;
 /// How often the new thread looks for our verdict before it leaves the block where it is: 200 µs × this = 2 s.
 const LOOKS: u32 = 10_000;
+/// `pop rax; pop r12; pop rbx`
+const ENTRY_END: &[u8] = &[0x58, 0x41, 0x5c, 0x5b];
 /// `Py_file_input`: source is a series of statements.
 const FILE_INPUT: u32 = 257;
 
@@ -191,6 +193,13 @@ impl Assembler {
         self.raw(&[0xff, 0xe1]); // jmp rcx
     }
 
+    /// Jumps if the pending call was not made by the borrowed thread: then nobody knows that that one is home.
+    fn jump_unless_borrowed(&mut self) -> Jump {
+        self.load(RAX, at::CALLER);
+        self.with_word(&[0x48, 0x3b, 0x83], at::BORROWED); // cmp rax, [borrowed]
+        self.jump(If::NotZero)
+    }
+
     /// `void work(void* context)`: takes the GIL, runs the source unless it was cancelled, notes the result.
     fn work(&mut self, plan: &Plan<'_>) {
         let python = plan.functions;
@@ -295,11 +304,16 @@ impl Assembler {
         self.jump_back(If::NotZero, look);
         self.land(decided);
         self.compare(at::VERDICT, 1);
-        self.raw(&[0x58, 0x41, 0x5c, 0x5b]); // pop rax; pop r12; pop rbx: flags stay
-        let unmap = self.jump(If::Zero);
-        self.raw(&[0xc3]);
-        self.land(unmap);
+        let leave = self.jump(If::NotZero);
+        let elsewhere = (plan.layout.way == Way::Pending).then(|| self.jump_unless_borrowed());
+        self.raw(ENTRY_END);
         self.unmap_and_return(plan);
+        self.land(leave);
+        if let Some(elsewhere) = elsewhere {
+            self.land(elsewhere);
+        }
+        self.raw(ENTRY_END);
+        self.raw(&[0xc3]);
     }
 
     /// `int pending(void* context)`: main calls it between two bytecodes, with the GIL. Always 0: it must not fail.
@@ -322,11 +336,13 @@ impl Assembler {
         self.land(cancelled);
         self.store_value(State::Cancelled as u32, at::STATE);
         self.compare(at::VERDICT, 1);
+        let leave = self.jump(If::NotZero);
+        let elsewhere = self.jump_unless_borrowed();
         self.raw(&[0x5b]); // pop rbx
-        let unmap = self.jump(If::Zero);
-        self.raw(&[0x31, 0xc0, 0xc3]); // xor eax, eax; ret
-        self.land(unmap);
         self.unmap_and_return(plan);
+        self.land(leave);
+        self.land(elsewhere);
+        self.raw(&[0x31, 0xc0, 0x5b, 0xc3]); // xor eax, eax; pop rbx; ret
     }
 
     fn start_thread(&mut self, plan: &Plan<'_>, entry: u64) {
