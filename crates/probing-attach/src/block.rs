@@ -12,6 +12,7 @@
 //! No page is ever writable and executable, so processes that forbid that (MDWE) can be entered too.
 
 use std::io;
+use std::time::Duration;
 
 use crate::memory::Memory;
 
@@ -59,7 +60,9 @@ pub(crate) mod at {
     pub(crate) const NAME: u32 = 0x198;
     /// The thread that was borrowed.
     pub(crate) const BORROWED: u32 = 0x1b8;
-    pub(crate) const END: u32 = 0x1c0;
+    /// A `timespec` of the monotonic clock: when it left. We may be kept from looking for longer than that.
+    pub(crate) const LEFT_AT: u32 = 0x1c0;
+    pub(crate) const END: u32 = 0x1d0;
     pub(crate) const VECTORS: u32 = 0x1000;
     pub(crate) const TEXT: u32 = VECTORS + super::VECTOR_ROOM as u32;
     pub(crate) const SOURCE: u32 = TEXT + super::TEXT_ROOM;
@@ -170,6 +173,8 @@ impl Block {
 pub(crate) struct Status {
     pub(crate) state: State,
     pub(crate) left: bool,
+    /// On the monotonic clock.
+    pub(crate) left_at: Duration,
     pub(crate) started: i64,
     /// Whether the pending call was taken; `None`: not asked yet.
     pub(crate) queued: Option<bool>,
@@ -197,6 +202,8 @@ impl Status {
                 _ => State::Failed,
             },
             left: word(at::LEFT) != 0,
+            left_at: Duration::from_secs(word(at::LEFT_AT))
+                .saturating_add(Duration::from_nanos(word(at::LEFT_AT + 8))),
             started: word(at::STARTED) as i64,
             queued: match word(at::QUEUED) as u32 {
                 0 => None,

@@ -35,16 +35,12 @@ const OFFSETS: [((u8, u8), Offsets); 2] = [
 /// The holder and what it does; on versions that do not tell, what main does.
 pub(crate) fn seen(target: &Target<'_>) -> String {
     let pid = target.pid;
-    match holder(target) {
-        Some(tid) => format!(
-            "the GIL is held by thread {tid}, which {}",
-            Place::of(pid, tid)
-        ),
-        None => {
-            let main = Place::of(pid, Tid::main_of(pid));
-            format!("the GIL was not free, and main {main}")
-        }
+    if let Some(tid) = holder(target) {
+        let place = Place::of(pid, tid);
+        return format!("the GIL is held by thread {tid}, which {place}");
     }
+    let main = Place::of(pid, Tid::main_of(pid));
+    format!("the GIL was not free, and main {main}")
 }
 
 fn holder(target: &Target<'_>) -> Option<Tid> {

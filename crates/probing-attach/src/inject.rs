@@ -99,6 +99,7 @@ struct Borrowed {
     /// The stack pointer that it will have at home.
     home_stack: u64,
     since: Instant,
+    since_monotonic: Duration,
     /// Set if its process is stopped.
     running: Option<Running>,
 }
@@ -174,7 +175,8 @@ fn borrow(
         start + layout.stub_stack,
         block.context(),
     );
-    let (tid, since) = (tracee.tid, tracee.stopped_at);
+    let (tid, since, since_monotonic) =
+        (tracee.tid, tracee.stopped_at, tracee.stopped_at_monotonic);
     let running = if tracee.group_stop {
         Some(tracee.enter_held(&regs)?)
     } else {
@@ -186,6 +188,7 @@ fn borrow(
         tid,
         home_stack,
         since,
+        since_monotonic,
         running,
     }))
 }
@@ -290,7 +293,7 @@ impl Borrowed {
         loop {
             let status = self.status(target)?;
             if status.left && paused.is_none() {
-                paused = Some(self.since.elapsed());
+                paused = Some(self.paused(&status));
             }
             if let Some(paused) = paused {
                 match status.state {
@@ -342,6 +345,15 @@ impl Borrowed {
         }
     }
 
+    /// How long the thread was away, by its own account if that makes sense.
+    fn paused(&self, status: &Status) -> Duration {
+        let observed = self.since.elapsed();
+        match status.left_at.checked_sub(self.since_monotonic) {
+            Some(exact) if exact < observed => exact,
+            _ => observed,
+        }
+    }
+
     fn status(&self, target: &Target<'_>) -> Result<Status, AttachError> {
         // Memory that cannot be read any more belonged to a process that is gone.
         self.block
@@ -382,7 +394,7 @@ impl Borrowed {
                 self.clean_up(target);
                 match text.as_str() {
                     "" => Ok(Attempt::Ran {
-                        paused: self.since.elapsed(),
+                        paused: self.paused(&status),
                     }),
                     _ => Err(AttachError::Raised { pid, message: text }),
                 }

@@ -9,6 +9,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::ptr;
+use std::time::Duration;
 
 use crate::arch::Regs;
 use crate::threads::Tid;
@@ -155,6 +156,17 @@ pub(crate) fn poll(tid: Tid) -> io::Result<Event> {
         },
         _ => Event::Signal(libc::WSTOPSIG(status)),
     })
+}
+
+/// The clock that the target can read too, if it is not in another time namespace.
+pub(crate) fn monotonic_now() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Lets this thread's short sleeps be short: by default the kernel adds 50 µs to each.

@@ -43,6 +43,8 @@ pub(crate) struct Tracee<'a> {
     pub(crate) call: Option<i64>,
     pub(crate) group_stop: bool,
     pub(crate) stopped_at: Instant,
+    /// The same on the clock that the target reads.
+    pub(crate) stopped_at_monotonic: Duration,
     pub(crate) mask: u64,
     pid: Pid,
     vectors: Vec<u8>,
@@ -65,7 +67,7 @@ impl<'a> Tracee<'a> {
             .and_then(|_| threads::asleep(pid, tid));
         seize(pid, tid)?;
         steps.pass();
-        let stopped_at = Instant::now();
+        let (stopped_at, stopped_at_monotonic) = (Instant::now(), ptrace::monotonic_now());
         let group_stop = match stop_seized(tid, steps) {
             Ok(group_stop) => group_stop,
             Err(source) => {
@@ -92,6 +94,7 @@ impl<'a> Tracee<'a> {
             call: arch::call_of(&regs),
             group_stop,
             stopped_at,
+            stopped_at_monotonic,
             mask,
             pid,
             vectors,

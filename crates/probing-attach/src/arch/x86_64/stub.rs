@@ -13,6 +13,8 @@ const NANOSLEEP: u32 = libc::SYS_nanosleep as u32;
 const MUNMAP: u32 = libc::SYS_munmap as u32;
 const CLONE: u32 = libc::SYS_clone as u32;
 const EXIT: u32 = libc::SYS_exit as u32;
+const CLOCK_GETTIME: u32 = libc::SYS_clock_gettime as u32;
+const CLOCK_MONOTONIC: u64 = libc::CLOCK_MONOTONIC as u64;
 const GETTID: u32 = libc::SYS_gettid as u32;
 const SIG_SETMASK: u32 = libc::SIG_SETMASK as u32;
 /// How often the new thread looks for our verdict before it leaves the block where it is: 200 µs × this = 2 s.
@@ -438,6 +440,9 @@ impl Assembler {
         self.load(RAX, at::INTERRUPTED_PC);
         self.store(RAX, saved::RIP);
         self.land(nothing_waits);
+        self.set(RDI, CLOCK_MONOTONIC);
+        self.address(RSI, at::LEFT_AT);
+        self.system_call(CLOCK_GETTIME);
         self.load(RSP, at::OWN_STACK); // handlers that waited run now, on the thread's own stack
         self.set_mask(at::MASK, None);
         self.store_value(1, at::LEFT);
