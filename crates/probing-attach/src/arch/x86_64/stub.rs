@@ -19,6 +19,8 @@ const GETTID: u32 = libc::SYS_gettid as u32;
 const SIG_SETMASK: u32 = libc::SIG_SETMASK as u32;
 /// How often the new thread looks for our verdict before it leaves the block where it is: 200 µs × this = 2 s.
 const LOOKS: u32 = 10_000;
+/// How often the new thread sleeps until the borrowed one is gone: 200 µs × this = 4 ms.
+const COURTESIES: u32 = 20;
 /// `pop rax; pop r12; pop rbx`
 const ENTRY_END: &[u8] = &[0x58, 0x41, 0x5c, 0x5b];
 /// `Py_file_input`: source is a series of statements.
@@ -294,6 +296,7 @@ impl Assembler {
     fn entry(&mut self, plan: &Plan<'_>, work: u64) {
         self.raw(&[0x53, 0x41, 0x54, 0x50]); // push rbx; push r12; push rax
         self.copy(RBX, RDI);
+        self.let_borrowed_thread_go_first();
         self.call(work);
         self.set(R12, u64::from(LOOKS));
         let look = self.here();
@@ -316,6 +319,20 @@ impl Assembler {
         }
         self.raw(ENTRY_END);
         self.raw(&[0xc3]);
+    }
+
+    /// On a busy machine the new thread may have the CPU that the borrowed one needs to get home.
+    fn let_borrowed_thread_go_first(&mut self) {
+        self.set(R12, u64::from(COURTESIES));
+        let look = self.here();
+        self.compare(at::LEFT, 0);
+        let gone = self.jump(If::NotZero);
+        self.address(RDI, at::NAP);
+        self.set(RSI, 0);
+        self.system_call(NANOSLEEP);
+        self.raw(&[0x49, 0xff, 0xcc]); // dec r12
+        self.jump_back(If::NotZero, look);
+        self.land(gone);
     }
 
     /// `int pending(void* context)`: main calls it between two bytecodes, with the GIL. Always 0: it must not fail.
