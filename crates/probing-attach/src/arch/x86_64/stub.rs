@@ -297,6 +297,7 @@ impl Assembler {
         self.raw(&[0x53, 0x41, 0x54, 0x50]); // push rbx; push r12; push rax
         self.copy(RBX, RDI);
         self.let_borrowed_thread_go_first();
+        self.copy(RDI, RBX);
         self.call(work);
         self.set(R12, u64::from(LOOKS));
         let look = self.here();
