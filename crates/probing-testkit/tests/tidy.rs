@@ -13,7 +13,8 @@ use probing_testkit::{documents, root};
 const EDGES: &[(&str, &[&str])] = &[
     ("probing-proto", &[]),
     ("probing-probe", &["probing-proto"]),
-    ("probing-client", &["probing-proto"]),
+    ("probing-attach", &["probing-proto"]),
+    ("probing-client", &["probing-proto", "probing-attach"]),
     ("probing-cli", &["probing-proto", "probing-client"]),
     ("probing-testkit", &["probing-proto"]),
 ];
@@ -35,6 +36,7 @@ const BANS: &[(&str, &[&str])] = &[
         ],
     ),
     ("probing-proto", &["pyo3", "tokio", "rustix", "libc"]),
+    ("probing-attach", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
     ("probing-cli", &["pyo3"]),
 ];

@@ -1,0 +1,64 @@
+//! What differs between machines: registers, system call numbers, the signal frame, the injected instructions.
+//!
+//! One file each behind the same names; the flow in `inject.rs` is written once.
+
+use crate::block::Layout;
+use crate::python::Functions;
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::*;
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::*;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("probing-attach knows x86_64 and aarch64");
+
+/// What the injected instructions need to know.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) functions: &'a Functions,
+    pub(crate) gadgets: Gadgets,
+    pub(crate) start: u64,
+    pub(crate) layout: Layout,
+    /// Hijack only: where on the thread's own stack the source may run.
+    pub(crate) own_stack: u64,
+}
+
+/// Instructions that the target already has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gadgets {
+    /// A system call, then a return.
+    pub(crate) call: u64,
+    /// libc's way back from a signal handler.
+    pub(crate) restorer: u64,
+}
+
+/// The injected code.
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(crate) bytes: Vec<u8>,
+    /// Where the borrowed thread enters it.
+    pub(crate) stub: u64,
+}
+
+/// Where a stopped thread goes when we are through with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Home {
+    pub(crate) regs: Regs,
+    /// Result register and program counter if a signal waits for it.
+    pub(crate) interrupted: (u64, u64),
+    /// The result register in the signal frame: there the kernel has forgotten how to restart a system call.
+    pub(crate) fallback_result: u64,
+}
+
+/// A signal frame for the thread's own stack.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) address: u64,
+    pub(crate) bytes: Vec<u8>,
+}

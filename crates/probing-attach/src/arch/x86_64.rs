@@ -1,0 +1,367 @@
+//! `x86_64`: registers, system calls, and how an interrupted call is taken up again.
+
+mod frame;
+mod stub;
+
+use std::time::Duration;
+
+use super::Home;
+use crate::block::VECTOR_ROOM;
+use crate::error::Unsupported;
+
+pub(crate) use frame::frame;
+pub(crate) use stub::assemble;
+
+pub(crate) type Regs = libc::user_regs_struct;
+
+pub(crate) const MMAP: u64 = libc::SYS_mmap as u64;
+pub(crate) const MPROTECT: u64 = libc::SYS_mprotect as u64;
+/// The register set (ELF note type) with everything that is not a general register.
+pub(crate) const VECTOR_SET: usize = 0x202;
+/// The register set that only a thread with a shadow stack has.
+pub(crate) const SHADOW_STACK_SET: usize = 0x204;
+
+/// `syscall; ret`.
+pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x0f, 0x05, 0xc3]];
+/// `mov rax, 15; syscall` in glibc's and musl's spellings: `rt_sigreturn`.
+pub(crate) const RESTORER_PATTERNS: &[&[u8]] = &[
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+
+const FUTEX: i64 = libc::SYS_futex;
+const POLL: i64 = libc::SYS_poll;
+const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
+const EPOLL_PWAIT: i64 = libc::SYS_epoll_pwait;
+const EPOLL_PWAIT2: i64 = libc::SYS_epoll_pwait2;
+const RESTART: i64 = libc::SYS_restart_syscall;
+
+/// What the kernel leaves in the result register of an interrupted call, for itself to see.
+mod interrupted {
+    pub(super) const EINTR: i64 = -4;
+    /// Call again with the same arguments; -513 and -514 differ only if a handler runs.
+    pub(super) const AGAIN: std::ops::RangeInclusive<i64> = -514..=-512;
+    pub(super) const AGAIN_AFTER_HANDLER: std::ops::RangeInclusive<i64> = -513..=-512;
+    /// Go on by `restart_syscall`; the kernel keeps the time at which it ends.
+    pub(super) const RESTART_BLOCK: i64 = -516;
+}
+
+/// Whether this machine can be entered by ptrace.
+pub(crate) fn check() -> Result<(), Unsupported> {
+    let size = std::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize;
+    if size > VECTOR_ROOM {
+        return Err(Unsupported::VectorState { size });
+    }
+    Ok(())
+}
+
+/// A thread in one of these waits: it holds no lock of libc and is not inside malloc.
+const SAFE_CALLS: &[(i64, &str)] = &[
+    (libc::SYS_read, "read"),
+    (libc::SYS_write, "write"),
+    (POLL, "poll"),
+    (libc::SYS_select, "select"),
+    (libc::SYS_pause, "pause"),
+    (libc::SYS_nanosleep, "nanosleep"),
+    (libc::SYS_accept, "accept"),
+    (libc::SYS_sendto, "sendto"),
+    (libc::SYS_recvfrom, "recvfrom"),
+    (libc::SYS_sendmsg, "sendmsg"),
+    (libc::SYS_recvmsg, "recvmsg"),
+    (libc::SYS_wait4, "wait4"),
+    (FUTEX, "futex"),
+    (RESTART, "restart_syscall"),
+    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
+    (EPOLL_WAIT, "epoll_wait"),
+    (libc::SYS_waitid, "waitid"),
+    (libc::SYS_pselect6, "pselect6"),
+    (libc::SYS_ppoll, "ppoll"),
+    (EPOLL_PWAIT, "epoll_pwait"),
+    (libc::SYS_accept4, "accept4"),
+    (EPOLL_PWAIT2, "epoll_pwait2"),
+    (libc::SYS_futex_waitv, "futex_waitv"),
+];
+
+pub(crate) fn is_safe_call(number: i64) -> bool {
+    call_name(number).is_some()
+}
+
+pub(crate) fn call_name(number: i64) -> Option<&'static str> {
+    SAFE_CALLS
+        .iter()
+        .find(|(safe, _)| *safe == number)
+        .map(|(_, name)| *name)
+}
+
+/// Whether every stop makes this call answer EINTR.
+pub(crate) fn is_epoll(number: i64) -> bool {
+    matches!(number, EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2)
+}
+
+/// 0: simply called again; 1: its end time may be lost if we die at the wrong moment; 2: needs care.
+pub(crate) fn restart_cost(number: i64, fourth_argument: u64) -> u8 {
+    match number {
+        POLL | libc::SYS_nanosleep | RESTART => 1,
+        // With a time: often one who waits for the GIL and will run soon.
+        FUTEX if fourth_argument != 0 => 1,
+        number if is_epoll(number) => 2,
+        _ => 0,
+    }
+}
+
+/// The system call that the thread was stopped in.
+pub(crate) fn call_of(regs: &Regs) -> Option<i64> {
+    Some(regs.orig_rax as i64).filter(|number| *number >= 0)
+}
+
+pub(crate) fn stack_of(regs: &Regs) -> u64 {
+    regs.rsp
+}
+
+pub(crate) fn pc_of(regs: &Regs) -> u64 {
+    regs.rip
+}
+
+pub(crate) fn thread_pointer_of(regs: &Regs) -> u64 {
+    regs.fs_base
+}
+
+/// What the thread shall find when it comes back.
+///
+/// The restart of its system call is taken into our hands: the kernel does it only on its way out of this very
+/// stop, and only if the registers are left alone. `asleep`: how long it has been in an epoll call, if known.
+/// `abort`: where to go if it was inside a restartable sequence.
+pub(crate) fn home(stopped: &Regs, asleep: Option<Duration>, abort: Option<u64>) -> Home {
+    let mut regs = *stopped;
+    regs.orig_rax = u64::MAX; // or the kernel would apply its own restart to whatever registers we set
+    let mut home = Home {
+        regs,
+        interrupted: (regs.rax, regs.rip),
+        fallback_result: regs.rax,
+    };
+    match call_of(stopped).and_then(|number| call_again(stopped, number, asleep)) {
+        Some(again) => {
+            let number = stopped.orig_rax as i64;
+            let result = stopped.rax as i64;
+            home.regs.rax = again.number;
+            home.regs.r10 = again.fourth_argument;
+            home.regs.rip = stopped.rip - 2; // the `syscall` instruction itself
+            home.fallback_result = again.fallback;
+            // A handler that runs meanwhile interrupts the call, as it always would. Whether it was installed
+            // with SA_RESTART cannot be seen from outside: read and its like are called again.
+            let calls_again = interrupted::AGAIN_AFTER_HANDLER.contains(&result) && number != FUTEX;
+            home.interrupted = if calls_again {
+                (home.regs.rax, home.regs.rip)
+            } else {
+                (interrupted::EINTR as u64, stopped.rip)
+            };
+        }
+        None => {
+            if let Some(abort) = abort {
+                home.regs.rip = abort;
+                home.interrupted.1 = abort;
+            }
+        }
+    }
+    home
+}
+
+struct Again {
+    number: u64,
+    fourth_argument: u64,
+    /// The call to make if the kernel's restart block is lost.
+    fallback: u64,
+}
+
+fn call_again(stopped: &Regs, number: i64, asleep: Option<Duration>) -> Option<Again> {
+    let result = stopped.rax as i64;
+    let timeout = stopped.r10 as i32; // of epoll_wait, in milliseconds
+    let same = |fourth_argument| Again {
+        number: number as u64,
+        fourth_argument,
+        fallback: number as u64,
+    };
+    match result {
+        interrupted::RESTART_BLOCK => {
+            // Where the arguments are absolute or endless the call can be made again as it was: a futex wait
+            // until a point in time, poll without a timeout. Else EINTR is the honest answer.
+            let until = number == FUTEX && stopped.rsi & 0x7f == libc::FUTEX_WAIT_BITSET as u64;
+            let endless = number == POLL && (stopped.rdx as u32).cast_signed() < 0;
+            Some(Again {
+                number: RESTART as u64,
+                fourth_argument: stopped.r10,
+                fallback: if until || endless { number } else { RESTART } as u64,
+            })
+        }
+        result if interrupted::AGAIN.contains(&result) => Some(same(stopped.r10)),
+        // epoll has no restart block: take off the time that it has slept, or its timers would come late.
+        interrupted::EINTR if matches!(number, EPOLL_WAIT | EPOLL_PWAIT) && timeout > 0 => {
+            let left = i64::from(timeout) - asleep?.as_millis() as i64;
+            Some(same(left.max(0) as u64))
+        }
+        interrupted::EINTR if matches!(number, EPOLL_WAIT | EPOLL_PWAIT) => Some(same(stopped.r10)),
+        interrupted::EINTR if number == EPOLL_PWAIT2 && stopped.r10 == 0 => Some(same(0)),
+        _ => None,
+    }
+}
+
+/// State B: one system call from existing code, with the signal frame as the way home.
+pub(crate) fn regs_for_call(
+    home: &Home,
+    gadget: u64,
+    frame: u64,
+    number: u64,
+    a: [u64; 6],
+) -> Regs {
+    Regs {
+        rip: gadget,
+        rsp: frame,
+        rax: number,
+        rdi: a[0],
+        rsi: a[1],
+        rdx: a[2],
+        r10: a[3],
+        r8: a[4],
+        r9: a[5],
+        eflags: PLAIN_FLAGS,
+        ..home.regs
+    }
+}
+
+/// State C: the stub, on its own stack.
+pub(crate) fn regs_for_stub(home: &Home, stub: u64, stack: u64, context: u64) -> Regs {
+    Regs {
+        rip: stub,
+        rsp: stack,
+        rbx: context,
+        eflags: PLAIN_FLAGS,
+        ..home.regs
+    }
+}
+
+/// Interrupts on, nothing else: no direction, no trap.
+const PLAIN_FLAGS: u64 = 0x202;
+
+/// The result of a system call, or its errno.
+pub(crate) fn call_result(regs: &Regs) -> Result<u64, i32> {
+    match regs.rax as i64 {
+        errno @ -4095..=-1 => Err(-errno as i32),
+        result => Ok(result as u64),
+    }
+}
+
+/// The registers as the stub finds them at the start of the context: in the kernel's order.
+pub(crate) fn regs_bytes(regs: &Regs) -> Vec<u8> {
+    let words = [
+        regs.r15,
+        regs.r14,
+        regs.r13,
+        regs.r12,
+        regs.rbp,
+        regs.rbx,
+        regs.r11,
+        regs.r10,
+        regs.r9,
+        regs.r8,
+        regs.rax,
+        regs.rcx,
+        regs.rdx,
+        regs.rsi,
+        regs.rdi,
+        regs.orig_rax,
+        regs.rip,
+        regs.cs,
+        regs.eflags,
+        regs.rsp,
+        regs.ss,
+    ];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Below what the thread may use without moving its stack pointer (the red zone), aligned for a call.
+pub(crate) fn below_red_zone(regs: &Regs) -> u64 {
+    regs.rsp.wrapping_sub(128) & !15
+}
+
+/// Control word of the floating point unit in a fresh thread.
+pub(crate) const FLOAT_CONTROL: u64 = 0x1f80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stopped(number: i64, result: i64) -> Regs {
+        let zero = 0u64;
+        Regs {
+            r15: zero,
+            r14: zero,
+            r13: zero,
+            r12: zero,
+            rbp: zero,
+            rbx: zero,
+            r11: zero,
+            r10: zero,
+            r9: zero,
+            r8: zero,
+            rax: result as u64,
+            rcx: zero,
+            rdx: zero,
+            rsi: zero,
+            rdi: zero,
+            orig_rax: number as u64,
+            rip: 0x1002,
+            cs: 0x33,
+            eflags: 0x246,
+            rsp: 0x8000,
+            ss: 0x2b,
+            fs_base: zero,
+            gs_base: zero,
+            ds: zero,
+            es: zero,
+            fs: zero,
+            gs: zero,
+        }
+    }
+
+    #[test]
+    fn a_running_thread_goes_home_as_it_was() {
+        let home = home(&stopped(-1, 7), None, None);
+        assert_eq!((home.regs.rax, home.regs.rip), (7, 0x1002));
+        assert_eq!(home.interrupted, (7, 0x1002));
+    }
+
+    #[test]
+    fn an_interrupted_read_is_called_again() {
+        let home = home(&stopped(libc::SYS_read, -512), None, None);
+        assert_eq!(
+            (home.regs.rax, home.regs.rip),
+            (libc::SYS_read as u64, 0x1000)
+        );
+        assert_eq!(home.interrupted, (libc::SYS_read as u64, 0x1000));
+    }
+
+    #[test]
+    fn a_timed_sleep_goes_on_by_the_restart_block() {
+        let home = home(&stopped(libc::SYS_nanosleep, -516), None, None);
+        assert_eq!((home.regs.rax, home.regs.rip), (RESTART as u64, 0x1000));
+        assert_eq!(home.interrupted, (-4i64 as u64, 0x1002));
+    }
+
+    #[test]
+    fn epoll_waits_only_for_the_rest_of_its_time() {
+        let mut regs = stopped(EPOLL_WAIT, -4);
+        regs.r10 = 1000;
+        let slept = Some(Duration::from_millis(400));
+        assert_eq!(home(&regs, slept, None).regs.r10, 600);
+        assert_eq!(home(&regs, Some(Duration::from_secs(9)), None).regs.r10, 0);
+        let unknown = home(&regs, None, None);
+        assert_eq!((unknown.regs.rax as i64, unknown.regs.rip), (-4, 0x1002));
+        regs.r10 = u64::from(u32::MAX);
+        assert_eq!(home(&regs, None, None).regs.rip, 0x1000);
+    }
+
+    #[test]
+    fn a_restartable_sequence_is_aborted() {
+        assert_eq!(home(&stopped(-1, 0), None, Some(0x4444)).regs.rip, 0x4444);
+    }
+}

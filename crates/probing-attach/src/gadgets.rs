@@ -1,0 +1,79 @@
+//! Finds the few instructions that we use where they already are: nothing in the target is patched.
+
+use probing_proto::process::Pid;
+
+use crate::arch::{CALL_PATTERNS, Gadgets, RESTORER_PATTERNS};
+use crate::error::{AttachError, Unsupported};
+use crate::maps::Mapping;
+use crate::memory::Memory;
+
+/// Read in pieces, because both are usually found in the first few.
+const PIECE: usize = 0x20000;
+/// Pieces overlap by more than the longest pattern.
+const OVERLAP: usize = 16;
+
+pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadgets, AttachError> {
+    let is_libc =
+        |mapping: &Mapping| mapping.name().starts_with("libc") || mapping.name().contains("musl");
+    let mut places: Vec<&Mapping> = maps
+        .iter()
+        .filter(|mapping| mapping.executable && mapping.readable && mapping.path.starts_with('/'))
+        .collect();
+    places.sort_by_key(|mapping| !is_libc(mapping)); // it has both
+    let (mut call, mut restorer) = (None, None);
+    for mapping in places {
+        let mut start = mapping.start;
+        while start < mapping.end {
+            let len = (mapping.end - start).min(PIECE as u64) as usize;
+            let Ok(piece) = memory.read_vec(start, len) else {
+                break;
+            };
+            call = call.or_else(|| position(&piece, CALL_PATTERNS).map(|at| start + at));
+            restorer =
+                restorer.or_else(|| position(&piece, RESTORER_PATTERNS).map(|at| start + at));
+            if let (Some(call), Some(restorer)) = (call, restorer) {
+                return Ok(Gadgets { call, restorer });
+            }
+            if len < PIECE {
+                break;
+            }
+            start += (PIECE - OVERLAP) as u64;
+        }
+    }
+    let what = if call.is_none() {
+        "a system call"
+    } else {
+        "a signal's return"
+    };
+    Err(AttachError::NotSupported {
+        pid,
+        what: Unsupported::Gadget { what },
+    })
+}
+
+fn position(bytes: &[u8], patterns: &[&[u8]]) -> Option<u64> {
+    patterns.iter().find_map(|pattern| {
+        let first = *pattern.first()?;
+        let mut from = 0;
+        while let Some(found) = bytes.get(from..)?.iter().position(|byte| *byte == first) {
+            if bytes[from + found..].starts_with(pattern) {
+                return Some((from + found) as u64);
+            }
+            from += found + 1;
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_whole_pattern_is_found() {
+        assert_eq!(position(b"aabcaabd", &[b"abd"]), Some(5));
+        assert_eq!(position(b"aab", &[b"abd"]), None);
+        assert_eq!(position(b"xyz", &[b"q", b"yz"]), Some(1));
+        assert_eq!(position(b"", &[b"q"]), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! Runs a piece of Python in a process that nobody prepared, and harms it in no way.
+//!
+//! The story, in the order of the files: the target's memory map (`maps`) leads to its Python (`elf`, `python`).
+//! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
+//! call (`threads`) is stopped (`ptrace`, `tracee`) and borrowed for a fraction of a millisecond: it maps some
+//! memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
+//! returns to its system call as if nothing had happened (`inject`). If no thread waits, main is borrowed to
+//! queue a pending call instead. The source runs inside a fixed text that lets nothing out (`wrapper`).
+//!
+//! *Invariant:* whatever happens to us, at any instruction, the target goes on. See `tracee`.
+//!
+//! *Invariant:* source that did not begin by the deadline never begins.
+//!
+//! What remains in the target after a run: nothing. The block is unmapped by the last act of the new thread, once
+//! we have seen the borrowed one at home. If we cannot see that within 100 ms (it never waits any more), or are
+//! killed, or it was a hijack, the block stays: 170 to 700 KB of address space, a few pages touched.
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "entering by ptrace is only written for x86_64")
+)]
+
+mod arch;
+mod block;
+mod elf;
+mod error;
+mod gadgets;
+mod gil;
+mod inject;
+mod maps;
+mod memory;
+mod permission;
+mod ptrace;
+mod python;
+mod remote_exec;
+mod steps;
+mod threads;
+mod tracee;
+mod wrapper;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_proto::process::Pid;
+
+pub use crate::error::{AttachError, Denied, Unsupported};
+
+use crate::block::Way;
+use crate::inject::{Attempt, Target};
+use crate::memory::Memory;
+use crate::permission::Status;
+use crate::python::Python;
+use crate::steps::Steps;
+use crate::threads::Tid;
+
+/// How to enter.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// After this the source is taken back.
+    pub deadline: Duration,
+    /// Run the source inside a blocked thread if nothing else works: this may hang or crash the target.
+    pub force: bool,
+    /// For tests: SIGKILL this process at the n-th step.
+    #[doc(hidden)]
+    pub die_at_step: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(2),
+            force: false,
+            die_at_step: None,
+        }
+    }
+}
+
+/// The source ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub strategy: Strategy,
+    /// Major and minor version.
+    pub python: (u8, u8),
+    /// The longest that a thread of the target was kept from its work.
+    pub paused: Duration,
+    pub took: Duration,
+}
+
+/// The way in that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// Python's own door (3.14): nothing was stopped.
+    RemoteExec,
+    /// A thread that waited in a system call started ours.
+    NewThread,
+    /// Main started ours between two bytecodes.
+    PendingCall,
+    /// A blocked thread ran the source itself.
+    Hijack,
+}
+
+impl std::fmt::Display for Strategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::RemoteExec => "remote exec",
+            Self::NewThread => "new thread",
+            Self::PendingCall => "pending call",
+            Self::Hijack => "hijacked thread",
+        })
+    }
+}
+
+/// Runs Python `source` in process `pid` and waits for its end. The only way in.
+///
+/// The source runs in a thread of its own with a fresh namespace, in which it finds `blocked_signals`: a set of
+/// the signals that main blocks. Its own thread has *all* signals blocked, so that none meant for the program
+/// goes astray; threads and children that it starts inherit that. One that shall get signals calls
+/// `signal.pthread_sigmask(signal.SIG_SETMASK, blocked_signals)` first. (A forced run is in a thread of the
+/// target, with that thread's mask replaced in the same way.)
+pub fn run(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachError> {
+    if source.len() > wrapper::SOURCE_LIMIT {
+        let (len, limit) = (source.len(), wrapper::SOURCE_LIMIT);
+        return Err(AttachError::SourceTooLong { len, limit });
+    }
+    // In a thread of its own: when it ends the kernel lets go of whatever it still traces, and the target goes
+    // home by itself. A panic ends it too.
+    let worker = || run_here(pid, source, options);
+    thread::scope(|scope| match scope.spawn(worker).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+fn run_here(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachError> {
+    ptrace::sleep_precisely();
+    let steps = Steps::new(options.die_at_step);
+    let started = Instant::now();
+    let status = permission::check(pid)?;
+    let mut target = look(pid, &steps, started, options.deadline)?;
+    let (strategy, paused) = enter(&mut target, status, source, options)?;
+    Ok(Report {
+        strategy,
+        python: target.python.version,
+        paused,
+        took: started.elapsed(),
+    })
+}
+
+/// Reads all that is needed before anything is touched.
+fn look(
+    pid: Pid,
+    steps: &Steps,
+    started: Instant,
+    deadline: Duration,
+) -> Result<Target<'_>, AttachError> {
+    let maps = maps::of(pid).map_err(|source| permission::explain(pid, source))?;
+    let memory = Memory::open(pid).map_err(|source| permission::explain(pid, source))?;
+    let python = Python::find(pid, &maps, &memory)?;
+    let gadgets = gadgets::find(pid, &maps, &memory)?;
+    Ok(Target {
+        pid,
+        memory,
+        maps,
+        python,
+        gadgets,
+        steps,
+        started,
+        deadline: started + deadline,
+    })
+}
+
+/// Tries the ways in their order, again until the deadline while the only trouble is that threads move.
+fn enter(
+    target: &mut Target<'_>,
+    status: Status,
+    source: &str,
+    options: &Options,
+) -> Result<(Strategy, Duration), AttachError> {
+    let pid = target.pid;
+    // 'T': by a signal; 't' would be by a tracer.
+    let stopped = threads::stat(pid, Tid::main_of(pid)).is_some_and(|stat| stat.state == 'T');
+    if stopped && !options.force {
+        return Err(AttachError::Stopped { pid });
+    }
+    if !stopped && remote_exec::run(target, source)?.is_some() {
+        return Ok((Strategy::RemoteExec, Duration::ZERO));
+    }
+    arch::check().map_err(|what| AttachError::NotSupported { pid, what })?;
+    let text = wrapper::in_thread(source, status.blocked);
+    let ways: &[Way] = match (stopped, is_musl(target)) {
+        (true, _) => &[],
+        (false, true) => &[Way::Thread], // the helper's storage is laid out for glibc
+        (false, false) => &[Way::Thread, Way::Pending],
+    };
+    if options.force {
+        target.deadline = target.started + options.deadline / 2; // the other half is for the last resort
+    }
+    match try_ways(target, ways, &text) {
+        Err(AttachError::Busy { .. } | AttachError::NoThread { .. }) if options.force => {
+            target.deadline = target.started + options.deadline;
+            try_ways(target, &[Way::Hijack], &text)
+        }
+        outcome => outcome,
+    }
+}
+
+fn try_ways(
+    target: &Target<'_>,
+    ways: &[Way],
+    text: &str,
+) -> Result<(Strategy, Duration), AttachError> {
+    /// How often a thread that waits is looked for before main is bothered, which may be about to wait itself.
+    const LOOKS: u32 = 3;
+    const NAP: Duration = Duration::from_micros(500);
+    /// Another of us is gone by then.
+    const TRACED_FOR: Duration = Duration::from_millis(100);
+    let pid = target.pid;
+    let mut seen = String::from("its process is stopped");
+    for round in 1.. {
+        for &way in ways
+            .iter()
+            .filter(|way| **way != Way::Pending || round > LOOKS)
+        {
+            match inject::run(target, way, text) {
+                Ok(Attempt::Ran { paused }) => return Ok((strategy_of(way), paused)),
+                Ok(Attempt::NoThread { seen: why }) => seen = why,
+                Err(AttachError::AlreadyTraced { .. }) if round * NAP < TRACED_FOR => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if ways.is_empty() || Instant::now() + NAP > target.deadline {
+            break;
+        }
+        thread::sleep(NAP);
+    }
+    Err(AttachError::NoThread { pid, seen })
+}
+
+fn strategy_of(way: Way) -> Strategy {
+    match way {
+        Way::Thread => Strategy::NewThread,
+        Way::Pending => Strategy::PendingCall,
+        Way::Hijack => Strategy::Hijack,
+    }
+}
+
+fn is_musl(target: &Target<'_>) -> bool {
+    target
+        .maps
+        .iter()
+        .any(|mapping| mapping.name().starts_with("ld-musl"))
+}

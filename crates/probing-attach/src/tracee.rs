@@ -1,0 +1,296 @@
+//! One thread of the target, stopped and borrowed; given back on every path.
+//!
+//! At every instant its registers are one of three, and each goes home without us:
+//!
+//! * **A** its own;
+//! * **B** a `syscall; ret` of libc with the stack pointer on a signal frame: the call runs, `ret` enters libc's
+//!   `rt_sigreturn`, which puts everything back. Only taken to its end if we die;
+//! * **C** the stub in memory of ours, which works and then restores everything by itself.
+//!
+//! From A to B to C are single system calls, which our death does not cut in two.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_proto::process::Pid;
+
+use crate::arch::{self, Frame, Gadgets, Home, Regs};
+use crate::error::{AttachError, During as _, Unsupported};
+use crate::memory::Memory;
+use crate::permission::{self, Status};
+use crate::ptrace::{self, Event};
+use crate::steps::Steps;
+use crate::threads::{self, Tid};
+
+/// How long a thread may take to stop before we give up on it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// Stopped, nothing changed.
+    Untouched,
+    /// Registers or mask are not its own.
+    Borrowed,
+    /// Not ours any more.
+    Released,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tracee<'a> {
+    pub(crate) tid: Tid,
+    pub(crate) home: Home,
+    pub(crate) call: Option<i64>,
+    pub(crate) group_stop: bool,
+    pub(crate) stopped_at: Instant,
+    /// The same on the clock that the target reads.
+    pub(crate) stopped_at_monotonic: Duration,
+    pub(crate) mask: u64,
+    pid: Pid,
+    vectors: Vec<u8>,
+    held: Held,
+    steps: &'a Steps,
+}
+
+impl<'a> Tracee<'a> {
+    /// Stops `tid`. `expected`: the system call it seems to be in.
+    pub(crate) fn stop(
+        pid: Pid,
+        tid: Tid,
+        expected: Option<i64>,
+        memory: &Memory,
+        steps: &'a Steps,
+    ) -> Result<Self, AttachError> {
+        // Before we wake it.
+        let asleep = expected
+            .filter(|call| arch::is_epoll(*call))
+            .and_then(|_| threads::asleep(pid, tid));
+        seize(pid, tid)?;
+        steps.pass();
+        let (stopped_at, stopped_at_monotonic) = (Instant::now(), ptrace::monotonic_now());
+        let group_stop = match stop_seized(tid, steps) {
+            Ok(group_stop) => group_stop,
+            Err(source) => {
+                // If this fails too the kernel lets go when our thread ends, which is soon.
+                _ = ptrace::detach(tid);
+                return Err(source).during(pid, "stop a thread");
+            }
+        };
+        let read = || -> io::Result<(Regs, u64, Vec<u8>)> {
+            let vectors = ptrace::register_set(tid, arch::VECTOR_SET, crate::block::VECTOR_ROOM)?;
+            Ok((ptrace::regs(tid)?, ptrace::signal_mask(tid)?, vectors))
+        };
+        let (regs, mask, vectors) = match read() {
+            Ok(read) => read,
+            Err(source) => {
+                _ = ptrace::detach(tid);
+                return Err(source).during(pid, "read registers");
+            }
+        };
+        let abort = sequence_abort(tid, arch::pc_of(&regs), memory);
+        Ok(Self {
+            tid,
+            home: arch::home(&regs, asleep, abort),
+            call: arch::call_of(&regs),
+            group_stop,
+            stopped_at,
+            stopped_at_monotonic,
+            mask,
+            pid,
+            vectors,
+            held: Held::Untouched,
+            steps,
+        })
+    }
+
+    /// Whether the kernel keeps a second stack for this thread, which our signal frame is not on.
+    pub(crate) fn has_shadow_stack(&self) -> bool {
+        ptrace::register_set(self.tid, arch::SHADOW_STACK_SET, 8).is_ok()
+    }
+
+    /// The signal frame for state B.
+    pub(crate) fn frame(&self, gadgets: Gadgets) -> Result<Frame, AttachError> {
+        let what = Unsupported::VectorState {
+            size: self.vectors.len(),
+        };
+        arch::frame(&self.home, self.mask, &self.vectors, gadgets.restorer).ok_or(
+            AttachError::NotSupported {
+                pid: self.pid,
+                what,
+            },
+        )
+    }
+
+    /// State B: makes one system call.
+    pub(crate) fn call(
+        &mut self,
+        gadgets: Gadgets,
+        frame: u64,
+        number: u64,
+        arguments: [u64; 6],
+        what: &'static str,
+    ) -> Result<u64, AttachError> {
+        let regs = arch::regs_for_call(&self.home, gadgets.call, frame, number, arguments);
+        self.held = Held::Borrowed;
+        let result = ptrace::set_regs(self.tid, &regs)
+            .and_then(|()| {
+                self.steps.pass();
+                // After the registers: from now on every way home restores the mask.
+                ptrace::set_signal_mask(self.tid, u64::MAX)?;
+                self.run_to_call_stop()?; // it begins
+                self.run_to_call_stop()?; // it ends
+                ptrace::regs(self.tid)
+            })
+            .during(self.pid, what)?;
+        arch::call_result(&result)
+            .map_err(io::Error::from_raw_os_error)
+            .during(self.pid, what)
+    }
+
+    fn run_to_call_stop(&self) -> io::Result<()> {
+        let mut signal = 0;
+        loop {
+            self.steps.pass();
+            ptrace::resume_to_call(self.tid, signal)?;
+            self.steps.pass();
+            match wait(self.tid)? {
+                Event::Call => return Ok(()),
+                // SIGSTOP cannot be blocked: it takes effect when we let go.
+                Event::Signal(number) => signal = number,
+                _ => signal = 0,
+            }
+        }
+    }
+
+    /// State C, and goodbye: from here on the thread comes home alone.
+    pub(crate) fn enter(mut self, regs: &Regs) -> Result<(), AttachError> {
+        ptrace::set_regs(self.tid, regs).during(self.pid, "set registers")?;
+        self.steps.pass();
+        self.held = Held::Released;
+        ptrace::detach(self.tid).during(self.pid, "let a thread go")?;
+        self.steps.pass();
+        Ok(())
+    }
+
+    /// State C of a thread whose process is stopped: it runs as long as we hold it.
+    pub(crate) fn enter_held(mut self, regs: &Regs) -> Result<Running, AttachError> {
+        ptrace::set_regs(self.tid, regs).during(self.pid, "set registers")?;
+        self.steps.pass();
+        self.held = Held::Released;
+        ptrace::resume(self.tid, 0).during(self.pid, "let a thread run")?;
+        Ok(Running { tid: self.tid })
+    }
+}
+
+impl Drop for Tracee<'_> {
+    /// The mask first: if we die in between, the frame brings the registers. The other way round the thread would
+    /// keep all signals blocked. Failures mean that the thread is gone, or runs: then the kernel lets go of it
+    /// when our thread ends.
+    fn drop(&mut self) {
+        if self.held == Held::Borrowed {
+            _ = ptrace::set_signal_mask(self.tid, self.mask);
+            _ = ptrace::set_regs(self.tid, &self.home.regs);
+        }
+        if self.held != Held::Released {
+            _ = ptrace::detach(self.tid);
+        }
+    }
+}
+
+/// A thread of a stopped process that we let run; dropped, it stops again with the others.
+#[derive(Debug)]
+pub(crate) struct Running {
+    tid: Tid,
+}
+
+impl Running {
+    /// Passes on signals that arrived for it.
+    pub(crate) fn attend(&self) {
+        match ptrace::poll(self.tid) {
+            Ok(Event::Signal(signal)) => _ = ptrace::resume(self.tid, signal),
+            Ok(Event::Call | Event::Interrupted | Event::GroupStop) => {
+                _ = ptrace::resume(self.tid, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if stop_seized(self.tid, &Steps::default()).is_ok() {
+            _ = ptrace::detach(self.tid);
+        }
+    }
+}
+
+/// Stops a seized thread. Whether the whole process was stopped already.
+fn stop_seized(tid: Tid, steps: &Steps) -> io::Result<bool> {
+    ptrace::interrupt(tid)?;
+    loop {
+        steps.pass();
+        match wait(tid)? {
+            Event::Interrupted => return Ok(false),
+            Event::GroupStop => return Ok(true),
+            // A signal was faster: let the thread have it, our stop follows.
+            Event::Signal(signal) => ptrace::resume(tid, signal)?,
+            _ => ptrace::resume(tid, 0)?,
+        }
+    }
+}
+
+/// Waits for the next event, asleep: a spinning waiter would keep the CPU from the thread it waits for.
+fn wait(tid: Tid) -> io::Result<Event> {
+    let started = Instant::now();
+    loop {
+        match ptrace::poll(tid)? {
+            Event::None => {}
+            Event::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            event => return Ok(event),
+        }
+        let waited = started.elapsed();
+        if waited > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(nap(waited));
+    }
+}
+
+/// Short at first, then considerate.
+pub(crate) fn nap(waited: Duration) -> Duration {
+    Duration::from_micros(match waited.as_millis() {
+        0 => 5,
+        1..5 => 50,
+        5..50 => 200,
+        _ => 1000,
+    })
+}
+
+/// Inside a restartable sequence (tcmalloc, jemalloc) a signal would send the thread to an abort handler; coming
+/// back into its middle unnoticed would corrupt per-CPU data. Gives that handler's address.
+fn sequence_abort(tid: Tid, pc: u64, memory: &Memory) -> Option<u64> {
+    let sequence = memory.read_u64(ptrace::rseq_area(tid)? + 8).ok()?;
+    if sequence == 0 {
+        return None;
+    }
+    let [start, length, abort] = [8, 16, 24].map(|at| memory.read_u64(sequence + at).unwrap_or(0));
+    (pc.wrapping_sub(start) < length).then_some(abort)
+}
+
+/// A refusal may come from another tracer that is gone when we look for it: only the third one counts.
+fn seize(pid: Pid, tid: Tid) -> Result<(), AttachError> {
+    let mut attempt = 1;
+    loop {
+        let Err(source) = ptrace::seize(tid) else {
+            return Ok(());
+        };
+        if let Some(tracer) = Status::of_thread(pid, tid).and_then(|status| status.tracer()) {
+            return Err(AttachError::AlreadyTraced { pid, tracer });
+        }
+        if attempt == 3 || source.raw_os_error() != Some(libc::EPERM) {
+            return Err(permission::explain(pid, source));
+        }
+        attempt += 1;
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,139 @@
+//! Nothing that the target can notice changes. Each test notices one kind of harm.
+
+use crate::target::{Target, eventually, library, on_every_python};
+
+const ROUNDS: u32 = 10;
+const MANY_ROUNDS: u32 = 200;
+
+#[track_caller]
+fn registers_and_red_zone(rounds: u32) {
+    let Some(library) = library() else { return };
+    on_every_python(|python| {
+        for sleeping in ["0", "1"] {
+            let mut target = Target::start(python, "canary", &[library, sleeping]);
+            for round in 1..=rounds {
+                target.count_up_to(round);
+            }
+            assert_eq!(target.eval("main.hurt"), "0", "{target}");
+            assert!(target.eval_number("main.rounds") > 1, "{target}");
+            target.assert_unharmed();
+        }
+    });
+}
+
+#[track_caller]
+fn no_call_is_interrupted(rounds: u32) {
+    let Some(library) = library() else { return };
+    on_every_python(|python| {
+        for kind in [
+            "epoll_wait",
+            "poll",
+            "nanosleep",
+            "read",
+            "sem_timedwait",
+            "accept",
+        ] {
+            let target = Target::start(python, "waits", &[library, kind]);
+            for round in 1..=rounds {
+                target.count_up_to(round);
+            }
+            assert_eq!(target.eval("main.failures"), "[]", "{target}");
+            assert_eq!(target.eval("main.early"), "0", "{target}");
+            let before = target.eval_number("main.rounds");
+            eventually(&format!("{target} goes on"), || {
+                target.eval_number("main.rounds") > before
+            });
+        }
+    });
+}
+
+#[track_caller]
+fn every_signal_arrives_once(rounds: u32) {
+    let Some(library) = library() else { return };
+    on_every_python(|python| {
+        for sleeping in ["0", "1"] {
+            let mut target = Target::start(python, "signals", &[library, sleeping]);
+            for round in 1..=rounds {
+                target.signal("-RTMIN");
+                target.count_up_to(round);
+                target.signal("-RTMIN");
+            }
+            let expected = u64::from(rounds) * 2;
+            eventually(&format!("{target}: {expected} signals"), || {
+                target.eval_number("main.library.signal_count()") == expected
+            });
+            target.assert_unharmed();
+        }
+    });
+}
+
+#[track_caller]
+fn arithmetic_stays_right(rounds: u32) {
+    on_every_python(|python| {
+        let target = Target::start(python, "floats", &[]);
+        for round in 1..=rounds {
+            target.count_up_to(round);
+        }
+        assert_eq!(target.eval("main.wrong"), "0", "{target}");
+    });
+}
+
+#[track_caller]
+fn allocating_threads_go_on(rounds: u32) {
+    let Some(library) = library() else { return };
+    on_every_python(|python| {
+        let mut target = Target::start(python, "malloc_storm", &[library]);
+        for round in 1..=rounds {
+            target.count_up_to(round);
+        }
+        target.assert_unharmed();
+    });
+}
+
+#[test]
+fn registers_and_red_zone_stay() {
+    registers_and_red_zone(ROUNDS);
+}
+
+#[test]
+fn no_system_call_is_interrupted() {
+    no_call_is_interrupted(ROUNDS / 2);
+}
+
+#[test]
+fn every_signal_sent_meanwhile_arrives_once() {
+    every_signal_arrives_once(ROUNDS);
+}
+
+#[test]
+fn floating_point_stays_right() {
+    arithmetic_stays_right(ROUNDS);
+}
+
+#[test]
+fn threads_that_allocate_go_on() {
+    allocating_threads_go_on(ROUNDS);
+}
+
+#[test]
+fn faulthandler_still_works() {
+    on_every_python(|python| {
+        let target = Target::start(python, "sleep", &[]);
+        target.count_up_to(1);
+        let dump = "__import__('tempfile').TemporaryFile('w+')";
+        let dump = target.eval(&format!(
+            "[f.seek(0) or f.read() for f in [{dump}] if not __import__('faulthandler').dump_traceback(f)]"
+        ));
+        assert!(dump.contains("sleep.py"), "{target}: {dump}");
+    });
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn nothing_changes_many_times() {
+    registers_and_red_zone(MANY_ROUNDS);
+    no_call_is_interrupted(MANY_ROUNDS / 4);
+    every_signal_arrives_once(MANY_ROUNDS);
+    arithmetic_stays_right(MANY_ROUNDS);
+    allocating_threads_go_on(MANY_ROUNDS);
+}

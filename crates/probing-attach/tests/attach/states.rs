@@ -1,0 +1,78 @@
+//! Whatever a target is doing, the source runs, and nothing of ours stays.
+
+use crate::target::{Target, eventually, on_every_python};
+
+const ROUNDS: u32 = 4;
+const MANY_ROUNDS: u32 = 60;
+
+#[track_caller]
+fn check(state: &str, rounds: u32) {
+    on_every_python(|python| {
+        let mut target = Target::start(python, state, &[]);
+        target.settle();
+        let threads = target.threads();
+        for round in 1..=rounds {
+            target.count_up_to(round);
+        }
+        target.assert_unharmed();
+        eventually(&format!("{target}: no thread stays"), || {
+            target.threads() == threads
+        });
+        eventually(&format!("{target}: no block stays"), || {
+            target.blocks() == 0
+        });
+    });
+}
+
+macro_rules! states {
+    ($($test:ident: $state:literal,)*) => {
+        $(#[test] fn $test() { check($state, ROUNDS); })*
+        const STATES: &[&str] = &[$($state),*];
+    };
+}
+
+states! {
+    runs_in_a_tight_loop: "tight_loop",
+    runs_during_python_work: "python_work",
+    runs_in_a_sleep: "sleep",
+    runs_between_short_sleeps: "short_sleeps",
+    runs_in_a_c_sleep: "c_sleep",
+    runs_in_a_lock_wait: "lock_wait",
+    runs_in_a_timed_lock_wait: "timed_lock_wait",
+    runs_in_a_queue_wait: "queue_get",
+    runs_in_select: "select_wait",
+    runs_in_poll: "poll_wait",
+    runs_in_epoll: "epoll_wait",
+    runs_while_a_child_is_waited_for: "subprocess_wait",
+    runs_in_an_idle_event_loop: "asyncio_idle",
+    runs_in_a_busy_event_loop: "asyncio_busy",
+    runs_in_a_deadlock: "deadlock",
+    runs_beside_busy_workers: "busy_workers",
+    runs_among_a_hundred_threads: "hundred_threads",
+    runs_during_an_import: "importing",
+    runs_during_garbage_collection: "collecting",
+    runs_in_a_forked_child: "fork_child",
+    runs_beside_a_subinterpreter: "subinterpreter",
+    runs_while_allocations_are_traced: "tracing_memory",
+    runs_where_memory_may_not_become_code: "no_new_code",
+}
+
+#[test]
+fn main_keeps_its_names() {
+    on_every_python(|python| {
+        let target = Target::start(python, "sleep", &[]);
+        let before = target.eval("sorted(vars(main))");
+        target
+            .run("import json\nmine = 1\ndef also_mine(): pass")
+            .unwrap();
+        assert_eq!(target.eval("sorted(vars(main))"), before, "{target}");
+    });
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn every_state_many_times() {
+    for state in STATES {
+        check(state, MANY_ROUNDS);
+    }
+}

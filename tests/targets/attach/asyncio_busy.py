@@ -1,0 +1,12 @@
+"""An event loop that is never idle."""
+
+import asyncio
+
+
+async def main() -> None:
+    print("ready", flush=True)
+    while True:
+        await asyncio.sleep(0)
+
+
+asyncio.run(main())

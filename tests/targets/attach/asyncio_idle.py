@@ -1,0 +1,11 @@
+"""An event loop with nothing to do."""
+
+import asyncio
+
+
+async def main() -> None:
+    print("ready", flush=True)
+    await asyncio.sleep(3600)
+
+
+asyncio.run(main())

@@ -1,0 +1,37 @@
+"""Main waits in one system call from C and counts what went wrong: argv = library, name of the call."""
+
+import ctypes
+import os
+import socket
+import sys
+import time
+
+library = ctypes.CDLL(sys.argv[1])
+kind = sys.argv[2].encode()
+wait = library.wait_once
+wait.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+
+handle, feed = os.pipe()
+if kind == b"accept":
+    server = socket.create_server(("127.0.0.1", 0))
+    handle = server.fileno()
+if kind in (b"read", b"accept") and os.fork() == 0:
+    while os.getppid() != 1:
+        time.sleep(0.03)
+        if kind == b"read":
+            os.write(feed, b"x")
+        else:
+            socket.create_connection(server.getsockname()).close()
+    os._exit(0)
+
+failures = []
+early = rounds = 0
+print("ready", flush=True)
+while True:
+    began = time.monotonic()
+    error = wait(kind, handle, 30)
+    rounds += 1
+    if error:
+        failures.append(os.strerror(error))
+    if kind not in (b"read", b"accept"):
+        early += time.monotonic() - began < 0.029
