@@ -1,0 +1,73 @@
+"""Virtual environments in the cache folder: one for each peer and a bare one, all on the same Python."""
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDER = ("probing==0.2.4", "ipykernel")
+# The Python to compare on, if it is there.
+PREFERRED = "3.12"
+
+
+def prepare_bare() -> Path:
+    """An environment with nothing in it; its interpreter."""
+    folder = _folder("bare")
+    _make(folder, ())
+    return folder / "bin/python"
+
+
+def prepare_ours() -> Path:
+    """An environment with the wheel of this checkout, built for release; its folder."""
+    folder = _folder("ours")
+    _make(folder, ())
+    print("==> building our wheel for release (the first time takes a minute or two)", file=sys.stderr, flush=True)
+    wheels = _folder("wheel")
+    shutil.rmtree(wheels, ignore_errors=True)
+    _quietly(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, ".")
+    for wheel in wheels.glob("*.whl"):
+        _quietly(folder / "bin/python", "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel)
+    return folder
+
+
+def prepare_older() -> Path | None:
+    """An environment with the older probing; its folder, or None when it cannot be had."""
+    folder = _folder("older-probing")
+    try:
+        _make(folder, OLDER)
+    except subprocess.CalledProcessError:
+        print("    it cannot be installed (no network?); going on without it", file=sys.stderr)
+        return None
+    return folder
+
+
+def _make(folder: Path, requirements: tuple[str, ...]) -> None:
+    """Makes the environment, unless a finished one made from the same is there."""
+    made_from = f"{_base_python()} {' '.join(requirements)}\n"
+    mark = folder / "made-from"
+    if mark.exists() and mark.read_text() == made_from:
+        return
+    contents = " and ".join(requirements) or "nothing in it"
+    print(f"==> making the environment {folder.name}, with {contents}", file=sys.stderr, flush=True)
+    _quietly(_base_python(), "-m", "venv", "--clear", folder)
+    if requirements:
+        _quietly(folder / "bin/python", "-m", "pip", "install", "--retries", "1", *requirements)
+    mark.write_text(made_from)
+
+
+@cache
+def _base_python() -> str:
+    found = subprocess.run([ROOT / "scripts/pythons"], check=True, capture_output=True, text=True).stdout
+    pythons: dict[str, str] = dict(line.split(" ", 1) for line in found.splitlines())
+    return pythons.get(PREFERRED) or list(pythons.values())[-1]
+
+
+def _folder(name: str) -> Path:
+    return Path(os.environ["PROBING_CACHE"]) / "peers" / name
+
+
+def _quietly(*command: str | Path) -> None:
+    subprocess.run([ROOT / "scripts/quietly", *command], cwd=ROOT, check=True)

@@ -1,0 +1,56 @@
+"""Samples of several peers, taken in turn so that a busy moment of the machine meets all of them."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from clients import NoAnswer
+from peers import Peer
+
+# One turn of one peer: figures by name.
+Sample = dict[str, float]
+
+
+class Samples:
+    """What all turns of all peers gave."""
+
+    def __init__(self) -> None:
+        self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._silent: set[str] = set()
+
+    def middle(self, figure: str) -> dict[str, float]:
+        """The median of each peer that answered."""
+        return self._summed_up(figure, statistics.median)
+
+    def best(self, figure: str) -> dict[str, float]:
+        """The least of each peer that answered."""
+        return self._summed_up(figure, min)
+
+    def take(self, peer: Peer, sample: Callable[[Peer], Sample]) -> None:
+        """One turn. A peer that fails once is silent from then on; ours may not fail."""
+        if peer.name in self._silent:
+            return
+        try:
+            figures = sample(peer)
+        except (NoAnswer, OSError):
+            if peer.name == "ours":
+                raise
+            self._silent.add(peer.name)
+            return
+        for figure, value in figures.items():
+            self._values[peer.name, figure].append(value)
+
+    def _summed_up(self, figure: str, summary: Callable[[list[float]], float]) -> dict[str, float]:
+        return {
+            name: summary(values)
+            for (name, kind), values in self._values.items()
+            if kind == figure and name not in self._silent
+        }
+
+
+def in_turn(peers: Sequence[Peer], rounds: int, sample: Callable[[Peer], Sample]) -> Samples:
+    samples = Samples()
+    for _ in range(rounds):
+        for peer in peers:
+            samples.take(peer, sample)
+    return samples
