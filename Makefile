@@ -94,7 +94,7 @@ docs:
 	@cargo run --quiet --profile $(PROFILE) -p probing-testkit --bin generate-docs
 
 .PHONY: bench
-bench: build
+bench: $(VENV)/build-tools
 	@benches/run
 
 .PHONY: clean

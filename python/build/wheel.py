@@ -3,11 +3,13 @@
 ``pip install .`` builds for release; ``-C profile=quick`` is what the tests use. An editable install is always quick.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +44,24 @@ DATA.mkdir(parents=True, exist_ok=True)
 def build_wheel(directory: str, settings: Settings | None = None, metadata_directory: str | None = None) -> str:
     """Called by pip to build the wheel into ``directory``."""
     profile = (settings or {}).get("profile", "release")
-    _collect_data(profile)
-    return maturin.build_wheel(directory, {"build-args": ["--profile", profile, "--strip"]}, metadata_directory)
+    with _data(profile):
+        return maturin.build_wheel(directory, {"build-args": ["--profile", profile, "--strip"]}, metadata_directory)
 
 
 def build_editable(directory: str, settings: Settings | None = None, metadata_directory: str | None = None) -> str:
     """Called by ``pip install -e``: the package stays in the checkout."""
     profile = (settings or {}).get("profile", "quick")
-    _collect_data(profile)
-    return maturin.build_editable(directory, {"build-args": ["--profile", profile]}, metadata_directory)
+    with _data(profile):
+        return maturin.build_editable(directory, {"build-args": ["--profile", profile]}, metadata_directory)
+
+
+@contextmanager
+def _data(profile: str) -> Iterator[None]:
+    """The data folder, filled for this build; another build of this checkout waits for its turn."""
+    with (DATA.parent / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _collect_data(profile)
+        yield
 
 
 def _collect_data(profile: str) -> None:

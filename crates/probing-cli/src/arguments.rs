@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, builder::Styles};
-use probing_client::Target;
+use probing_client::{AttachOptions, Entry, Target};
 use probing_proto::env::PROBING_TARGET;
 
 const STYLES: Styles = Styles::styled()
@@ -25,18 +25,22 @@ pub(crate) struct Arguments {
     #[arg(value_name = "TARGET")]
     first_target: Option<Target>,
 
+    /// Do not bring the probe into a process that has none; fail instead
+    #[arg(long, global = true)]
+    pub(crate) no_attach: bool,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  PROBING=1 python train.py &              start a program with the probe in it
-  probing run -- torchrun train.py         the same, with nothing installed in its environment
   probing list                             what can be looked at
-  probing -t 4242 eval \"loss\"              run code in the live process
+  probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
   probing -t train.py detach               take the probe out again
+  PROBING=1 python train.py                start a program with the probe in it
+  probing run -- torchrun train.py         the same, with nothing installed in its environment
 
 Exit status: 0 done, 1 the code raised or the command failed, 2 syntax error or wrong arguments,
 3 target not reached, 124 timed out, 130 interrupted.";
@@ -47,6 +51,8 @@ pub(crate) enum Command {
     List(ListArguments),
     /// Run code in the target's live `__main__` namespace
     Eval(EvalArguments),
+    /// Bring the probe into a running process (other commands do it by themselves)
+    Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
     Detach,
     /// Start a program with the probe in it and in its children
@@ -64,7 +70,7 @@ Examples:
   probing list
   probing list --json | jq '.[] | select(.probe == \"running\") | .pid'
 
-PROBE is one of: running; none (start the program with PROBING=1 or `probing run`); silent (it did not
+PROBE is one of: running; none (`probing attach`, or any command, brings it in); silent (it did not
 answer in time); left (the process became another program); forbidden (another user's process).")]
 pub(crate) struct ListArguments {
     /// Print JSON
@@ -104,6 +110,35 @@ pub(crate) struct EvalArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  probing -t 4242 attach
+  probing -t 4242 attach --json
+  probing -t 4242 attach --force           the process is stopped, or its GIL is stuck in C
+
+Nothing needs to be installed in the target's environment. One thread of it is stopped for a fraction of
+a millisecond; if this command is killed at any moment the target goes on. See docs/permissions.md for
+what the system must allow.")]
+pub(crate) struct AttachArguments {
+    /// Give up after so many seconds; what has not begun by then never begins
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+
+    /// As a last resort run inside a blocked thread, even a stopped one. Risky: a thread that was inside
+    /// malloc or held a lock may hang or crash the program
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Print JSON: strategy, versions, pause, time
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// For tests: die by SIGKILL at this step
+    #[arg(long, hide = true)]
+    pub(crate) die_at_step: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   probing run -- python train.py --epochs 3
   probing run -- torchrun --nproc-per-node 8 train.py
 
@@ -127,6 +162,21 @@ impl Arguments {
         self.first_target
             .clone()
             .or_else(|| self.named_target.clone())
+    }
+
+    /// What to do about a target without a probe.
+    pub(crate) fn entry(&self) -> Entry {
+        match &self.command {
+            _ if self.no_attach => Entry::Forbidden,
+            // There would be nothing to take out.
+            Command::Detach => Entry::Forbidden,
+            Command::Attach(attach) => Entry::Attach(AttachOptions {
+                deadline: attach.timeout,
+                force: attach.force,
+                die_at_step: attach.die_at_step,
+            }),
+            _ => Entry::Attach(AttachOptions::default()),
+        }
     }
 }
 

@@ -1,16 +1,51 @@
 //! One file per command: arguments → value → text.
 
+pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod eval;
 pub(crate) mod list;
 pub(crate) mod run;
 
-use anyhow::Context as _;
-use probing_client::{Probe, Target};
+use std::io::Write as _;
 
-/// Connects to the target that the user named.
-fn connect(target: Option<Target>) -> anyhow::Result<Probe> {
-    let target = target.context("no target: name one with -t PID (`probing list` shows them)")?;
-    Ok(target.connect()?)
+use anyhow::Context as _;
+use probing_client::{AttachReport, Entry, Probe, Reached, Target};
+
+/// The target that the user named, and what to do when it has no probe.
+#[derive(Debug)]
+pub(crate) struct Aim {
+    pub(crate) target: Option<Target>,
+    pub(crate) entry: Entry,
+}
+
+impl Aim {
+    fn reach(&self) -> anyhow::Result<Reached> {
+        let target = self
+            .target
+            .as_ref()
+            .context("no target: name one with -t PID (`probing list` shows them)")?;
+        Ok(target.connect(&self.entry)?)
+    }
+
+    /// Connects, and says so when the probe had to be brought in first.
+    fn connect(&self) -> anyhow::Result<Probe> {
+        let Reached { probe, attached } = self.reach()?;
+        if let Some(report) = attached {
+            say_attached(&probe, &report)?;
+        }
+        Ok(probe)
+    }
+}
+
+fn say_attached(probe: &Probe, report: &AttachReport) -> std::io::Result<()> {
+    let hello = probe.hello();
+    writeln!(
+        anstream::stderr(),
+        "attached to {} (Python {}, {}, paused {:.1} ms)",
+        hello.pid,
+        hello.python,
+        report.strategy,
+        report.paused.as_secs_f64() * 1e3
+    )
 }

@@ -14,15 +14,20 @@ use clap::Parser as _;
 use probing_client::ClientError;
 
 use crate::arguments::{Arguments, Command};
+use crate::commands::Aim;
 use crate::exit::Status;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let target = arguments.target();
+    let aim = Aim {
+        target: arguments.target(),
+        entry: arguments.entry(),
+    };
     let result = match arguments.command {
         Command::List(list) => commands::list::run(&list),
-        Command::Eval(eval) => commands::eval::run(&eval, target),
-        Command::Detach => commands::detach::run(target),
+        Command::Eval(eval) => commands::eval::run(&eval, &aim),
+        Command::Attach(attach) => commands::attach::run(&attach, &aim),
+        Command::Detach => commands::detach::run(&aim),
         Command::Run(run) => commands::run::run(&run),
         Command::Completions { shell } => commands::completions::run(shell),
     };

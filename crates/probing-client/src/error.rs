@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use probing_attach::AttachError;
 use probing_proto::message::{Failure, PROTOCOL};
 use probing_proto::paths::NotPrivate;
 use probing_proto::process::Pid;
@@ -58,6 +59,19 @@ pub enum ClientError {
     },
     #[error("the Python package `probing` was not found beside this command")]
     NoPackage,
+    #[error("cannot read the Python package: {source}")]
+    PackageUnreadable {
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot bring the probe into the target's folder {place}: {source}")]
+    NotCopied {
+        place: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Attach(#[from] AttachError),
 }
 
 impl ClientError {
@@ -69,8 +83,7 @@ impl ClientError {
             }
             Self::OtherUser { .. } => "run `probing` as that user, or as root".to_owned(),
             Self::NoProbe { .. } => {
-                "start the program with PROBING=1 or with `probing run -- …`, or call probing.start() in it; \
-                 attaching to a program that was not prepared comes with the next version"
+                "`probing -t PID attach` brings one in; or start the program with PROBING=1 or `probing run -- …`"
                     .to_owned()
             }
             Self::DeadSocket { .. } => {
@@ -88,7 +101,11 @@ impl ClientError {
             Self::NoPackage => {
                 "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }
-            Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Wire(_) => return None,
+            Self::Attach(error) => return error.hint(),
+            Self::NotCopied { .. } => {
+                "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
+            }
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Wire(_) => return None,
         };
         Some(hint)
     }

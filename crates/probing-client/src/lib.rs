@@ -2,6 +2,7 @@
 //!
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 
+mod attach;
 mod connection;
 mod error;
 mod list;
@@ -15,4 +16,6 @@ pub use error::ClientError;
 pub use list::list;
 pub use package::package_dir;
 pub use probe::{Canceller, EvalEnd, Probe};
-pub use target::Target;
+pub use target::{Entry, Reached, Target};
+
+pub use probing_attach::{Options as AttachOptions, Report as AttachReport};

@@ -49,7 +49,7 @@ fn listed_process(process: &Process) -> ListedProcess {
         rank,
         python,
         probe,
-        stopped: process.stat.is_stopped(),
+        stopped: process.stat.is_stopped() || process.stat.is_held(),
         uid: process.uid,
         age_seconds: process.age_seconds(),
         command: process.command.clone(),

@@ -36,28 +36,28 @@ pub(crate) fn socket_of(process: &Process) -> Result<Option<PathBuf>, NotPrivate
 
 /// Where the process's probe may be: where its own `PROBING_DIR` points, else where ours does, else the usual place.
 fn runtime_dirs(process: &Process) -> Vec<PathBuf> {
-    let seen_from_here = |path: PathBuf| {
-        let root = if path.is_relative() {
-            "cwd"
-        } else if process.is_in_other_mount_namespace() {
-            "root"
-        } else {
-            return path;
-        };
-        let path = path.strip_prefix("/").unwrap_or(&path);
-        processes::proc(process.pid, root).join(path)
+    let its_own = own_runtime_dir(process);
+    let seen_from_here = if its_own.is_relative() {
+        processes::proc(process.pid, "cwd").join(&its_own)
+    } else if process.sees_other_files() {
+        processes::proc(process.pid, "root").join(its_own.strip_prefix("/").unwrap_or(&its_own))
+    } else {
+        its_own
     };
-    if let Some(theirs) = PROBING_DIR.value_in(&process.environ) {
-        return vec![seen_from_here(paths::runtime_dir(
-            process.uid,
-            Some(theirs),
-        ))];
+    match PROBING_DIR.value() {
+        Some(ours) if PROBING_DIR.value_in(&process.environ).is_none() => {
+            vec![
+                paths::runtime_dir(process.own_uid, Some(ours)),
+                seen_from_here,
+            ]
+        }
+        _ => vec![seen_from_here],
     }
-    let ours = PROBING_DIR
-        .value()
-        .map(|dir| paths::runtime_dir(process.uid, Some(dir)));
-    let usual = seen_from_here(paths::runtime_dir(process.uid, None));
-    ours.into_iter().chain([usual]).collect()
+}
+
+/// Where a probe that starts in the process makes its folder, as the process sees it.
+pub(crate) fn own_runtime_dir(process: &Process) -> PathBuf {
+    paths::runtime_dir(process.own_uid, PROBING_DIR.value_in(&process.environ))
 }
 
 /// Removes the folders of our own user's processes that are gone.

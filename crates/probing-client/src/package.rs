@@ -8,7 +8,7 @@ use probing_proto::env::PROBING_PACKAGE;
 use crate::error::ClientError;
 
 /// The native module, which every working copy of the package contains.
-const PROBE: &str = "probing/_probe.abi3.so";
+pub(crate) const PROBE: &str = "probing/_probe.abi3.so";
 
 /// The folder that contains the package `probing`: named by the user, or beside this command.
 ///

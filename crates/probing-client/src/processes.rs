@@ -1,7 +1,6 @@
 //! Processes as `/proc` shows them.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use probing_proto::env;
@@ -16,7 +15,11 @@ pub(crate) struct Process {
     /// Its pid as it sees it itself: another one inside a container.
     pub(crate) own_pid: Pid,
     pub(crate) stat: Stat,
+    /// Its user and group, as seen from here.
     pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Its user as it sees it itself: another one inside a user namespace.
+    pub(crate) own_uid: u32,
     pub(crate) command: Vec<String>,
     /// Its variables when it started; empty when we may not read them.
     pub(crate) environ: Vec<u8>,
@@ -36,13 +39,15 @@ impl Process {
     pub(crate) fn read(pid: Pid) -> Result<Self, ClientError> {
         let gone = || ClientError::NoSuchProcess { pid };
         let stat = stat(pid).filter(|stat| !stat.is_dead()).ok_or_else(gone)?;
-        let uid = fs::metadata(proc(pid, "")).ok().ok_or_else(gone)?.uid();
         let status = read(pid, "status");
+        let uid = effective(&status, "Uid:").ok_or_else(gone)?;
         Ok(Self {
             pid,
             own_pid: innermost_pid(&status).unwrap_or(pid),
             stat,
             uid,
+            gid: effective(&status, "Gid:").ok_or_else(gone)?,
+            own_uid: inside(uid, &read(pid, "uid_map")),
             command: command(&read(pid, "cmdline"), &read(pid, "comm")),
             environ: read(pid, "environ"),
             python: python_version(pid),
@@ -73,11 +78,14 @@ impl Process {
             .any(|word| word == name || word.rsplit('/').next() == Some(name))
     }
 
-    /// Whether it sees other files than we do.
-    pub(crate) fn is_in_other_mount_namespace(&self) -> bool {
-        let own = fs::read_link("/proc/self/ns/mnt");
-        let theirs = fs::read_link(proc(self.pid, "ns/mnt"));
-        matches!((own, theirs), (Ok(own), Ok(theirs)) if own != theirs)
+    /// Whether it sees other files than we do: in a container, or below another root.
+    pub(crate) fn sees_other_files(&self) -> bool {
+        let differs = |file: &str| {
+            let own = fs::read_link(format!("/proc/self/{file}"));
+            let theirs = fs::read_link(proc(self.pid, file));
+            matches!((own, theirs), (Ok(own), Ok(theirs)) if own != theirs)
+        };
+        differs("ns/mnt") || differs("root")
     }
 }
 
@@ -121,10 +129,39 @@ fn command(cmdline: &[u8], comm: &[u8]) -> Vec<String> {
     }
 }
 
-fn innermost_pid(status: &[u8]) -> Option<Pid> {
-    String::from_utf8_lossy(status)
+/// The effective id in a line of `/proc/<pid>/status`: the second of four.
+fn effective(status: &[u8], name: &str) -> Option<u32> {
+    line_of(status, name)?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// What the innermost user namespace calls `uid`, by its `uid_map` (lines of: first inside, first outside, count).
+fn inside(uid: u32, uid_map: &[u8]) -> u32 {
+    let map = String::from_utf8_lossy(uid_map);
+    let mapped = map.lines().find_map(|line| {
+        let mut numbers = line
+            .split_ascii_whitespace()
+            .map(|number| number.parse::<u32>().ok());
+        let (inside, outside, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let offset = uid.checked_sub(outside).filter(|offset| *offset < count)?;
+        inside.checked_add(offset)
+    });
+    mapped.unwrap_or(uid)
+}
+
+fn line_of(status: &[u8], name: &str) -> Option<String> {
+    let status = String::from_utf8_lossy(status);
+    status
         .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::to_owned)
+}
+
+fn innermost_pid(status: &[u8]) -> Option<Pid> {
+    line_of(status, "NSpid:")?
         .split_ascii_whitespace()
         .next_back()?
         .parse()
@@ -180,6 +217,15 @@ mod tests {
             ["python", "train.py", ""]
         );
         assert_eq!(command(b"", b"kthreadd\n"), ["kthreadd"]);
+    }
+
+    #[test]
+    fn the_user_inside_a_namespace_is_mapped() {
+        assert_eq!(inside(1000, b"         0          0 4294967295\n"), 1000);
+        assert_eq!(inside(100_033, b"0 100000 65536\n"), 33);
+        assert_eq!(inside(1000, b"0 100000 65536\n"), 1000);
+        assert_eq!(inside(1000, b""), 1000);
+        assert_eq!(effective(b"Name:\tx\nUid:\t1\t2\t3\t4\n", "Uid:"), Some(2));
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_proto::process::Pid;
 
+use crate::attach;
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
@@ -69,18 +71,37 @@ impl fmt::Display for Target {
     }
 }
 
+/// What to do about a process that has no probe.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// Bring one in.
+    Attach(AttachOptions),
+    /// Leave it as it is, and say so.
+    Forbidden,
+}
+
+/// A target's probe, and how it got there if we brought it.
+#[derive(Debug)]
+pub struct Reached {
+    pub probe: Probe,
+    pub attached: Option<AttachReport>,
+}
+
 impl Target {
     /// Connects to the target's probe.
-    pub fn connect(&self) -> Result<Probe, ClientError> {
+    pub fn connect(&self, entry: &Entry) -> Result<Reached, ClientError> {
         match self {
-            Self::Local(pid) => connect_to(&Process::read(*pid)?),
-            Self::Socket(path) => Probe::at(path, PATIENCE),
-            Self::Name(name) => connect_to(&named(name)?),
+            Self::Local(pid) => connect_to(&Process::read(*pid)?, entry),
+            Self::Name(name) => connect_to(&named(name)?, entry),
+            Self::Socket(path) => Ok(Reached {
+                probe: Probe::at(path, PATIENCE)?,
+                attached: None,
+            }),
         }
     }
 }
 
-fn connect_to(process: &Process) -> Result<Probe, ClientError> {
+fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> {
     let pid = process.pid;
     let own = rustix::process::geteuid();
     if process.uid != own.as_raw() && !own.is_root() {
@@ -89,15 +110,26 @@ fn connect_to(process: &Process) -> Result<Probe, ClientError> {
             uid: process.uid,
         });
     }
-    match Probe::of_process(process) {
-        Err(ClientError::NoProbe { .. }) if process.python.is_none() => {
-            Err(ClientError::NotPython {
+    let probe = match (Probe::of_process(process), entry) {
+        (Err(ClientError::NoProbe { .. }), _) if process.python.is_none() => {
+            return Err(ClientError::NotPython {
                 pid,
                 command: process.command.join(" "),
-            })
+            });
         }
-        result => result,
-    }
+        (Err(ClientError::NoProbe { .. }), Entry::Attach(options)) => {
+            let report = attach::attach(process, options)?;
+            return Ok(Reached {
+                probe: Probe::of_process(process)?,
+                attached: Some(report),
+            });
+        }
+        (probe, _) => probe?,
+    };
+    Ok(Reached {
+        probe,
+        attached: None,
+    })
 }
 
 fn named(name: &str) -> Result<Process, ClientError> {

@@ -44,7 +44,6 @@ impl DirectoryError {
 #[derive(Debug)]
 pub(crate) struct Directory {
     folder: PathBuf,
-    socket: PathBuf,
     listener: UnixListener,
 }
 
@@ -58,25 +57,20 @@ impl Directory {
         make_private(&folder, uid)?;
         let socket = paths::socket_path(&runtime_dir, key);
         let listener = listen(&socket).map_err(|source| DirectoryError::Unbindable {
-            path: socket.clone(),
+            path: socket,
             source,
         })?;
-        Ok(Self {
-            folder,
-            socket,
-            listener,
-        })
+        Ok(Self { folder, listener })
     }
 
     pub(crate) fn listener(&self) -> &UnixListener {
         &self.listener
     }
 
-    /// Removes what [`Directory::open`] made. Others' files in the runtime folder are not ours.
+    /// Removes the process's folder and all in it (an attached library, too). Other folders beside it are not ours.
     pub(crate) fn remove(&self) {
-        // Both may be gone already; there is nobody to tell.
-        fs::remove_file(&self.socket).ok();
-        fs::remove_dir(&self.folder).ok();
+        // It may be gone already; there is nobody to tell.
+        fs::remove_dir_all(&self.folder).ok();
     }
 }
 

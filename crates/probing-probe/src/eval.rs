@@ -23,8 +23,6 @@ struct Builtins {
     exec: Py<PyAny>,
     eval: Py<PyAny>,
     repr: Py<PyAny>,
-    /// The class of a parsed expression.
-    expression: Py<PyAny>,
 }
 
 static BUILTINS: PyOnceLock<Builtins> = PyOnceLock::new();
@@ -39,7 +37,6 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
             exec: builtin("exec")?,
             eval: builtin("eval")?,
             repr: builtin("repr")?,
-            expression: py.import("_ast")?.getattr("Expression")?.unbind(),
         })
     })?;
     Ok(())
@@ -88,7 +85,7 @@ fn compile<'py>(py: Python<'py>, source: &str, file: &str) -> PyResult<Code<'py>
     let mut last_expression = None;
     if let Some(expression) = last_of(&body)? {
         body.del_item(body.len() - 1)?;
-        let tree = call(builtins.expression.bind(py), (expression,))?;
+        let tree = call(&py.import("_ast")?.getattr("Expression")?, (expression,))?;
         last_expression = Some(compile_as(&tree, "eval", 0)?);
     }
     // A string that opens the code would become the program's `__doc__`.

@@ -17,6 +17,7 @@ use pyo3::types::PyDict;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
+use crate::signals::Mask;
 use crate::{eval, forked, output};
 
 /// How long the end of the process may wait for evaluated code that still runs.
@@ -54,19 +55,20 @@ impl StartError {
     }
 }
 
-/// Starts the probe; false when it runs already.
-pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
-    if running().is_some() {
-        return Ok(false);
-    }
+/// Starts the probe; false when it runs already. Evaluated code gets the signal mask, or else the caller's.
+pub(crate) fn start(py: Python<'_>, mask: Option<Mask>) -> Result<bool, StartError> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
     std::panic::set_hook(Box::new(|_| {}));
     eval::prepare(py)?;
     hook_into_fork_and_exit(py)?;
-    reap(py);
+    reap_ended(py);
+    // From this look on the GIL is not let go: of two threads that start the probe at the same time one does.
+    if running().is_some() {
+        return Ok(false);
+    }
     let key = own_key()?;
     let directory = Directory::open(key)?;
-    let server = Server::start(directory, hello(py, key), Evals::of_this_process())
+    let server = Server::start(directory, hello(py, key), Evals::of_this_process(), mask)
         .map_err(|source| StartError::NoThread { source })?;
     RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
     Ok(true)
@@ -90,7 +92,7 @@ fn after_fork(py: Python<'_>) {
     RUNNING.store(ptr::null_mut(), Ordering::Release);
     if asked_for {
         // A child that cannot have a probe goes on without one.
-        drop(start(py));
+        drop(start(py, None));
     }
 }
 
@@ -112,6 +114,13 @@ fn running<'gil>() -> Option<&'gil Server> {
     // hold it for as long as they use the reference.
     let server = unsafe { RUNNING.load(Ordering::Acquire).as_ref() };
     server.filter(|server| !server.has_ended())
+}
+
+/// Frees a server that a client has sent away.
+fn reap_ended(py: Python<'_>) {
+    if running().is_none() {
+        reap(py);
+    }
 }
 
 /// Ends the server, if there is one, and frees it.

@@ -4,24 +4,25 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use probing_proto::message::{Call, Event, Failure, Hello, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 
 use crate::connection::{Connection, Fate};
 use crate::directory::Directory;
 use crate::evals::Evals;
 use crate::forked::ClosedInChildren;
 use crate::outbox::Waker;
+use crate::peer;
 use crate::signals::{self, Mask};
 use crate::worker;
 
+const ROOT: u32 = 0;
 /// Clients served at once.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// How long to do nothing when the process has no memory or no file numbers left.
@@ -30,17 +31,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_millis(200);
 const STACK: usize = 256 << 10;
 
-/// Handle on the running server.
+/// Handle on the running server. Keeps none of its files open: it may end by itself when a client says so.
 #[derive(Debug)]
 pub(crate) struct Server {
     shared: Arc<Shared>,
+    waker: Weak<Waker>,
     thread: JoinHandle<()>,
 }
 
 /// What the server's thread and the others both see.
 #[derive(Debug)]
 struct Shared {
-    waker: Arc<Waker>,
     ending: AtomicBool,
     evals: &'static Evals,
 }
@@ -50,22 +51,25 @@ impl Server {
         directory: Directory,
         hello: Hello,
         evals: &'static Evals,
+        mask: Option<Mask>,
     ) -> io::Result<Self> {
+        let waker = Arc::new(Waker::new()?);
+        let weak_waker = Arc::downgrade(&waker);
         let shared = Arc::new(Shared {
-            waker: Arc::new(Waker::new()?),
             ending: AtomicBool::new(false),
             evals,
         });
-        let thread = signals::blocked(|mask| {
+        let thread = signals::blocked(|callers| {
             let mut life = Life {
                 _closed_in_children: [
                     ClosedInChildren::new(directory.listener().as_fd()),
-                    ClosedInChildren::new(shared.waker.as_fd()),
+                    ClosedInChildren::new(waker.as_fd()),
                 ],
                 shared: Arc::clone(&shared),
+                waker,
                 connections: Vec::new(),
                 accept_again: None,
-                mask,
+                mask: mask.unwrap_or(callers),
                 hello,
             };
             thread::Builder::new()
@@ -83,7 +87,11 @@ impl Server {
                     drop(directory);
                 })
         })?;
-        Ok(Self { shared, thread })
+        Ok(Self {
+            shared,
+            waker: weak_waker,
+            thread,
+        })
     }
 
     /// Whether a client has sent the probe away.
@@ -94,7 +102,9 @@ impl Server {
     /// Ends the thread and removes its files.
     pub(crate) fn stop(self) {
         self.shared.ending.store(true, Ordering::Release);
-        self.shared.waker.wake();
+        if let Some(waker) = self.waker.upgrade() {
+            waker.wake();
+        }
         // A panic of that thread was caught inside it.
         drop(self.thread.join());
     }
@@ -104,6 +114,7 @@ impl Server {
 struct Life {
     _closed_in_children: [ClosedInChildren; 2],
     shared: Arc<Shared>,
+    waker: Arc<Waker>,
     connections: Vec<Connection>,
     /// Set while new clients have to wait.
     accept_again: Option<Instant>,
@@ -116,7 +127,7 @@ impl Life {
     fn serve(&mut self, directory: &Directory) {
         while !self.shared.ending.load(Ordering::Acquire) {
             let ready = self.wait(directory);
-            self.shared.waker.reset();
+            self.waker.reset();
             self.turn(&ready.connections);
             if ready.listener {
                 self.accept(directory);
@@ -141,7 +152,7 @@ impl Life {
             PollFlags::empty()
         };
         let mut files = vec![
-            PollFd::new(&self.shared.waker, PollFlags::IN),
+            PollFd::new(&*self.waker, PollFlags::IN),
             PollFd::new(directory.listener(), listen),
         ];
         files.extend(self.connections.iter().map(|connection| {
@@ -208,13 +219,12 @@ impl Life {
 
     /// Lets the same user and root in, as many as there is room for.
     fn welcome(&self, stream: UnixStream) -> io::Result<Option<Connection>> {
-        let peer = socket_peercred(&stream)?.uid;
-        let own = rustix::process::geteuid();
-        let mut connection = Connection::new(stream, Arc::clone(&self.shared.waker))?;
-        let refusal = if peer != own && !peer.is_root() {
-            Failure::new(format!("not permitted for uid {}", peer.as_raw())).with_hint(format!(
-                "run `probing` as uid {}, who owns the process, or as root",
-                own.as_raw()
+        let peer = peer::uid_of(&stream)?;
+        let own = rustix::process::geteuid().as_raw();
+        let mut connection = Connection::new(stream, Arc::clone(&self.waker))?;
+        let refusal = if peer != own && peer != ROOT {
+            Failure::new(format!("not permitted for uid {peer}")).with_hint(format!(
+                "run `probing` as uid {own}, who owns the process, or as root"
             ))
         } else if self.connections.len() == MAX_CONNECTIONS {
             Failure::new(format!(

@@ -19,6 +19,20 @@ impl Mask {
         }
     }
 
+    /// These signals; numbers that name none are left out.
+    pub(crate) fn of(signals: &[i32]) -> Self {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset writes the whole set; sigaddset refuses numbers that are no signals.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            let mut set = set.assume_init();
+            for &signal in signals {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            Self(set)
+        }
+    }
+
     /// Makes this the calling thread's mask and returns the one before.
     pub(crate) fn set(&self) -> Self {
         let mut before = Self::all();

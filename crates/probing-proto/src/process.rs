@@ -66,7 +66,11 @@ impl FromStr for ProcessKey {
 pub struct Stat {
     pub state: char,
     pub start_ticks: u64,
+    flags: u32,
 }
+
+/// `PF_EXITING`: on its way out, its memory is gone or going.
+const EXITING: u32 = 0x4;
 
 impl Stat {
     /// Reads the line. The name in it may contain spaces, parentheses and line breaks, so fields count from its end.
@@ -74,18 +78,28 @@ impl Stat {
         let (_, fields) = line.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
-        let start_ticks = fields.nth(18)?.parse().ok()?;
-        Some(Self { state, start_ticks })
+        let flags = fields.nth(5)?.parse().ok()?;
+        let start_ticks = fields.nth(12)?.parse().ok()?;
+        Some(Self {
+            state,
+            start_ticks,
+            flags,
+        })
     }
 
-    /// Whether a signal or a debugger holds the whole process.
+    /// Whether a signal holds the whole process (Ctrl-Z, SIGSTOP).
     pub fn is_stopped(self) -> bool {
-        matches!(self.state, 'T' | 't')
+        self.state == 'T'
     }
 
-    /// Whether it has ended and only waits for its parent to notice.
+    /// Whether a debugger holds its main thread now. Attaching does, for a fraction of a millisecond.
+    pub fn is_held(self) -> bool {
+        self.state == 't'
+    }
+
+    /// Whether it ends, or has ended and only waits for its parent to notice.
     pub fn is_dead(self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
+        matches!(self.state, 'Z' | 'X' | 'x') || self.flags & EXITING != 0
     }
 }
 

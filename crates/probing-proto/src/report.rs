@@ -36,6 +36,21 @@ pub enum ProbeState {
     Forbidden,
 }
 
+/// What `probing attach --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AttachedReport {
+    pub pid: Pid,
+    /// Version of the interpreter, `3.12.1`.
+    pub python: String,
+    /// Version of the probe.
+    pub probe: String,
+    /// How the probe was brought in; `null` when it was there already, and then so is the rest.
+    pub strategy: Option<String>,
+    /// The longest that a thread of the target was kept from its work.
+    pub paused_seconds: Option<f64>,
+    pub took_seconds: Option<f64>,
+}
+
 /// What `probing eval --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EvalReport {

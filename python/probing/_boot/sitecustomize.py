@@ -1,8 +1,8 @@
 """Starts the probe in a program that ``probing run`` started, whatever its environment has installed.
 
-This folder is in front of ``PYTHONPATH``, so Python imports this file at start-up, in children, too. It loads the
-native module by its path, so that ``sys.path`` stays the program's, then hands over to the ``sitecustomize`` that
-Python would have imported without it. It must run, and do nothing, on Pythons that the probe does not support.
+This folder is in front of ``PYTHONPATH``, so Python imports this file at start-up, in children, too. It starts the
+probe, takes this folder off ``sys.path``, then hands over to the ``sitecustomize`` that Python would have imported
+without it. It must run, and do nothing, on Pythons that the probe does not support.
 """
 
 import os
@@ -12,19 +12,16 @@ import sys
 def _start() -> None:
     if sys.version_info < (3, 10) or "t" in getattr(sys, "abiflags", ""):
         return
-    if (os.environ.get("PROBING") or "0") == "0" or "probing._probe" in sys.modules:
+    if (os.environ.get("PROBING") or "0") == "0":
         return
-    from importlib.machinery import ExtensionFileLoader, ModuleSpec
-
-    path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_probe.abi3.so")
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
-        loader = ExtensionFileLoader("probing._probe", path)
-        module = loader.create_module(ModuleSpec("probing._probe", loader, origin=path))
-        loader.exec_module(module)
-        sys.modules["probing._probe"] = module
-        module.start()
+        import _probing_load  # type: ignore[import-not-found]
+
+        _probing_load.start(os.path.join(package, "_probe.abi3.so"))
     except (ImportError, OSError):
         pass
+    sys.modules.pop("_probing_load", None)
 
 
 def _step_aside() -> None:

@@ -2,12 +2,11 @@
 
 use std::io::Write as _;
 
-use probing_client::Target;
-
+use super::Aim;
 use crate::exit::{self, Status};
 
-pub(crate) fn run(target: Option<Target>) -> anyhow::Result<Status> {
-    let probe = super::connect(target)?;
+pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+    let probe = aim.connect()?;
     let pid = probe.hello().pid;
     probe.detach()?;
     writeln!(anstream::stderr(), "detached from {pid}")?;

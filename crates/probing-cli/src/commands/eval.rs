@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use probing_client::{Canceller, EvalEnd, Probe, Target};
+use probing_client::{Canceller, EvalEnd, Probe};
 use probing_proto::message::{Evaluated, Outcome, Raised, Stream};
 use probing_proto::report::EvalReport;
 
+use super::Aim;
 use crate::arguments::EvalArguments;
 use crate::exit::{self, Status};
 
-pub(crate) fn run(arguments: &EvalArguments, target: Option<Target>) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status> {
     let code = code(arguments)?;
-    let mut probe = super::connect(target)?;
+    let mut probe = aim.connect()?;
     let eval = probe.start_eval(code)?;
     let interrupted = cancel_on_interrupt(eval.clone())?;
     let timeout = Some(arguments.timeout).filter(|timeout| !timeout.is_zero());

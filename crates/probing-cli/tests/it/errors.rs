@@ -34,16 +34,19 @@ fn a_process_that_is_not_python() {
 }
 
 #[test]
-fn a_process_without_a_probe() {
+fn a_process_without_a_probe_that_must_not_be_attached_to() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "idle.py").start();
-        let ran = sandbox.eval(&target, "1");
+        let ran = sandbox.probing(["-t", &target.pid().to_string(), "--no-attach", "eval", "1"]);
         assert_eq!(ran.status, 3);
         insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
         error: no probe in process: N
-        hint: start the program with PROBING=N or with `probing run -- …`, or call probing.start() in it; attaching to a program that was not prepared comes with the next version
+        hint: `probing -t PID attach` brings one in; or start the program with PROBING=N or `probing run -- …`
         ");
+        assert_eq!(target.usage().threads, 1);
+        let ran = sandbox.probing(["-t", &target.pid().to_string(), "detach"]);
+        assert_eq!((ran.status, target.usage().threads), (3, 1));
     });
 }
 
@@ -164,7 +167,7 @@ fn arguments_that_make_no_sense() {
 fn help_has_examples_and_versions_agree() {
     let sandbox = sandbox();
     let help = |arguments: &[&str]| sandbox.probing(arguments).ok().to_owned();
-    for command in ["list", "eval", "run", "completions"] {
+    for command in ["list", "eval", "attach", "run", "completions"] {
         assert!(help(&[command, "--help"]).contains("Example"), "{command}");
     }
     assert!(help(&["--help"]).contains("Exit status: 0 done"));

@@ -170,6 +170,7 @@ fn code_that_waits_for_the_gil_is_told_as_such_and_does_not_run_late() {
             "{ran:?}"
         );
         assert!(sandbox.probing(["list"]).ok().contains("running"));
+        target.say("release");
         assert_eq!(target.line(), "released");
         assert_eq!(sandbox.eval(&target, "'late' in globals()").ok(), "False\n");
     });

@@ -1,6 +1,7 @@
 //! What a user does and sees, against real processes on every Python found.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod attach;
 mod detach;
 mod errors;
 mod eval;

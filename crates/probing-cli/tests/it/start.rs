@@ -10,7 +10,8 @@ fn the_variable_decides_before_the_first_line() {
         let sandbox = sandbox();
         let reached = |name: &str, value: &str| {
             let target = sandbox.target(python, "idle.py").env(name, value).start();
-            let ran = sandbox.eval(&target, "loss");
+            let pid = target.pid().to_string();
+            let ran = sandbox.probing(["-t", &pid, "--no-attach", "eval", "loss"]);
             assert_eq!(target.end().stderr, [""; 0]);
             ran.status == 0
         };
