@@ -69,10 +69,12 @@ fn the_demo_tells_its_story() {
     let mut command = Command::new(root().join("examples/demo"));
     command
         .env("PROBING_DIR", sandbox.runtime_dir())
+        .env("PROBING_PACKAGE", root().join("python"))
         .env("PATH", path(&Python::all()[0]));
     let ran = probing_testkit::Ran::to_the_end(command);
     assert_eq!(ran.status, 0, "{ran:?}");
     for expected in [
+        "attached to",
         "running",
         "loss nan",
         "[nan, nan, nan, nan]",
@@ -127,6 +129,7 @@ impl Shell {
         let mut child = Command::new("bash")
             .current_dir(sandbox.path())
             .env("PROBING_DIR", sandbox.runtime_dir())
+            .env("PROBING_PACKAGE", root().join("python"))
             .env("PATH", path(python))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -141,13 +144,19 @@ impl Shell {
         shell
     }
 
-    /// What the command shows. One that ends in `&` is given time to begin.
+    /// What the command shows. A program that it starts is given time to begin, and is then as it was.
     fn run(&mut self, command: &str) -> Vec<String> {
         writeln!(self.stdin, "{command}\necho; echo over").unwrap();
         if command.ends_with('&') {
+            let leave = if command.contains("PROBING") {
+                "true"
+            } else {
+                "probing -t $! detach"
+            };
+            let begin = "until probing -t $! eval 'assert step'; do kill -0 $!; done";
             writeln!(
                 self.stdin,
-                "until probing -t $! eval 'assert step' >/dev/null 2>&1; do kill -0 $!; done; echo; echo over"
+                "{{ {begin}; {leave}; }} >/dev/null 2>&1; echo over"
             )
             .unwrap();
             self.until_over();
