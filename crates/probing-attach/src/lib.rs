@@ -153,6 +153,9 @@ fn look(
     deadline: Duration,
 ) -> Result<Target<'_>, AttachError> {
     let maps = maps::of(pid).map_err(|source| permission::explain(pid, source))?;
+    if maps.is_empty() {
+        return Err(permission::without_memory(pid));
+    }
     let memory = Memory::open(pid).map_err(|source| permission::explain(pid, source))?;
     let python = Python::find(pid, &maps, &memory)?;
     let gadgets = gadgets::find(pid, &maps, &memory)?;

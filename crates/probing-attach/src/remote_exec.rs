@@ -65,7 +65,8 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
     let Some(door) = Door::find(target) else {
         return Ok(None);
     };
-    if Place::of(target.pid, door.main) != Place::Running {
+    // Someone else's script waits, or main does.
+    if door.is_asked(target) || Place::of(target.pid, door.main) != Place::Running {
         return Ok(None);
     }
     let Some(folder) = Folder::create(target.pid, source) else {
@@ -125,13 +126,16 @@ impl Door {
         })
     }
 
+    fn is_asked(&self, target: &Target<'_>) -> bool {
+        let mut pending = [0; 4];
+        target.memory.read(self.pending, &mut pending).is_err() || pending != [0; 4]
+    }
+
     fn ask(&self, target: &Target<'_>, folder: &Folder) -> io::Result<()> {
         let memory = &target.memory;
         let path = format!("{}/script\0", folder.inside);
-        let mut pending = [0; 4];
-        memory.read(self.pending, &mut pending)?;
-        if path.len() as u64 > self.script_room || pending != [0; 4] {
-            return Err(io::ErrorKind::ResourceBusy.into()); // someone else's script waits
+        if path.len() as u64 > self.script_room || self.is_asked(target) {
+            return Err(io::ErrorKind::ResourceBusy.into());
         }
         memory.write(self.script, path.as_bytes())?;
         memory.write(self.pending, &1u32.to_le_bytes())?;
@@ -157,8 +161,11 @@ impl Folder {
     fn create(pid: Pid, source: &str) -> Option<Self> {
         let status = Status::of(pid)?;
         let now = SystemTime::UNIX_EPOCH.elapsed().ok()?.as_nanos();
-        let inside = format!("/tmp/probing-attach-{}-{now:x}", std::process::id());
-        let path = PathBuf::from(format!("/proc/{pid}/root{inside}"));
+        let name = format!("probing-attach-{pid}-");
+        let outside = PathBuf::from(format!("/proc/{pid}/root/tmp"));
+        sweep(&outside, &name);
+        let inside = format!("/tmp/{name}{now:x}");
+        let path = outside.join(format!("{name}{now:x}"));
         // Not recursive: if someone made it before us, it is not ours.
         fs::DirBuilder::new().mode(0o700).create(&path).ok()?;
         let script = wrapper::in_file(source, status.blocked, &inside);
@@ -228,6 +235,22 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         remove(&self.path);
+    }
+}
+
+/// Removes folders for the same target whose maker was killed before it asked: nobody holds their lock.
+fn sweep(outside: &Path, name: &str) {
+    for entry in fs::read_dir(outside).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(name) {
+            continue;
+        }
+        let question = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(entry.path().join("ask"));
+        if question.is_ok_and(|question| lock(&question).is_ok()) {
+            remove(&entry.path());
+        }
     }
 }
 
