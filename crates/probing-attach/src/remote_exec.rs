@@ -170,10 +170,10 @@ impl Folder {
         fs::DirBuilder::new().mode(0o700).create(&path).ok()?;
         let script = wrapper::in_file(source, status.blocked, &inside);
         let fill = || -> io::Result<File> {
-            let mut file = create(&path.join("script"))?;
-            file.write_all(script.as_bytes())?;
             let question = create(&path.join("ask"))?;
             lock(&question)?;
+            let mut file = create(&path.join("script"))?;
+            file.write_all(script.as_bytes())?;
             // We may be root; the target must be able to read, rename and remove. The folder last: until then
             // nobody else can have put something into it.
             let (uid, gid) = (Some(status.uid), Some(status.gid));
@@ -238,19 +238,31 @@ impl Drop for Folder {
     }
 }
 
-/// Removes folders for the same target whose maker was killed before it asked: nobody holds their lock.
+/// Removes folders for the same target whose maker was killed.
 fn sweep(outside: &Path, name: &str) {
     for entry in fs::read_dir(outside).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(name) {
-            continue;
-        }
-        let question = OpenOptions::new()
-            .write(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(entry.path().join("ask"));
-        if question.is_ok_and(|question| lock(&question).is_ok()) {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(name);
+        if is_ours && is_abandoned(&entry.path()) {
             remove(&entry.path());
         }
+    }
+}
+
+/// Nobody holds the lock; or there has been nothing to lock for longer than it takes to make it.
+fn is_abandoned(folder: &Path) -> bool {
+    let question = ["ask", "taken"].iter().find_map(|name| {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NOFOLLOW);
+        options.open(folder.join(name)).ok()
+    });
+    match question {
+        Some(question) => lock(&question).is_ok(),
+        None => fs::symlink_metadata(folder)
+            .and_then(|data| data.modified())
+            .is_ok_and(|made| {
+                made.elapsed()
+                    .is_ok_and(|age| age > Duration::from_secs(10))
+            }),
     }
 }
 
