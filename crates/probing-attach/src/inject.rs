@@ -144,15 +144,6 @@ fn borrow(
     let read_write = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let map = [0, layout.total, read_run, anonymous, u64::MAX, 0];
     let start = tracee.call(gadgets, frame.address, arch::MMAP, map, "map memory")?;
-    let protect = [start + PAGE, layout.total - PAGE, read_write, 0, 0, 0];
-    tracee.call(
-        gadgets,
-        frame.address,
-        arch::MPROTECT,
-        protect,
-        "protect memory",
-    )?;
-
     let block = Block { start, layout };
     let own_stack = frame.address.saturating_sub(1024) & !63;
     let code = arch::assemble(&Plan {
@@ -162,11 +153,27 @@ fn borrow(
         layout,
         own_stack,
     });
-    memory
-        .write(start, &code.bytes)
-        .and_then(|()| write_context(&block, &tracee, memory, text))
-        .and_then(|()| dtv.write(&block, target, memory))
-        .during(pid, "write memory")?;
+    let protect = [start + PAGE, layout.total - PAGE, read_write, 0, 0, 0];
+    let filled = tracee
+        .call(
+            gadgets,
+            frame.address,
+            arch::MPROTECT,
+            protect,
+            "protect memory",
+        )
+        .and_then(|_| {
+            memory
+                .write(start, &code.bytes)
+                .and_then(|()| write_context(&block, &tracee, memory, text))
+                .and_then(|()| dtv.write(&block, target, memory))
+                .during(pid, "write memory")
+        });
+    if let Err(error) = filled {
+        let unmap = [start, layout.total, 0, 0, 0, 0];
+        tracee.call(gadgets, frame.address, arch::MUNMAP, unmap, "unmap memory")?;
+        return Err(error);
+    }
     target.steps.pass();
 
     let regs = arch::regs_for_stub(

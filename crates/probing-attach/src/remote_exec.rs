@@ -5,7 +5,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -65,6 +67,9 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
     let Some(door) = Door::find(target) else {
         return Ok(None);
     };
+    let Some(_turn) = take_turn(target.pid) else {
+        return Ok(None);
+    };
     // Someone else's script waits, or main does.
     if door.is_asked(target) || Place::of(target.pid, door.main) != Place::Running {
         return Ok(None);
@@ -93,6 +98,13 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
         }
     }
     folder.answer(target).map(Some)
+}
+
+/// There is one slot for a script: two who write to it at once would mix their paths. A name that is bound once
+/// and that the kernel frees when we end, without a file.
+fn take_turn(pid: Pid) -> Option<UnixDatagram> {
+    let name = SocketAddr::from_abstract_name(format!("probing-attach-{pid}")).ok()?;
+    UnixDatagram::bind_addr(&name).ok()
 }
 
 impl Door {
@@ -283,7 +295,8 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The kernel gives it up when this process ends, however it ends.
+/// Belongs to this handle, not to the process: several threads may attach. The kernel gives it up when the handle
+/// is closed, however this process ends.
 #[expect(unsafe_code, reason = "record locks are a C interface")]
 fn lock(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
@@ -291,7 +304,7 @@ fn lock(file: &File) -> io::Result<()> {
     let result = unsafe {
         let mut whole: libc::flock = std::mem::zeroed();
         whole.l_type = libc::F_WRLCK as _;
-        libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const whole)
+        libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole)
     };
     if result == -1 {
         return Err(io::Error::last_os_error());

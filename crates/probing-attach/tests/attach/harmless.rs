@@ -116,6 +116,34 @@ fn threads_that_allocate_go_on() {
 }
 
 #[test]
+fn nothing_grows() {
+    on_every_python(|python| {
+        for state in ["sleep", "tight_loop"] {
+            let target = Target::start(python, state, &[]);
+            target.settle();
+            let run = |times: u32| {
+                for _ in 0..times {
+                    target.run("pass").unwrap();
+                }
+                eventually("no thread stays", || target.threads() == 1);
+                target.size()
+            };
+            let (before, after) = (run(15), run(30));
+            // Two of our threads may overlap, and malloc then keeps a second arena: a few mappings, once.
+            assert_eq!(before.handles, after.handles, "{target}");
+            assert!(
+                after.mappings <= before.mappings + 4,
+                "{target}: {before:?} {after:?}"
+            );
+            assert!(
+                after.resident_kb <= before.resident_kb + 64,
+                "{target}: {before:?} {after:?}"
+            );
+        }
+    });
+}
+
+#[test]
 fn faulthandler_still_works() {
     on_every_python(|python| {
         let target = Target::start(python, "sleep", &[]);

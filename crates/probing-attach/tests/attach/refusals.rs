@@ -184,6 +184,21 @@ fn several_at_once_all_get_in() {
 }
 
 #[test]
+fn a_target_without_memory_is_left_alone() {
+    on_every_python(|python| {
+        let mut target = Target::start(python, "no_memory", &[]);
+        target.settle();
+        let result = target.run("pass");
+        assert!(
+            matches!(result, Err(AttachError::Io { .. })),
+            "{target}: {result:?}"
+        );
+        target.assert_unharmed();
+        assert_eq!(target.blocks(), 0, "{target}");
+    });
+}
+
+#[test]
 fn a_source_that_is_too_long_is_refused() {
     let target = Target::start(&pythons()[0], "sleep", &[]);
     let result = target.run(&" ".repeat(2 << 20));
