@@ -21,6 +21,8 @@
 
 mod arch;
 mod block;
+mod borrowed;
+mod dtv;
 mod elf;
 mod error;
 mod gadgets;

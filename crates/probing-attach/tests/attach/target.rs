@@ -49,8 +49,8 @@ pub(crate) fn on_every_python(test: impl Fn(&Path)) {
 /// What a program has of the system.
 #[derive(Debug)]
 pub(crate) struct Size {
-    pub(crate) handles: usize,
-    pub(crate) mappings: usize,
+    pub(crate) handles: u64,
+    pub(crate) mappings: u64,
     pub(crate) resident_kb: u64,
 }
 
@@ -207,11 +207,11 @@ impl Target {
     pub(crate) fn size(&self) -> Size {
         let resident = Self::status(&self.path("status"), "VmRSS");
         Size {
-            handles: fs::read_dir(self.path("fd")).unwrap().count(),
+            handles: fs::read_dir(self.path("fd")).unwrap().count() as u64,
             mappings: fs::read_to_string(self.path("maps"))
                 .unwrap()
                 .lines()
-                .count(),
+                .count() as u64,
             resident_kb: resident.trim_end_matches(" kB").parse().unwrap(),
         }
     }
