@@ -5,11 +5,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::arch;
 use crate::block::{Block, PAGE, State, Status, Way, at};
 use crate::error::{AttachError, During as _, Unsupported};
 use crate::inject::{self, Attempt, Target};
 use crate::threads::{self, Place, Tid};
-use crate::tracee::{Running, nap};
+use crate::tracee::{Running, Tracee, nap};
 
 /// How long we look whether the borrowed thread is home, and then whether the block is gone.
 const CLEAN_UP: Duration = Duration::from_millis(100);
@@ -149,15 +150,10 @@ impl Borrowed {
             return;
         }
         let started = Instant::now();
-        let verdict = loop {
-            match self.block.status(&target.memory) {
-                Ok(status) if self.is_empty(&status, target) => break UNMAP,
-                Ok(_) if started.elapsed() < CLEAN_UP => thread::sleep(nap(started.elapsed())),
-                _ => break LEAVE,
-            }
-        };
+        let empty = self.is_empty(target);
+        let verdict = if empty { UNMAP } else { LEAVE };
         let word = self.block.word(at::VERDICT);
-        if target.memory.write_u64(word, verdict).is_err() || verdict == LEAVE {
+        if target.memory.write_u64(word, verdict).is_err() || !empty {
             return;
         }
         // So that the caller finds the target as it was. A thread that is not through does it later.
@@ -172,42 +168,75 @@ impl Borrowed {
 
     /// Unmaps a block in which nobody is left, by another short stop. What is not certain stays.
     fn reclaim(&self, target: &Target<'_>) {
-        let started = Instant::now();
-        while started.elapsed() < CLEAN_UP && self.running.is_none() {
-            let left = self
-                .block
-                .status(&target.memory)
-                .is_ok_and(|status| status.left);
-            if left && self.is_home(target) {
-                // Nothing depends on it: if it fails, the block stays.
-                _ = inject::unmap_from_outside(target, &self.block);
-                return;
-            }
-            thread::sleep(nap(started.elapsed()));
+        if self.running.is_none()
+            && self.becomes_true(target, |status, look| {
+                status.left && self.is_home(target, look)
+            })
+        {
+            // Nothing depends on it: if it fails, the block stays.
+            _ = inject::unmap_from_outside(target, &self.block);
         }
     }
 
     /// Whether only the new thread (or a cancelled pending call) can still be in the block.
-    fn is_empty(&self, status: &Status, target: &Target<'_>) -> bool {
-        match self.block.layout.way {
+    fn is_empty(&self, target: &Target<'_>) -> bool {
+        self.becomes_true(target, |status, look| match self.block.layout.way {
             Way::Hijack => false,
-            Way::Thread => status.left && self.is_home(target),
+            Way::Thread => status.left && self.is_home(target, look),
             // Main has left the pending call if someone else has had the GIL since. It had left the stub before, if
             // it was the borrowed thread: that is checked by the code that unmaps.
             Way::Pending => status.left && !status.helper_alive && !target.python.free_threaded,
+        })
+    }
+
+    /// Waits a while for a condition; now and then it may look closer.
+    fn becomes_true(&self, target: &Target<'_>, holds: impl Fn(&Status, Look) -> bool) -> bool {
+        let started = Instant::now();
+        let mut closer = Duration::from_millis(20);
+        while let waited = started.elapsed()
+            && waited < CLEAN_UP
+            && let Ok(status) = self.block.status(&target.memory)
+        {
+            let look = if waited < closer {
+                Look::FromOutside
+            } else {
+                Look::MayStop
+            };
+            if holds(&status, look) {
+                return true;
+            }
+            if look == Look::MayStop {
+                closer += Duration::from_millis(30);
+            }
+            thread::sleep(nap(waited));
+        }
+        false
+    }
+
+    /// Whether the borrowed thread is seen outside the stub.
+    fn is_home(&self, target: &Target<'_>, look: Look) -> bool {
+        let (pid, tid) = (target.pid, self.tid);
+        if threads::stat(pid, tid).is_none() {
+            return true; // it has ended
+        }
+        match Place::of(pid, tid) {
+            place @ Place::Call { stack, pc, .. } => {
+                self.is_outside(stack, pc, target) && Place::of(pid, tid) == place
+            }
+            // It is in no system call that a stop could interrupt.
+            Place::Running if look == Look::MayStop => {
+                Tracee::stop(pid, tid, None, &target.memory, target.steps).is_ok_and(|held| {
+                    let regs = &held.home.regs;
+                    self.is_outside(arch::stack_of(regs), arch::pc_of(regs), target)
+                })
+            }
+            _ => false,
         }
     }
 
-    /// Whether the borrowed thread is seen waiting in the kernel, on its own stack, with no way back into the
-    /// stub: a signal handler that interrupted its last instructions would have one on the stack.
-    fn is_home(&self, target: &Target<'_>) -> bool {
-        if threads::stat(target.pid, self.tid).is_none() {
-            return true; // it has ended
-        }
-        let place = Place::of(target.pid, self.tid);
-        let Place::Call { stack, pc, .. } = place else {
-            return false;
-        };
+    /// Whether a thread that is here, on its own stack, has no way back into the stub: a signal handler that
+    /// interrupted the stub's last instructions would have one on the stack.
+    fn is_outside(&self, stack: u64, pc: u64, target: &Target<'_>) -> bool {
         let code = self.block.start..self.block.start + PAGE;
         let own_stack = target
             .maps
@@ -224,8 +253,16 @@ impl Borrowed {
             word.try_into()
                 .is_ok_and(|word| code.contains(&u64::from_le_bytes(word)))
         };
-        !words.chunks_exact(8).any(leads_back) && Place::of(target.pid, self.tid) == place
+        !words.chunks_exact(8).any(leads_back)
     }
+}
+
+/// How to find out where a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    FromOutside,
+    /// By stopping it for a moment, if it runs.
+    MayStop,
 }
 
 /// Why nobody will ever run the source.
