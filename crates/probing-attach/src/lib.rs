@@ -2,18 +2,23 @@
 //!
 //! The story, in the order of the files: the target's memory map (`maps`) leads to its Python (`elf`, `python`).
 //! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
-//! call (`threads`) is stopped (`ptrace`, `tracee`) and borrowed for a fraction of a millisecond: it maps some
-//! memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
-//! returns to its system call as if nothing had happened (`inject`). If no thread waits, main is borrowed to
-//! queue a pending call instead. The source runs inside a fixed text that lets nothing out (`wrapper`).
+//! call (`threads`) is stopped (`ptrace`, `tracee`) and borrowed for a fraction of a millisecond (`inject`): it maps
+//! some memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
+//! returns to its system call as if nothing had happened, while we wait for the result (`borrowed`). If no thread
+//! waits, main is borrowed to clone a helper (`dtv`), which queues a pending call that starts the thread.
+//! The source runs inside a fixed text that lets nothing out (`wrapper`).
 //!
 //! *Invariant:* whatever happens to us, at any instruction, the target goes on. See `tracee`.
 //!
 //! *Invariant:* source that did not begin by the deadline never begins.
 //!
-//! What remains in the target after a run: nothing. The block is unmapped by the last act of the new thread, once
-//! we have seen the borrowed one at home. If we cannot see that within 100 ms (it never waits any more), or are
-//! killed, or it was a hijack, the block stays: 170 to 700 KB of address space, a few pages touched.
+//! *Invariant:* the source never runs in a thread of the target (but for a hijack), which may hold locks it wants.
+//!
+//! What remains in the target after a run: nothing. The new thread's last act is to unmap the block, once we have
+//! seen the borrowed thread at home. Exceptions, each 170 to 700 KB of address space with a few pages touched: we are
+//! killed; the borrowed thread cannot be seen at home within 100 ms; a cancelled pending call of a main that does not
+//! come by (unmapped when it does); a hijack of a stopped process. A killed remote exec may leave a folder
+//! `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
 #![cfg_attr(
     not(target_arch = "x86_64"),
     expect(dead_code, reason = "entering by ptrace is only written for x86_64")
@@ -21,6 +26,8 @@
 
 mod arch;
 mod block;
+mod borrowed;
+mod dtv;
 mod elf;
 mod error;
 mod gadgets;
@@ -153,6 +160,9 @@ fn look(
     deadline: Duration,
 ) -> Result<Target<'_>, AttachError> {
     let maps = maps::of(pid).map_err(|source| permission::explain(pid, source))?;
+    if maps.is_empty() {
+        return Err(permission::without_memory(pid));
+    }
     let memory = Memory::open(pid).map_err(|source| permission::explain(pid, source))?;
     let python = Python::find(pid, &maps, &memory)?;
     let gadgets = gadgets::find(pid, &maps, &memory)?;

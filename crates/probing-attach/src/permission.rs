@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use probing_proto::process::Pid;
 
 use crate::error::{AttachError, Denied};
-use crate::threads::Tid;
+use crate::threads::{self, Tid};
 
 /// What the status file of a process (or thread) says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,18 @@ pub(crate) fn check(pid: Pid) -> Result<Status, AttachError> {
     Ok(status)
 }
 
+/// A process without memory: one of the kernel's own, or one that has ended.
+pub(crate) fn without_memory(pid: Pid) -> AttachError {
+    match threads::stat(pid, Tid::main_of(pid)) {
+        Some(stat) if !stat.is_dead() => AttachError::NotPermitted {
+            pid,
+            reason: Denied::KernelThread,
+            source: io::Error::from_raw_os_error(libc::EPERM),
+        },
+        _ => AttachError::Ended { pid },
+    }
+}
+
 /// Turns the kernel's EPERM, EACCES or ESRCH into its reason.
 pub(crate) fn explain(pid: Pid, source: io::Error) -> AttachError {
     let denied = matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES));
@@ -97,7 +109,7 @@ pub(crate) fn explain(pid: Pid, source: io::Error) -> AttachError {
 
 fn reason(pid: Pid, status: Status) -> Denied {
     let ours = fs::metadata("/proc/self").map(|data| data.uid());
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|data| data.uid());
+    let owner = fs::metadata(format!("/proc/{pid}/maps")).map(|data| data.uid());
     let scope =
         read("/proc/sys/kernel/yama/ptrace_scope").and_then(|text| text.trim().parse().ok());
     let is_kernel = read(&format!("/proc/{pid}/maps")).is_some_and(|maps| maps.is_empty());

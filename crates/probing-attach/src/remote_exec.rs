@@ -5,7 +5,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -65,7 +67,11 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
     let Some(door) = Door::find(target) else {
         return Ok(None);
     };
-    if Place::of(target.pid, door.main) != Place::Running {
+    let Some(_turn) = take_turn(target.pid) else {
+        return Ok(None);
+    };
+    // Someone else's script waits, or main does.
+    if door.is_asked(target) || Place::of(target.pid, door.main) != Place::Running {
         return Ok(None);
     }
     let Some(folder) = Folder::create(target.pid, source) else {
@@ -92,6 +98,13 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
         }
     }
     folder.answer(target).map(Some)
+}
+
+/// There is one slot for a script: two who write to it at once would mix their paths. A name that is bound once
+/// and that the kernel frees when we end, without a file.
+fn take_turn(pid: Pid) -> Option<UnixDatagram> {
+    let name = SocketAddr::from_abstract_name(format!("probing-attach-{pid}")).ok()?;
+    UnixDatagram::bind_addr(&name).ok()
 }
 
 impl Door {
@@ -125,13 +138,16 @@ impl Door {
         })
     }
 
+    fn is_asked(&self, target: &Target<'_>) -> bool {
+        let mut pending = [0; 4];
+        target.memory.read(self.pending, &mut pending).is_err() || pending != [0; 4]
+    }
+
     fn ask(&self, target: &Target<'_>, folder: &Folder) -> io::Result<()> {
         let memory = &target.memory;
         let path = format!("{}/script\0", folder.inside);
-        let mut pending = [0; 4];
-        memory.read(self.pending, &mut pending)?;
-        if path.len() as u64 > self.script_room || pending != [0; 4] {
-            return Err(io::ErrorKind::ResourceBusy.into()); // someone else's script waits
+        if path.len() as u64 > self.script_room || self.is_asked(target) {
+            return Err(io::ErrorKind::ResourceBusy.into());
         }
         memory.write(self.script, path.as_bytes())?;
         memory.write(self.pending, &1u32.to_le_bytes())?;
@@ -157,16 +173,19 @@ impl Folder {
     fn create(pid: Pid, source: &str) -> Option<Self> {
         let status = Status::of(pid)?;
         let now = SystemTime::UNIX_EPOCH.elapsed().ok()?.as_nanos();
-        let inside = format!("/tmp/probing-attach-{}-{now:x}", std::process::id());
-        let path = PathBuf::from(format!("/proc/{pid}/root{inside}"));
+        let name = format!("probing-attach-{pid}-");
+        let outside = PathBuf::from(format!("/proc/{pid}/root/tmp"));
+        sweep(&outside, &name);
+        let inside = format!("/tmp/{name}{now:x}");
+        let path = outside.join(format!("{name}{now:x}"));
         // Not recursive: if someone made it before us, it is not ours.
         fs::DirBuilder::new().mode(0o700).create(&path).ok()?;
         let script = wrapper::in_file(source, status.blocked, &inside);
         let fill = || -> io::Result<File> {
-            let mut file = create(&path.join("script"))?;
-            file.write_all(script.as_bytes())?;
             let question = create(&path.join("ask"))?;
             lock(&question)?;
+            let mut file = create(&path.join("script"))?;
+            file.write_all(script.as_bytes())?;
             // We may be root; the target must be able to read, rename and remove. The folder last: until then
             // nobody else can have put something into it.
             let (uid, gid) = (Some(status.uid), Some(status.gid));
@@ -231,6 +250,34 @@ impl Drop for Folder {
     }
 }
 
+/// Removes folders for the same target whose maker was killed.
+fn sweep(outside: &Path, name: &str) {
+    for entry in fs::read_dir(outside).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(name);
+        if is_ours && is_abandoned(&entry.path()) {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// Nobody holds the lock; or there has been nothing to lock for longer than it takes to make it.
+fn is_abandoned(folder: &Path) -> bool {
+    let question = ["ask", "taken"].iter().find_map(|name| {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NOFOLLOW);
+        options.open(folder.join(name)).ok()
+    });
+    match question {
+        Some(question) => lock(&question).is_ok(),
+        None => fs::symlink_metadata(folder)
+            .and_then(|data| data.modified())
+            .is_ok_and(|made| {
+                made.elapsed()
+                    .is_ok_and(|age| age > Duration::from_secs(10))
+            }),
+    }
+}
+
 /// Removes only what we know of. What cannot be removed now, the script removes when it sees that we are gone.
 fn remove(path: &Path) {
     for name in ["script", "ask", "taken", "taken-back"] {
@@ -248,7 +295,8 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The kernel gives it up when this process ends, however it ends.
+/// Belongs to this handle, not to the process: several threads may attach. The kernel gives it up when the handle
+/// is closed, however this process ends.
 #[expect(unsafe_code, reason = "record locks are a C interface")]
 fn lock(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
@@ -256,7 +304,7 @@ fn lock(file: &File) -> io::Result<()> {
     let result = unsafe {
         let mut whole: libc::flock = std::mem::zeroed();
         whole.l_type = libc::F_WRLCK as _;
-        libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const whole)
+        libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole)
     };
     if result == -1 {
         return Err(io::Error::last_os_error());

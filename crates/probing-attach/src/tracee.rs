@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use probing_proto::process::Pid;
 
-use crate::arch::{self, Frame, Gadgets, Home, Regs};
+use crate::arch::{self, Gadgets, Home, Regs};
+use crate::block::{PAGE, VECTOR_ROOM};
 use crate::error::{AttachError, During as _, Unsupported};
+use crate::maps::Mapping;
 use crate::memory::Memory;
 use crate::permission::{self, Status};
 use crate::ptrace::{self, Event};
@@ -52,6 +54,20 @@ pub(crate) struct Tracee<'a> {
     steps: &'a Steps,
 }
 
+/// What state B stands on: the frame on the thread's stack catches it if we die.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Net {
+    gadget: u64,
+    frame: u64,
+}
+
+impl Net {
+    /// Where the thread's own stack is free.
+    pub(crate) fn below(self) -> u64 {
+        self.frame.saturating_sub(1024) & !63
+    }
+}
+
 impl<'a> Tracee<'a> {
     /// Stops `tid`. `expected`: the system call it seems to be in.
     pub(crate) fn stop(
@@ -77,7 +93,7 @@ impl<'a> Tracee<'a> {
             }
         };
         let read = || -> io::Result<(Regs, u64, Vec<u8>)> {
-            let vectors = ptrace::register_set(tid, arch::VECTOR_SET, crate::block::VECTOR_ROOM)?;
+            let vectors = ptrace::register_set(tid, arch::VECTOR_SET, VECTOR_ROOM)?;
             Ok((ptrace::regs(tid)?, ptrace::signal_mask(tid)?, vectors))
         };
         let (regs, mask, vectors) = match read() {
@@ -108,29 +124,44 @@ impl<'a> Tracee<'a> {
         ptrace::register_set(self.tid, arch::SHADOW_STACK_SET, 8).is_ok()
     }
 
-    /// The signal frame for state B.
-    pub(crate) fn frame(&self, gadgets: Gadgets) -> Result<Frame, AttachError> {
-        let what = Unsupported::VectorState {
-            size: self.vectors.len(),
+    /// Writes the signal frame for state B below the thread's stack pointer. `None`: there is no room.
+    pub(crate) fn spread_net(
+        &self,
+        gadgets: Gadgets,
+        maps: &[Mapping],
+        memory: &Memory,
+    ) -> Result<Option<Net>, AttachError> {
+        let pid = self.pid;
+        let size = self.vectors.len();
+        let what = Unsupported::VectorState { size };
+        let frame = arch::frame(&self.home, self.mask, &self.vectors, gadgets.restorer)
+            .ok_or(AttachError::NotSupported { pid, what })?;
+        // The kernel does not grow a stack for writes from outside.
+        let stack = arch::stack_of(&self.home.regs);
+        let has_room = |mapping: &Mapping| {
+            mapping.writable && mapping.start + PAGE <= frame.address && stack <= mapping.end
         };
-        arch::frame(&self.home, self.mask, &self.vectors, gadgets.restorer).ok_or(
-            AttachError::NotSupported {
-                pid: self.pid,
-                what,
-            },
-        )
+        if !maps.iter().any(has_room) {
+            return Ok(None);
+        }
+        memory
+            .write(frame.address, &frame.bytes)
+            .during(pid, "write the signal frame")?;
+        Ok(Some(Net {
+            gadget: gadgets.call,
+            frame: frame.address,
+        }))
     }
 
     /// State B: makes one system call.
     pub(crate) fn call(
         &mut self,
-        gadgets: Gadgets,
-        frame: u64,
+        net: Net,
         number: u64,
         arguments: [u64; 6],
         what: &'static str,
     ) -> Result<u64, AttachError> {
-        let regs = arch::regs_for_call(&self.home, gadgets.call, frame, number, arguments);
+        let regs = arch::regs_for_call(&self.home, net.gadget, net.frame, number, arguments);
         self.held = Held::Borrowed;
         let result = ptrace::set_regs(self.tid, &regs)
             .and_then(|()| {

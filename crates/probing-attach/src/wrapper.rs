@@ -1,7 +1,8 @@
 //! The fixed Python text around the source: nothing that the source does gets out, and its failure comes back.
 //!
 //! An exception that left a pending call would kill the target, and one that left `PyRun_*` would be printed to
-//! its stderr. The text runs in a dictionary of its own, so nothing is left in `__main__`.
+//! its stderr. The text runs in a dictionary of its own, so nothing is left in `__main__`; at the end it breaks the
+//! circle of that dictionary and its functions, so nothing is left for the garbage collector either.
 
 use std::fmt::Write as _;
 
@@ -36,7 +37,10 @@ def run():
 
 /// The text for injected code: leaves the result in [`RESULT`].
 pub(crate) fn in_thread(source: &str, blocked: u64) -> String {
-    format!("{}{RUN}{RESULT} = run()\n", preamble(source, blocked))
+    format!(
+        "{}{RUN}{RESULT} = run()\ndel run\n",
+        preamble(source, blocked)
+    )
 }
 
 /// What the script writes in front of its result.
@@ -70,9 +74,11 @@ def thread(handle):
     try:
         os.write(handle, b'{answered}' + run())
         waited_for(handle)
-        os.close(handle)
     except OSError:
         pass
+    finally:
+        os.close(handle)
+        globals().clear()
 try:
     os.rename(folder + b'/ask', folder + b'/taken')
     handle = os.open(folder + b'/taken', os.O_RDWR | os.O_CLOEXEC)

@@ -16,6 +16,7 @@ pub(crate) type Regs = libc::user_regs_struct;
 
 pub(crate) const MMAP: u64 = libc::SYS_mmap as u64;
 pub(crate) const MPROTECT: u64 = libc::SYS_mprotect as u64;
+pub(crate) const MUNMAP: u64 = libc::SYS_munmap as u64;
 /// The register set (ELF note type) with everything that is not a general register.
 pub(crate) const VECTOR_SET: usize = 0x202;
 /// The register set that only a thread with a shadow stack has.
@@ -80,6 +81,9 @@ const SAFE_CALLS: &[(i64, &str)] = &[
     (libc::SYS_accept4, "accept4"),
     (EPOLL_PWAIT2, "epoll_pwait2"),
     (libc::SYS_futex_waitv, "futex_waitv"),
+    (libc::SYS_connect, "connect"),
+    (libc::SYS_fcntl, "fcntl"),
+    (libc::SYS_flock, "flock"),
 ];
 
 pub(crate) fn is_safe_call(number: i64) -> bool {

@@ -1,6 +1,9 @@
 //! Nothing that the target can notice changes. Each test notices one kind of harm.
 
-use crate::target::{Target, eventually, library, on_every_python};
+use std::thread;
+use std::time::Duration;
+
+use crate::target::{Size, Target, eventually, library, on_every_python};
 
 const ROUNDS: u32 = 10;
 const MANY_ROUNDS: u32 = 200;
@@ -113,6 +116,55 @@ fn floating_point_stays_right() {
 #[test]
 fn threads_that_allocate_go_on() {
     allocating_threads_go_on(ROUNDS);
+}
+
+#[test]
+fn a_timer_is_not_late() {
+    on_every_python(|python| {
+        let target = Target::start(python, "epoll_timer", &[]);
+        target.settle();
+        for _ in 0..6 {
+            target.run("pass").unwrap();
+            // Spread over the target's wait: each would add this much if the wait began anew.
+            thread::sleep(Duration::from_millis(60));
+        }
+        eventually(&format!("{target} goes on"), || {
+            target.eval_number("main.rounds") > 0
+        });
+        let latest: f64 = target.eval("main.latest").parse().unwrap();
+        assert!(latest < 0.2, "{target}: {latest}");
+    });
+}
+
+#[test]
+fn nothing_grows() {
+    on_every_python(|python| {
+        for state in ["sleep", "tight_loop"] {
+            let target = Target::start(python, state, &[]);
+            target.settle();
+            let run = |times: u32| {
+                for _ in 0..times {
+                    target.run("pass").unwrap();
+                }
+                eventually("no thread stays", || target.threads() == 1);
+                target.size()
+            };
+            let sizes = [run(15), run(25), run(25), run(25)];
+            // Two of our threads may overlap, and malloc then keeps a second arena: once, so the least growth counts.
+            let least = |of: fn(&Size) -> u64| {
+                sizes
+                    .windows(2)
+                    .map(|two| of(&two[1]).saturating_sub(of(&two[0])))
+                    .min()
+            };
+            assert_eq!(least(|size| size.handles), Some(0), "{target}: {sizes:?}");
+            assert_eq!(least(|size| size.mappings), Some(0), "{target}: {sizes:?}");
+            assert!(
+                least(|size| size.resident_kb) <= Some(16),
+                "{target}: {sizes:?}"
+            );
+        }
+    });
 }
 
 #[test]

@@ -48,6 +48,9 @@ fn force_runs_in_the_thread_that_holds_the_gil() {
         assert_eq!(report.strategy, Strategy::Hijack, "{target}");
         target.wait_for("released");
         assert_eq!(target.eval("sys.forced"), "1", "{target}");
+        eventually(&format!("{target}: no block stays"), || {
+            target.blocks() == 0
+        });
     });
 }
 
@@ -180,6 +183,39 @@ fn several_at_once_all_get_in() {
             });
             target.assert_unharmed();
         }
+    });
+}
+
+#[test]
+fn a_target_without_memory_is_left_alone() {
+    on_every_python(|python| {
+        let mut target = Target::start(python, "no_memory", &[]);
+        target.settle();
+        let result = target.run("pass");
+        assert!(
+            matches!(result, Err(AttachError::Io { .. })),
+            "{target}: {result:?}"
+        );
+        target.assert_unharmed();
+        assert_eq!(target.blocks(), 0, "{target}");
+    });
+}
+
+#[test]
+fn source_that_takes_too_long_is_left_to_end() {
+    on_every_python(|python| {
+        let target = Target::start(python, "sleep", &[]);
+        target.settle();
+        let source = "import sys, time; time.sleep(0.5); sys.ended = 1";
+        let result = target.run_within(source, Duration::from_millis(100), false);
+        assert!(
+            matches!(result, Err(AttachError::Unfinished { .. })),
+            "{target}: {result:?}"
+        );
+        eventually("it ends", || target.eval("getattr(sys, 'ended', 0)") == "1");
+        eventually(&format!("{target}: no block stays"), || {
+            target.blocks() == 0
+        });
     });
 }
 

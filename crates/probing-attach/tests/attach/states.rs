@@ -40,6 +40,7 @@ states! {
     runs_in_a_lock_wait: "lock_wait",
     runs_in_a_timed_lock_wait: "timed_lock_wait",
     runs_in_a_queue_wait: "queue_get",
+    runs_in_a_file_lock_wait: "flock_wait",
     runs_in_select: "select_wait",
     runs_in_poll: "poll_wait",
     runs_in_epoll: "epoll_wait",

@@ -46,6 +46,14 @@ pub(crate) fn on_every_python(test: impl Fn(&Path)) {
     }
 }
 
+/// What a program has of the system.
+#[derive(Debug)]
+pub(crate) struct Size {
+    pub(crate) handles: u64,
+    pub(crate) mappings: u64,
+    pub(crate) resident_kb: u64,
+}
+
 /// A running program; killed with its children when dropped.
 pub(crate) struct Target {
     pub(crate) pid: Pid,
@@ -194,6 +202,18 @@ impl Target {
         let maps = fs::read_to_string(self.path("maps")).unwrap();
         let is_block = |line: &&str| line.contains(" r-xp ") && line.ends_with(" 0 ");
         maps.lines().filter(is_block).count()
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        let resident = Self::status(&self.path("status"), "VmRSS");
+        Size {
+            handles: fs::read_dir(self.path("fd")).unwrap().count() as u64,
+            mappings: fs::read_to_string(self.path("maps"))
+                .unwrap()
+                .lines()
+                .count() as u64,
+            resident_kb: resident.trim_end_matches(" kB").parse().unwrap(),
+        }
     }
 
     pub(crate) fn threads(&self) -> usize {

@@ -1,0 +1,275 @@
+//! A thread on its way through the stub: waits for the source, takes it back at the deadline, cleans up.
+//!
+//! Everything here is done by reading and writing words of the block; the thread needs us no more.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::arch;
+use crate::block::{Block, PAGE, State, Status, Way, at};
+use crate::error::{AttachError, During as _, Unsupported};
+use crate::inject::{self, Attempt, Target};
+use crate::threads::{self, Place, Tid};
+use crate::tracee::{Running, Tracee, nap};
+
+/// How long we look whether the borrowed thread is home, and then whether the block is gone.
+const CLEAN_UP: Duration = Duration::from_millis(100);
+/// How long main may take to come by a queued call before we look whether it waits for something.
+const COMES_BY: Duration = Duration::from_millis(20);
+/// How long source that has begun at the deadline may take to end.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// A thread on its way through the stub, and the block that it is in.
+#[derive(Debug)]
+pub(crate) struct Borrowed {
+    pub(crate) block: Block,
+    pub(crate) tid: Tid,
+    /// The stack pointer that it will have at home.
+    pub(crate) home_stack: u64,
+    pub(crate) since: Instant,
+    pub(crate) since_monotonic: Duration,
+    /// Set if its process is stopped.
+    pub(crate) running: Option<Running>,
+}
+
+impl Borrowed {
+    /// Until the source has run, or the deadline.
+    pub(crate) fn wait(self, target: &Target<'_>) -> Result<Attempt, AttachError> {
+        loop {
+            let status = self.status(target)?;
+            if status.left {
+                if let Some(result) = self.result(&status, target) {
+                    return result;
+                }
+                if let Some(seen) = not_started(&status) {
+                    self.reclaim(target);
+                    let (pid, seen) = (target.pid, seen.to_owned());
+                    return Err(AttachError::NoThread { pid, seen });
+                }
+            }
+            if Instant::now() > target.deadline {
+                return self.cancel(target);
+            }
+            if self.main_went_to_wait(&status, target) {
+                return match self.cancel(target) {
+                    Err(AttachError::Busy { .. }) => Ok(Attempt::NoThread {
+                        seen: "main went to wait before it came by".to_owned(),
+                    }),
+                    ran => ran,
+                };
+            }
+            if let Some(running) = &self.running {
+                running.attend();
+            }
+            thread::sleep(nap(self.since.elapsed()));
+        }
+    }
+
+    /// What the source came to, if it has ended; then the block is given up.
+    fn result(&self, status: &Status, target: &Target<'_>) -> Option<Result<Attempt, AttachError>> {
+        let pid = target.pid;
+        let result = match status.state {
+            State::Waiting | State::Running | State::Cancelled => return None,
+            State::Done => match self.block.text(&target.memory, status.text_len) {
+                Ok(text) if text.is_empty() => Ok(Attempt::Ran {
+                    paused: self.paused(status),
+                }),
+                Ok(message) => Err(AttachError::Raised { pid, message }),
+                Err(_gone) => Err(AttachError::Ended { pid }),
+            },
+            State::Failed => Err(AttachError::Raised {
+                pid,
+                message: "MemoryError: in the code around it".to_owned(),
+            }),
+            State::NotInitialized => Err(AttachError::NotSupported {
+                pid,
+                what: Unsupported::NotInitialized,
+            }),
+        };
+        self.clean_up(target);
+        Some(result)
+    }
+
+    /// How long the thread was away, by its own account if that makes sense.
+    fn paused(&self, status: &Status) -> Duration {
+        let observed = self.since.elapsed();
+        match status.left_at.checked_sub(self.since_monotonic) {
+            Some(exact) if exact < observed => exact,
+            _ => observed,
+        }
+    }
+
+    fn status(&self, target: &Target<'_>) -> Result<Status, AttachError> {
+        // Memory that cannot be read any more belonged to a process that is gone.
+        self.block
+            .status(&target.memory)
+            .map_err(|_gone| AttachError::Ended { pid: target.pid })
+    }
+
+    /// Whether a queued call will not be seen for long, but a thread could be started now.
+    fn main_went_to_wait(&self, status: &Status, target: &Target<'_>) -> bool {
+        self.block.layout.way == Way::Pending
+            && status.state == State::Waiting
+            && status.queued == Some(true)
+            && status.caller == 0
+            && self.since.elapsed() > COMES_BY
+            && Place::of(target.pid, self.tid).safe_call().is_some()
+    }
+
+    /// Takes the source back. If it has begun in this very moment it ends; it never begins after this.
+    fn cancel(self, target: &Target<'_>) -> Result<Attempt, AttachError> {
+        let pid = target.pid;
+        target
+            .memory
+            .write_u64(self.block.word(at::CANCEL), 1)
+            .during(pid, "write memory")?;
+        let asked = Instant::now();
+        let mut status = self.status(target)?;
+        while status.state == State::Running && asked.elapsed() < GRACE {
+            thread::sleep(nap(asked.elapsed()));
+            status = self.status(target)?;
+        }
+        if let Some(result) = self.result(&status, target) {
+            return result;
+        }
+        let waited = target.started.elapsed();
+        let seen = crate::gil::seen(target);
+        self.clean_up(target);
+        Err(match status.state {
+            State::Running => AttachError::Unfinished { pid, waited },
+            _ => AttachError::Busy { pid, waited, seen },
+        })
+    }
+
+    /// Lets whoever is last in the block unmap it, if nobody else can still be in it.
+    fn clean_up(&self, target: &Target<'_>) {
+        const UNMAP: u64 = 1;
+        const LEAVE: u64 = 2;
+        if self.block.layout.way == Way::Hijack {
+            self.reclaim(target); // nobody is left in it who could
+            return;
+        }
+        let started = Instant::now();
+        let empty = self.is_empty(target);
+        let verdict = if empty { UNMAP } else { LEAVE };
+        let word = self.block.word(at::VERDICT);
+        if target.memory.write_u64(word, verdict).is_err() || !empty {
+            return;
+        }
+        // So that the caller finds the target as it was. A thread that is not through does it later.
+        let waits = |status: Status| matches!(status.state, State::Waiting | State::Running);
+        while started.elapsed() < CLEAN_UP {
+            match self.block.status(&target.memory) {
+                Ok(status) if !waits(status) => thread::sleep(nap(started.elapsed())),
+                _ => return,
+            }
+        }
+    }
+
+    /// Unmaps a block in which nobody is left, by another short stop. What is not certain stays.
+    fn reclaim(&self, target: &Target<'_>) {
+        if self.running.is_none()
+            && self.becomes_true(target, |status, look| {
+                status.left && self.is_home(target, look)
+            })
+        {
+            // Nothing depends on it: if it fails, the block stays.
+            _ = inject::unmap_from_outside(target, &self.block);
+        }
+    }
+
+    /// Whether only the new thread (or a cancelled pending call) can still be in the block.
+    fn is_empty(&self, target: &Target<'_>) -> bool {
+        self.becomes_true(target, |status, look| match self.block.layout.way {
+            Way::Hijack => false,
+            Way::Thread => status.left && self.is_home(target, look),
+            // Main has left the pending call if someone else has had the GIL since. It had left the stub before, if
+            // it was the borrowed thread: that is checked by the code that unmaps.
+            Way::Pending => status.left && !status.helper_alive && !target.python.free_threaded,
+        })
+    }
+
+    /// Waits a while for a condition; now and then it may look closer.
+    fn becomes_true(&self, target: &Target<'_>, holds: impl Fn(&Status, Look) -> bool) -> bool {
+        let started = Instant::now();
+        let mut closer = Duration::from_millis(20);
+        while let waited = started.elapsed()
+            && waited < CLEAN_UP
+            && let Ok(status) = self.block.status(&target.memory)
+        {
+            let look = if waited < closer {
+                Look::FromOutside
+            } else {
+                Look::MayStop
+            };
+            if holds(&status, look) {
+                return true;
+            }
+            if look == Look::MayStop {
+                closer += Duration::from_millis(30);
+            }
+            thread::sleep(nap(waited));
+        }
+        false
+    }
+
+    /// Whether the borrowed thread is seen outside the stub.
+    fn is_home(&self, target: &Target<'_>, look: Look) -> bool {
+        let (pid, tid) = (target.pid, self.tid);
+        if threads::stat(pid, tid).is_none() {
+            return true; // it has ended
+        }
+        match Place::of(pid, tid) {
+            place @ Place::Call { stack, pc, .. } => {
+                self.is_outside(stack, pc, target) && Place::of(pid, tid) == place
+            }
+            // It is in no system call that a stop could interrupt.
+            Place::Running if look == Look::MayStop => {
+                Tracee::stop(pid, tid, None, &target.memory, target.steps).is_ok_and(|held| {
+                    let regs = &held.home.regs;
+                    self.is_outside(arch::stack_of(regs), arch::pc_of(regs), target)
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a thread that is here, on its own stack, has no way back into the stub: a signal handler that
+    /// interrupted the stub's last instructions would have one on the stack.
+    fn is_outside(&self, stack: u64, pc: u64, target: &Target<'_>) -> bool {
+        let code = self.block.start..self.block.start + PAGE;
+        let own_stack = target
+            .maps
+            .iter()
+            .find(|mapping| mapping.contains(self.home_stack));
+        if code.contains(&pc) || !own_stack.is_some_and(|own| own.contains(stack)) {
+            return false;
+        }
+        let deeper = self.home_stack.saturating_sub(stack) as usize;
+        let Ok(words) = target.memory.read_vec(stack, deeper.next_multiple_of(8)) else {
+            return false;
+        };
+        let leads_back = |word: &[u8]| {
+            word.try_into()
+                .is_ok_and(|word| code.contains(&u64::from_le_bytes(word)))
+        };
+        !words.chunks_exact(8).any(leads_back)
+    }
+}
+
+/// How to find out where a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    FromOutside,
+    /// By stopping it for a moment, if it runs.
+    MayStop,
+}
+
+/// Why nobody will ever run the source.
+fn not_started(status: &Status) -> Option<&'static str> {
+    // PyThread_start_new_thread gives -1, clone a negative errno.
+    if status.state == State::Waiting && (-4095..0).contains(&status.started) {
+        return Some("no thread can be started");
+    }
+    (status.queued == Some(false)).then_some("its queue of pending calls is full")
+}
