@@ -3,7 +3,7 @@
 import asyncio
 
 
-async def main() -> None:
+async def main():
     print("ready", flush=True)
     while True:
         await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 import threading
 
 
-def work() -> None:
+def work():
     while True:
         pass
 

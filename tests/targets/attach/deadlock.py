@@ -6,12 +6,12 @@ locks = threading.Lock(), threading.Lock()
 both = threading.Barrier(2)
 
 
-def take(first: threading.Lock, second: threading.Lock) -> None:
+def take(first, second, say):
     with first:
         both.wait()
-        print("ready" if first is locks[0] else "second", flush=True)
+        say()
         second.acquire()
 
 
-threading.Thread(target=take, args=locks[::-1]).start()
-take(*locks)
+threading.Thread(target=take, args=(*locks[::-1], lambda: None)).start()
+take(*locks, lambda: print("ready", flush=True))

@@ -7,14 +7,14 @@ import time
 wrong = rounds = 0
 
 
-def total() -> float:
+def total():
     return sum(math.sin(i) * 1.000001**i / 3.3 for i in range(2000))
 
 
 EXPECTED = total()
 
 
-def check() -> None:
+def check():
     global wrong, rounds
     while True:
         wrong += total() != EXPECTED

@@ -9,7 +9,7 @@ library = ctypes.CDLL(sys.argv[1])
 library.storm(2)
 
 
-def churn() -> None:
+def churn():
     while True:
         [bytearray(n) for n in range(600, 4000, 100)]
 

@@ -1,7 +1,7 @@
 """Main calls functions and makes objects."""
 
 
-def fib(n: int) -> int:
+def fib(n):
     return n if n < 2 else fib(n - 1) + fib(n - 2)
 
 

@@ -1,7 +1,7 @@
-"""Main waits for a child process."""
+"""Main waits for a child process, which ends with standard input."""
 
 import subprocess
 
-child = subprocess.Popen(["sleep", "3600"])
+child = subprocess.Popen(["cat"])
 print("ready", flush=True)
 child.wait()

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::target::{Size, Target, eventually, library, on_every_python};
+use probing_testkit::{Usage, every_python, wait_until};
+
+use crate::target::{Target, library};
 
 const ROUNDS: u32 = 10;
 const MANY_ROUNDS: u32 = 200;
@@ -11,7 +13,7 @@ const MANY_ROUNDS: u32 = 200;
 #[track_caller]
 fn registers_and_red_zone(rounds: u32) {
     let Some(library) = library() else { return };
-    on_every_python(|python| {
+    every_python(|python| {
         for sleeping in ["0", "1"] {
             let mut target = Target::start(python, "canary", &[library, sleeping]);
             for round in 1..=rounds {
@@ -27,7 +29,7 @@ fn registers_and_red_zone(rounds: u32) {
 #[track_caller]
 fn no_call_is_interrupted(rounds: u32) {
     let Some(library) = library() else { return };
-    on_every_python(|python| {
+    every_python(|python| {
         for kind in [
             "epoll_wait",
             "poll",
@@ -43,7 +45,7 @@ fn no_call_is_interrupted(rounds: u32) {
             assert_eq!(target.eval("main.failures"), "[]", "{target}");
             assert_eq!(target.eval("main.early"), "0", "{target}");
             let before = target.eval_number("main.rounds");
-            eventually(&format!("{target} goes on"), || {
+            wait_until(&format!("{target} goes on"), || {
                 target.eval_number("main.rounds") > before
             });
         }
@@ -53,16 +55,16 @@ fn no_call_is_interrupted(rounds: u32) {
 #[track_caller]
 fn every_signal_arrives_once(rounds: u32) {
     let Some(library) = library() else { return };
-    on_every_python(|python| {
+    every_python(|python| {
         for sleeping in ["0", "1"] {
             let mut target = Target::start(python, "signals", &[library, sleeping]);
             for round in 1..=rounds {
-                target.signal("-RTMIN");
+                target.send_real_time_signal();
                 target.count_up_to(round);
-                target.signal("-RTMIN");
+                target.send_real_time_signal();
             }
             let expected = u64::from(rounds) * 2;
-            eventually(&format!("{target}: {expected} signals"), || {
+            wait_until(&format!("{target}: {expected} signals"), || {
                 target.eval_number("main.library.signal_count()") == expected
             });
             target.assert_unharmed();
@@ -72,7 +74,7 @@ fn every_signal_arrives_once(rounds: u32) {
 
 #[track_caller]
 fn arithmetic_stays_right(rounds: u32) {
-    on_every_python(|python| {
+    every_python(|python| {
         let target = Target::start(python, "floats", &[]);
         for round in 1..=rounds {
             target.count_up_to(round);
@@ -84,7 +86,7 @@ fn arithmetic_stays_right(rounds: u32) {
 #[track_caller]
 fn allocating_threads_go_on(rounds: u32) {
     let Some(library) = library() else { return };
-    on_every_python(|python| {
+    every_python(|python| {
         let mut target = Target::start(python, "malloc_storm", &[library]);
         for round in 1..=rounds {
             target.count_up_to(round);
@@ -120,7 +122,7 @@ fn threads_that_allocate_go_on() {
 
 #[test]
 fn a_timer_is_not_late() {
-    on_every_python(|python| {
+    every_python(|python| {
         let target = Target::start(python, "epoll_timer", &[]);
         target.settle();
         for _ in 0..6 {
@@ -128,7 +130,7 @@ fn a_timer_is_not_late() {
             // Spread over the target's wait: each would add this much if the wait began anew.
             thread::sleep(Duration::from_millis(60));
         }
-        eventually(&format!("{target} goes on"), || {
+        wait_until(&format!("{target} goes on"), || {
             target.eval_number("main.rounds") > 0
         });
         let latest: f64 = target.eval("main.latest").parse().unwrap();
@@ -138,7 +140,7 @@ fn a_timer_is_not_late() {
 
 #[test]
 fn nothing_grows() {
-    on_every_python(|python| {
+    every_python(|python| {
         for state in ["sleep", "tight_loop"] {
             let target = Target::start(python, state, &[]);
             target.settle();
@@ -146,30 +148,29 @@ fn nothing_grows() {
                 for _ in 0..times {
                     target.run("pass").unwrap();
                 }
-                eventually("no thread stays", || target.threads() == 1);
-                target.size()
+                wait_until("no thread stays", || target.usage().threads == 1);
+                (target.usage(), target.mappings())
             };
             let sizes = [run(15), run(25), run(25), run(25)];
             // Two of our threads may overlap, and malloc then keeps a second arena: once, so the least growth counts.
-            let least = |of: fn(&Size) -> u64| {
-                sizes
-                    .windows(2)
-                    .map(|two| of(&two[1]).saturating_sub(of(&two[0])))
-                    .min()
+            let least = |of: fn(&(Usage, u64)) -> u64| {
+                let growth = |two: &[_]| of(&two[1]).saturating_sub(of(&two[0]));
+                sizes.windows(2).map(growth).min().unwrap()
             };
-            assert_eq!(least(|size| size.handles), Some(0), "{target}: {sizes:?}");
-            assert_eq!(least(|size| size.mappings), Some(0), "{target}: {sizes:?}");
-            assert!(
-                least(|size| size.resident_kb) <= Some(16),
-                "{target}: {sizes:?}"
+            let grown = (
+                least(|(usage, _)| usage.open_files as u64),
+                least(|(_, mappings)| *mappings),
             );
+            assert_eq!(grown, (0, 0), "{target}: {sizes:?}");
+            let resident_kib = least(|(usage, _)| usage.rss_kib);
+            assert!(resident_kib <= 16, "{target}: {sizes:?}");
         }
     });
 }
 
 #[test]
 fn faulthandler_still_works() {
-    on_every_python(|python| {
+    every_python(|python| {
         let target = Target::start(python, "sleep", &[]);
         target.count_up_to(1);
         let dump = "__import__('tempfile').TemporaryFile('w+')";

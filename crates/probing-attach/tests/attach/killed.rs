@@ -5,7 +5,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::target::{Target, on_every_python};
+use probing_testkit::every_python;
+
+use crate::target::Target;
 
 /// More than an attach has.
 const STEPS: u32 = 30;
@@ -47,7 +49,7 @@ fn attach(target: &Target, die_at_step: u32) -> Output {
 
 #[track_caller]
 fn at_every_step(states: &[&str]) {
-    on_every_python(|python| {
+    every_python(|python| {
         for state in states {
             let mut target = Target::start(python, state, &[]);
             let mut kills = 0;
@@ -67,7 +69,7 @@ fn at_every_step(states: &[&str]) {
 
 #[track_caller]
 fn at_random(states: &[&str], kills: u64) {
-    on_every_python(|python| {
+    every_python(|python| {
         for state in states {
             let mut target = Target::start(python, state, &[]);
             for kill in 0..kills {

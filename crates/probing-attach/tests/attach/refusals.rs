@@ -6,13 +6,23 @@ use std::time::{Duration, Instant};
 
 use probing_attach::{AttachError, Options, Strategy, Unsupported};
 use probing_proto::process::Pid;
+use probing_testkit::{Python, every_python, wait_until};
+use rustix::process::Signal;
 
-use crate::target::{Target, eventually, on_every_python, pythons};
+use crate::target::{Target, left_out};
+
+/// Main keeps the GIL inside C until it is told to release it.
+fn hold(target: &mut Target) {
+    target.program.say("hold");
+    assert_eq!(target.program.line(), "holding");
+    target.settle();
+}
 
 #[test]
 fn a_held_gil_refuses_in_time_and_nothing_runs_late() {
-    on_every_python(|python| {
-        let mut target = Target::start(python, "gil_held", &[]);
+    every_python(|python| {
+        let mut target = Target::start(python, "../holds_gil", &[]);
+        hold(&mut target);
         let started = Instant::now();
         let result = target.run_within(
             "import sys; sys.late = 1",
@@ -25,19 +35,19 @@ fn a_held_gil_refuses_in_time_and_nothing_runs_late() {
         );
         assert!(started.elapsed() < Duration::from_millis(600), "{target}");
         assert!(result.unwrap_err().hint().is_some());
-        target.wait_for("released");
+        target.program.say("release");
+        assert_eq!(target.program.line(), "released");
         assert_eq!(target.eval("hasattr(sys, 'late')"), "False", "{target}");
         target.assert_unharmed();
-        eventually(&format!("{target}: no block stays"), || {
-            target.blocks() == 0
-        });
+        target.assert_no_block_stays();
     });
 }
 
 #[test]
 fn force_runs_in_the_thread_that_holds_the_gil() {
-    on_every_python(|python| {
-        let mut target = Target::start(python, "gil_held", &[]);
+    every_python(|python| {
+        let mut target = Target::start(python, "../holds_gil", &[]);
+        hold(&mut target);
         let report = target
             .run_within(
                 "import sys; sys.forced = 1",
@@ -46,20 +56,18 @@ fn force_runs_in_the_thread_that_holds_the_gil() {
             )
             .unwrap();
         assert_eq!(report.strategy, Strategy::Hijack, "{target}");
-        target.wait_for("released");
+        target.program.say("release");
+        assert_eq!(target.program.line(), "released");
         assert_eq!(target.eval("sys.forced"), "1", "{target}");
-        eventually(&format!("{target}: no block stays"), || {
-            target.blocks() == 0
-        });
+        target.assert_no_block_stays();
     });
 }
 
 #[test]
 fn a_stopped_target_stays_stopped() {
-    on_every_python(|python| {
+    every_python(|python| {
         let mut target = Target::start(python, "sleep", &[]);
-        target.signal("-STOP");
-        eventually("stopped", || target.is_stopped());
+        target.program.stop();
         let result = target.run("pass");
         assert!(
             matches!(result, Err(AttachError::Stopped { .. })),
@@ -69,9 +77,9 @@ fn a_stopped_target_stays_stopped() {
         target
             .run_within("import sys; sys.forced = 1", Duration::from_secs(2), true)
             .unwrap();
-        eventually("stopped again", || target.is_stopped());
-        target.signal("-CONT");
-        eventually("goes on", || !target.is_stopped());
+        wait_until("stopped again", || target.is_stopped());
+        target.program.signal(Signal::CONT);
+        wait_until("goes on", || !target.is_stopped());
         assert_eq!(target.eval("sys.forced"), "1", "{target}");
         target.assert_unharmed();
     });
@@ -79,9 +87,9 @@ fn a_stopped_target_stays_stopped() {
 
 #[test]
 fn a_traced_target_names_its_tracer() {
-    on_every_python(|python| {
+    every_python(|python| {
         let target = Target::start(python, "sleep", &[]);
-        let tracer = Target::start(python, "tracer", &[&target.pid.to_string()]);
+        let tracer = Target::start(python, "../traces", &[&target.pid.to_string()]);
         match target.run("pass") {
             Err(AttachError::AlreadyTraced { tracer: named, .. }) => {
                 assert_eq!(named, tracer.pid, "{target}");
@@ -95,7 +103,7 @@ fn a_traced_target_names_its_tracer() {
 
 #[test]
 fn what_the_source_raises_comes_back() {
-    on_every_python(|python| {
+    every_python(|python| {
         for state in ["sleep", "tight_loop"] {
             let mut target = Target::start(python, state, &[]);
             for (source, message) in [
@@ -146,18 +154,20 @@ fn what_is_no_python_is_refused() {
 
 #[test]
 fn an_old_python_is_refused_by_its_version() {
-    let Some(home) = std::env::home_dir() else {
-        return;
-    };
-    let Some(old) = std::fs::read_dir(home.join(".pyenv/versions"))
+    let versions = std::env::home_dir()
+        .unwrap_or_default()
+        .join(".pyenv/versions");
+    let Some(path) = std::fs::read_dir(versions)
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path().join("bin/python")))
         .find(|path| path.to_string_lossy().contains("/3.9."))
     else {
+        left_out("an old Python, because there is no 3.9");
         return;
     };
-    let target = Target::start(&old, "sleep", &[]);
+    let version = (3, 9);
+    let target = Target::start(&Python { path, version }, "sleep", &[]);
     let result = target.run("pass");
     let Err(AttachError::NotSupported { what, .. }) = result else {
         panic!("{result:?}")
@@ -167,16 +177,15 @@ fn an_old_python_is_refused_by_its_version() {
 
 #[test]
 fn several_at_once_all_get_in() {
-    on_every_python(|python| {
+    every_python(|python| {
         for state in ["sleep", "tight_loop", "hundred_threads"] {
             let mut target = Target::start(python, state, &[]);
+            let pid = target.pid;
             thread::scope(|scope| {
                 for _ in 0..3 {
                     scope.spawn(|| {
                         for _ in 0..3 {
-                            target
-                                .run("import sys; sys.n = getattr(sys, 'n', 0)")
-                                .unwrap();
+                            probing_attach::run(pid, "pass", &Options::default()).unwrap();
                         }
                     });
                 }
@@ -188,7 +197,7 @@ fn several_at_once_all_get_in() {
 
 #[test]
 fn a_target_without_memory_is_left_alone() {
-    on_every_python(|python| {
+    every_python(|python| {
         let mut target = Target::start(python, "no_memory", &[]);
         target.settle();
         let result = target.run("pass");
@@ -203,7 +212,7 @@ fn a_target_without_memory_is_left_alone() {
 
 #[test]
 fn source_that_takes_too_long_is_left_to_end() {
-    on_every_python(|python| {
+    every_python(|python| {
         let target = Target::start(python, "sleep", &[]);
         target.settle();
         let source = "import sys, time; time.sleep(0.5); sys.ended = 1";
@@ -212,16 +221,14 @@ fn source_that_takes_too_long_is_left_to_end() {
             matches!(result, Err(AttachError::Unfinished { .. })),
             "{target}: {result:?}"
         );
-        eventually("it ends", || target.eval("getattr(sys, 'ended', 0)") == "1");
-        eventually(&format!("{target}: no block stays"), || {
-            target.blocks() == 0
-        });
+        wait_until("it ends", || target.eval("getattr(sys, 'ended', 0)") == "1");
+        target.assert_no_block_stays();
     });
 }
 
 #[test]
 fn a_source_that_is_too_long_is_refused() {
-    let target = Target::start(&pythons()[0], "sleep", &[]);
+    let target = Target::start(&Python::all()[0], "sleep", &[]);
     let result = target.run(&" ".repeat(2 << 20));
     assert!(
         matches!(result, Err(AttachError::SourceTooLong { .. })),
