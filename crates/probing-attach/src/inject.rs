@@ -60,7 +60,7 @@ pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, 
     }
     let mut seen = String::from("none waits in a system call that may be interrupted");
     for (tid, expected) in victims {
-        let tracee = match Tracee::stop(pid, tid, expected, &target.memory, target.steps) {
+        let tracee = match Tracee::stop(target, tid, expected) {
             Ok(tracee) => tracee,
             // It ended, or would not stop: there are others.
             Err(AttachError::Ended { .. }) => continue,
@@ -168,7 +168,7 @@ fn unmap(tracee: &mut Tracee<'_>, net: Net, block: &Block) -> Result<u64, Attach
 pub(crate) fn unmap_from_outside(target: &Target<'_>, block: &Block) -> Result<(), AttachError> {
     let pid = target.pid;
     for (tid, call) in threads::callable(pid).during(pid, "list threads")? {
-        let mut tracee = Tracee::stop(pid, tid, Some(call), &target.memory, target.steps)?;
+        let mut tracee = Tracee::stop(target, tid, Some(call))?;
         if tracee.call.is_some_and(arch::is_safe_call)
             && let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)?
         {

@@ -13,6 +13,8 @@ use crate::threads::{self, Tid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) process: Pid,
+    /// The thread's id in its own pid namespace.
+    pub(crate) id_inside: i32,
     /// The kernel names the thread that traces, not its process.
     tracer_thread: Option<Pid>,
     pub(crate) uid: u32,
@@ -46,6 +48,7 @@ impl Status {
         let last = |name| field(name)?.nth(3)?.parse().ok();
         Some(Self {
             process: Pid(field("Tgid")?.next()?.parse().ok()?),
+            id_inside: field("NSpid").or(field("Pid"))?.last()?.parse().ok()?,
             tracer_thread: field("TracerPid")?
                 .next()?
                 .parse()
@@ -139,12 +142,13 @@ mod tests {
 
     #[test]
     fn a_status_is_read() {
-        let text = "Name:\tpy\nTgid:\t42\nPid:\t43\nTracerPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nSigBlk:\t0000000000000005\n";
+        let text = "Name:\tpy\nTgid:\t42\nPid:\t43\nTracerPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t43\t2\nSigBlk:\t0000000000000005\n";
         let status = Status::parse(text).unwrap();
         assert_eq!(
             (status.process, status.tracer_thread),
             (Pid(42), Some(Pid(7)))
         );
+        assert_eq!(status.id_inside, 2);
         assert_eq!((status.uid, status.gid, status.blocked), (4, 8, 5));
         assert_eq!(Status::parse("Name:\tpy\n"), None);
     }

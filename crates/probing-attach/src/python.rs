@@ -65,6 +65,35 @@ impl Python {
         let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         Err(AttachError::NotPython { pid, program })
     }
+
+    /// By the table that `_PyRuntime` starts with from 3.13 on. The newest interpreter is the head of the list; main
+    /// has the number 0.
+    pub(crate) fn main_interpreter(&self, memory: &Memory) -> Option<u64> {
+        const MOST: usize = 1000;
+        let runtime = self.runtime?;
+        let read = |address: u64| memory.read_u64(address).ok();
+        if memory.read_vec(runtime, table::COOKIE.len()).ok()? != table::COOKIE {
+            return None;
+        }
+        let (id, next) = (read(runtime + table::ID)?, read(runtime + table::NEXT)?);
+        let mut interpreter = read(runtime + read(runtime + table::INTERPRETERS_HEAD)?)?;
+        for _ in 0..MOST {
+            if read(interpreter.checked_add(id)?)? == 0 {
+                return Some(interpreter);
+            }
+            interpreter = read(interpreter.checked_add(next)?)?;
+        }
+        None
+    }
+}
+
+/// The start of the table of offsets: the same in 3.13 and 3.14.
+mod table {
+    pub(super) const COOKIE: &[u8] = b"xdebugpy";
+    pub(super) const INTERPRETERS_HEAD: u64 = 40;
+    /// Of an interpreter.
+    pub(super) const ID: u64 = 56;
+    pub(super) const NEXT: u64 = 64;
 }
 
 /// The first mapping of every file that may hold an interpreter, the likeliest first.

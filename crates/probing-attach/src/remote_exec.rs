@@ -17,7 +17,7 @@ use probing_proto::process::Pid;
 use crate::error::AttachError;
 use crate::inject::Target;
 use crate::permission::Status;
-use crate::threads::{Place, Tid};
+use crate::threads::{self, Place, Tid};
 use crate::tracee::nap;
 use crate::wrapper;
 
@@ -25,7 +25,6 @@ use crate::wrapper;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Offsets in the table at the start of `_PyRuntime` are known for this version only.
 const VERSION: (u8, u8) = (3, 14);
-const COOKIE: &[u8] = b"xdebugpy";
 /// Bits of the eval breaker that we set: signals, pending calls, exceptions set from outside, and "please stop",
 /// which is ours.
 ///
@@ -40,7 +39,6 @@ const GIVE_UP_GIL: u8 = 1;
 mod at {
     pub(super) const VERSION: usize = 8;
     pub(super) const FREE_THREADED: usize = 16;
-    pub(super) const INTERPRETERS_HEAD: usize = 40;
     pub(super) const THREADS_MAIN: usize = 80;
     pub(super) const NATIVE_THREAD_ID: usize = 224;
     pub(super) const EVAL_BREAKER: usize = 712;
@@ -119,18 +117,18 @@ impl Door {
             (word(at::VERSION)? >> 24) as u8,
             (word(at::VERSION)? >> 16) as u8,
         );
-        if !table.starts_with(COOKIE) || version != VERSION || word(at::FREE_THREADED)? != 0 {
+        if version != VERSION || word(at::FREE_THREADED)? != 0 {
             return None;
         }
         let read = |address| target.memory.read_u64(address).ok();
-        let interpreter = read(runtime + word(at::INTERPRETERS_HEAD)?)?;
+        let interpreter = target.python.main_interpreter(&target.memory)?;
         let enabled = read(interpreter + word(at::ENABLED)?)? as u32;
         let thread = read(interpreter + word(at::THREADS_MAIN)?)?;
         let support = thread + word(at::SUPPORT)?;
         let main = read(thread + word(at::NATIVE_THREAD_ID)?)?;
         (enabled == 1 && thread != 0).then_some(())?;
         Some(Self {
-            main: Tid(i32::try_from(main).ok()?),
+            main: threads::by_id_inside(target.pid, i32::try_from(main).ok()?)?,
             eval_breaker: thread + word(at::EVAL_BREAKER)?,
             pending: support + word(at::PENDING)?,
             script: support + word(at::SCRIPT)?,

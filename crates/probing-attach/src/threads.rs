@@ -10,6 +10,7 @@ use std::time::Duration;
 use probing_proto::process::{Pid, Stat};
 
 use crate::arch;
+use crate::permission::Status;
 
 /// A kernel thread id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,6 +114,15 @@ pub(crate) fn all(pid: Pid) -> io::Result<Vec<Tid>> {
         .collect();
     tids.sort();
     Ok(tids)
+}
+
+/// The thread that has this id in its own pid namespace.
+pub(crate) fn by_id_inside(pid: Pid, id: i32) -> Option<Tid> {
+    let has_it =
+        |tid: &Tid| Status::of_thread(pid, *tid).is_some_and(|status| status.id_inside == id);
+    Some(Tid(id))
+        .filter(has_it)
+        .or_else(|| all(pid).ok()?.into_iter().find(has_it))
 }
 
 /// Threads in which a function may be called, the best first.

@@ -18,6 +18,7 @@ use probing_proto::process::Pid;
 use crate::arch::{self, Gadgets, Home, Regs};
 use crate::block::{PAGE, VECTOR_ROOM};
 use crate::error::{AttachError, During as _, Unsupported};
+use crate::inject::Target;
 use crate::maps::Mapping;
 use crate::memory::Memory;
 use crate::permission::{self, Status};
@@ -25,8 +26,9 @@ use crate::ptrace::{self, Event};
 use crate::steps::Steps;
 use crate::threads::{self, Tid};
 
-/// How long a thread may take to stop before we give up on it.
+/// The longest and the shortest time that a thread may take to stop, if the deadline allows.
 const PATIENCE: Duration = Duration::from_secs(1);
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
@@ -70,13 +72,17 @@ impl Net {
 
 impl<'a> Tracee<'a> {
     /// Stops `tid`. `expected`: the system call it seems to be in.
+    ///
+    /// One that does not (it waits in the kernel where no signal reaches it: `vfork`, a dead disk) stays ours until
+    /// our thread ends. It never notices.
     pub(crate) fn stop(
-        pid: Pid,
+        target: &Target<'a>,
         tid: Tid,
         expected: Option<i64>,
-        memory: &Memory,
-        steps: &'a Steps,
     ) -> Result<Self, AttachError> {
+        let (pid, steps) = (target.pid, target.steps);
+        let left = target.deadline.saturating_duration_since(Instant::now());
+        let patience = left.clamp(LEAST_PATIENCE, PATIENCE);
         // Before we wake it.
         let asleep = expected
             .filter(|call| arch::is_epoll(*call))
@@ -84,8 +90,12 @@ impl<'a> Tracee<'a> {
         seize(pid, tid)?;
         steps.pass();
         let (stopped_at, stopped_at_monotonic) = (Instant::now(), ptrace::monotonic_now());
-        let group_stop = match stop_seized(tid, steps) {
+        let group_stop = match stop_seized(tid, patience, steps) {
             Ok(group_stop) => group_stop,
+            Err(source) if source.kind() == io::ErrorKind::TimedOut => {
+                let seen = format!("thread {tid} waits where nothing reaches it");
+                return Err(AttachError::NoThread { pid, seen });
+            }
             Err(source) => {
                 // If this fails too the kernel lets go when our thread ends, which is soon.
                 _ = ptrace::detach(tid);
@@ -103,7 +113,7 @@ impl<'a> Tracee<'a> {
                 return Err(source).during(pid, "read registers");
             }
         };
-        let abort = sequence_abort(tid, arch::pc_of(&regs), memory);
+        let abort = sequence_abort(tid, arch::pc_of(&regs), &target.memory);
         Ok(Self {
             tid,
             home: arch::home(&regs, asleep, abort),
@@ -184,7 +194,7 @@ impl<'a> Tracee<'a> {
             self.steps.pass();
             ptrace::resume_to_call(self.tid, signal)?;
             self.steps.pass();
-            match wait(self.tid)? {
+            match wait(self.tid, PATIENCE)? {
                 Event::Call => return Ok(()),
                 // SIGSTOP cannot be blocked: it takes effect when we let go.
                 Event::Signal(number) => signal = number,
@@ -249,18 +259,18 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if stop_seized(self.tid, &Steps::default()).is_ok() {
+        if stop_seized(self.tid, PATIENCE, &Steps::default()).is_ok() {
             _ = ptrace::detach(self.tid);
         }
     }
 }
 
 /// Stops a seized thread. Whether the whole process was stopped already.
-fn stop_seized(tid: Tid, steps: &Steps) -> io::Result<bool> {
+fn stop_seized(tid: Tid, patience: Duration, steps: &Steps) -> io::Result<bool> {
     ptrace::interrupt(tid)?;
     loop {
         steps.pass();
-        match wait(tid)? {
+        match wait(tid, patience)? {
             Event::Interrupted => return Ok(false),
             Event::GroupStop => return Ok(true),
             // A signal was faster: let the thread have it, our stop follows.
@@ -271,7 +281,7 @@ fn stop_seized(tid: Tid, steps: &Steps) -> io::Result<bool> {
 }
 
 /// Waits for the next event, asleep: a spinning waiter would keep the CPU from the thread it waits for.
-fn wait(tid: Tid) -> io::Result<Event> {
+fn wait(tid: Tid, patience: Duration) -> io::Result<Event> {
     let started = Instant::now();
     loop {
         match ptrace::poll(tid)? {
@@ -280,7 +290,7 @@ fn wait(tid: Tid) -> io::Result<Event> {
             event => return Ok(event),
         }
         let waited = started.elapsed();
-        if waited > PATIENCE {
+        if waited > patience {
             return Err(io::ErrorKind::TimedOut.into());
         }
         thread::sleep(nap(waited));

@@ -20,6 +20,10 @@ pub(crate) const VECTOR_SET: usize = 2;
 pub(crate) const SHADOW_STACK_SET: usize = 0x410;
 pub(crate) const FLOAT_CONTROL: u64 = 0;
 
+/// Not known; address and id do not match then, and nothing is said.
+pub(crate) const PTHREAD_SELF: u64 = 0;
+pub(crate) const PTHREAD_KERNEL_ID: u64 = 0;
+
 /// `svc #0; ret`: returns by x30.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6]];
 /// `mov x8, #139; svc #0`: `rt_sigreturn`. The vDSO has it as well.

@@ -22,6 +22,10 @@ pub(crate) const VECTOR_SET: usize = 0x202;
 /// The register set that only a thread with a shadow stack has.
 pub(crate) const SHADOW_STACK_SET: usize = 0x204;
 
+/// Where glibc's description of a thread has its own address and its kernel id; the same since 2.4.
+pub(crate) const PTHREAD_SELF: u64 = 16;
+pub(crate) const PTHREAD_KERNEL_ID: u64 = 0x2d0;
+
 /// `syscall; ret`.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x0f, 0x05, 0xc3]];
 /// `mov rax, 15; syscall` in glibc's and musl's spellings: `rt_sigreturn`.
