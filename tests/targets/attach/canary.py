@@ -3,10 +3,10 @@
 import ctypes
 import sys
 
-canary = ctypes.CDLL(sys.argv[1]).canary
+library = ctypes.CDLL(sys.argv[1])
 sleeping = int(sys.argv[2])
 hurt = rounds = 0
 print("ready", flush=True)
 while True:
-    hurt += canary(sleeping)
+    hurt |= library.canary(sleeping)
     rounds += 1

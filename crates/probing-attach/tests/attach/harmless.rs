@@ -1,11 +1,14 @@
 //! Nothing that the target can notice changes. Each test notices one kind of harm.
 
+use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use probing_testkit::{Usage, every_python, wait_until};
+use probing_testkit::{Python, Usage, every_python, wait_until};
+use rustix::process::Signal;
 
-use crate::target::{Target, library};
+use crate::target::{Target, left_out, library};
 
 const ROUNDS: u32 = 10;
 const MANY_ROUNDS: u32 = 200;
@@ -20,6 +23,22 @@ fn registers_and_red_zone(rounds: u32) {
                 target.count_up_to(round);
             }
             assert_eq!(target.eval("main.hurt"), "0", "{target}");
+            assert!(target.eval_number("main.rounds") > 1, "{target}");
+            target.assert_unharmed();
+        }
+    });
+}
+
+#[track_caller]
+fn surroundings(rounds: u32) {
+    let Some(library) = library() else { return };
+    every_python(|python| {
+        for sleeping in ["0", "1"] {
+            let mut target = Target::start(python, "surroundings", &[library, sleeping]);
+            for round in 1..=rounds {
+                target.count_up_to(round);
+            }
+            assert_eq!(target.eval("main.hurt"), "None", "{target}");
             assert!(target.eval_number("main.rounds") > 1, "{target}");
             target.assert_unharmed();
         }
@@ -101,6 +120,36 @@ fn registers_and_red_zone_stay() {
 }
 
 #[test]
+fn the_widest_vector_registers_are_watched() {
+    let Some(library) = library() else { return };
+    let target = Target::start(&Python::all()[0], "canary", &[library, "1"]);
+    match target.eval_number("main.library.canary_width()") {
+        0 => left_out("vector registers: this CPU has no AVX"),
+        512 => left_out("ZMM registers: this CPU has no AVX-512"),
+        width => assert_eq!(width, 2112),
+    }
+}
+
+#[test]
+fn errno_signal_stack_mask_and_robust_list_stay() {
+    surroundings(ROUNDS);
+}
+
+#[test]
+fn the_heir_of_a_robust_mutex_is_told_that_its_owner_died() {
+    const EOWNERDEAD: u64 = 130;
+    let Some(library) = library() else { return };
+    every_python(|python| {
+        let target = Target::start(python, "robust_mutex", &[library]);
+        for round in 1..=ROUNDS {
+            target.count_up_to(round);
+        }
+        let told = target.eval_number("main.library.next_owner()");
+        assert_eq!(told, EOWNERDEAD, "{target}");
+    });
+}
+
+#[test]
 fn no_system_call_is_interrupted() {
     no_call_is_interrupted(ROUNDS / 2);
 }
@@ -171,13 +220,48 @@ fn nothing_grows() {
 #[test]
 fn faulthandler_still_works() {
     every_python(|python| {
-        let target = Target::start(python, "sleep", &[]);
-        target.count_up_to(1);
-        let dump = "__import__('tempfile').TemporaryFile('w+')";
-        let dump = target.eval(&format!(
-            "[f.seek(0) or f.read() for f in [{dump}] if not __import__('faulthandler').dump_traceback(f)]"
-        ));
-        assert!(dump.contains("sleep.py"), "{target}: {dump}");
+        for state in ["sleep", "tight_loop"] {
+            let mut target = Target::start(python, state, &[]);
+            target.count_up_to(1);
+            let trace = target.folder().join("trace");
+            let register = format!(
+                "__import__('faulthandler').register(10, open('{}', 'w'))",
+                trace.display()
+            );
+            assert_eq!(target.eval(&register), "None", "{target}");
+            target.count_up_to(2);
+            target.program.signal(Signal::USR1);
+            let place = format!("{state}.py\", line ");
+            wait_until(&format!("{target} tells where it is"), || {
+                fs::read_to_string(&trace).unwrap().contains(&place)
+            });
+            target.assert_unharmed();
+        }
+    });
+}
+
+#[test]
+fn gdb_still_works() {
+    if Command::new("gdb").arg("--version").output().is_err() {
+        left_out("gdb: it is not installed");
+        return;
+    }
+    every_python(|python| {
+        let mut target = Target::start(python, "sleep", &[]);
+        for round in 1..=3 {
+            target.count_up_to(round);
+        }
+        let pid = target.pid.to_string();
+        let gdb = Command::new("gdb")
+            .args(["-nx", "-batch", "-p", &pid, "-ex", "bt", "-ex", "detach"])
+            .env_remove("DEBUGINFOD_URLS")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&gdb.stdout);
+        assert!(said.contains("Py_BytesMain"), "{target}: {gdb:?}");
+        assert!(said.contains("detached"), "{target}: {gdb:?}");
+        target.assert_unharmed();
+        target.count_up_to(4);
     });
 }
 
@@ -185,6 +269,7 @@ fn faulthandler_still_works() {
 #[ignore = "takes minutes"]
 fn nothing_changes_many_times() {
     registers_and_red_zone(MANY_ROUNDS);
+    surroundings(MANY_ROUNDS);
     no_call_is_interrupted(MANY_ROUNDS / 4);
     every_signal_arrives_once(MANY_ROUNDS);
     arithmetic_stays_right(MANY_ROUNDS);

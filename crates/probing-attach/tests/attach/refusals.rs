@@ -9,7 +9,7 @@ use probing_proto::process::Pid;
 use probing_testkit::{Python, every_python, wait_until};
 use rustix::process::Signal;
 
-use crate::target::{Target, left_out};
+use crate::target::{Target, left_out, library};
 
 /// Main keeps the GIL inside C until it is told to release it.
 fn hold(target: &mut Target) {
@@ -34,12 +34,98 @@ fn a_held_gil_refuses_in_time_and_nothing_runs_late() {
             "{target}: {result:?}"
         );
         assert!(started.elapsed() < Duration::from_millis(600), "{target}");
-        assert!(result.unwrap_err().hint().is_some());
+        let error = result.unwrap_err();
+        assert!(error.hint().is_some());
+        let holder = format!(
+            "thread {} (python) holds the GIL and is in the system call read",
+            target.pid
+        );
+        assert!(error.to_string().ends_with(&holder), "{target}: {error}");
         target.program.say("release");
         assert_eq!(target.program.line(), "released");
         assert_eq!(target.eval("hasattr(sys, 'late')"), "False", "{target}");
         target.assert_unharmed();
         target.assert_no_block_stays();
+    });
+}
+
+#[test]
+fn a_worker_that_holds_the_gil_is_named() {
+    every_python(|python| {
+        let mut target = Target::start(python, "worker_holds_gil", &[]);
+        let worker = target.program.line();
+        let result = target.run_within("pass", Duration::from_millis(150), false);
+        let Err(AttachError::Busy { seen, .. }) = result else {
+            panic!("{target}: {result:?}")
+        };
+        // From 3.14 on Python gives its threads names.
+        assert!(
+            seen.starts_with(&format!("thread {worker} (")),
+            "{target}: {seen}"
+        );
+        assert!(
+            seen.ends_with(" holds the GIL and is in the system call read"),
+            "{target}: {seen}"
+        );
+        target.program.say("release");
+        assert_eq!(target.program.line(), "released");
+        target.count_up_to(1);
+        target.assert_no_block_stays();
+    });
+}
+
+/// The target is in a state that cannot be entered until a line comes.
+fn is_refused_then_goes_on(state: &str) {
+    let Some(library) = library() else { return };
+    every_python(|python| {
+        let mut target = Target::start(python, state, &[library]);
+        target.settle();
+        let started = Instant::now();
+        let result = target.run_within(
+            "import sys; sys.late = 1",
+            Duration::from_millis(300),
+            false,
+        );
+        assert!(
+            matches!(
+                result,
+                Err(AttachError::NoThread { .. } | AttachError::Busy { .. })
+            ),
+            "{target}: {result:?}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(3), "{target}");
+        target.program.say("go on");
+        assert_eq!(target.program.line(), "back");
+        assert_eq!(target.eval("hasattr(sys, 'late')"), "False", "{target}");
+        target.count_up_to(1);
+        target.assert_unharmed();
+        target.assert_no_block_stays();
+    });
+}
+
+#[test]
+fn a_thread_that_does_not_stop_is_left_alone() {
+    is_refused_then_goes_on("in_vfork");
+}
+
+#[test]
+fn a_full_queue_of_pending_calls_is_left_alone() {
+    is_refused_then_goes_on("full_queue");
+}
+
+#[test]
+fn a_busy_second_interpreter_is_not_mistaken_for_the_first() {
+    every_python(|python| {
+        let mut target = Target::start(python, "subinterpreter_loop", &[]);
+        // Only the first interpreter has this name.
+        let source = "import __main__; __main__.second";
+        let result = target.run_within(source, Duration::from_millis(300), false);
+        let is_right = matches!(
+            result,
+            Ok(_) | Err(AttachError::Busy { .. } | AttachError::NoThread { .. })
+        );
+        assert!(is_right, "{target}: {result:?}");
+        target.assert_unharmed();
     });
 }
 

@@ -44,6 +44,11 @@ impl Target {
         self.pid = self.program.line().parse().unwrap();
     }
 
+    /// For files that a test wants of it.
+    pub(crate) fn folder(&self) -> &Path {
+        self.sandbox.path()
+    }
+
     /// Waits until main waits, if it is one that does: between "ready" and that it is neither here nor there.
     pub(crate) fn settle(&self) {
         let started = Instant::now();
@@ -74,7 +79,7 @@ impl Target {
     /// The value of an expression, as text.
     #[track_caller]
     pub(crate) fn eval(&self, expression: &str) -> String {
-        let path = self.sandbox.path().join("value");
+        let path = self.folder().join("value");
         let source = format!(
             "import sys, __main__ as main\nwith open('{}', 'w') as f: f.write(str({expression}))",
             path.display()
