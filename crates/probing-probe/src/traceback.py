@@ -30,7 +30,9 @@ def place(value: BaseException, sources: Sources) -> str:
 
 def _text(sources: Sources, form: Callable[..., list[str]], *exception: object) -> str:
     for name, source in sources:
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        # Each with its line break, also the last: without it 3.12 puts its marks one column off.
+        lines = [line + "\n" for line in source.split("\n")]
+        linecache.cache[name] = (len(source), None, lines, name)
     try:
         return "".join(form(*exception))
     finally:

@@ -120,6 +120,21 @@ fn a_traceback_shows_the_users_code_and_none_of_ours() {
 }
 
 #[test]
+fn marks_stand_below_what_raised() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let ran = sandbox.eval(&target, "step / 0");
+        if python.version >= (3, 11) {
+            assert!(
+                ran.stderr.contains("\n    step / 0\n    ~~~~~^~~\n"),
+                "{ran:?}"
+            );
+        }
+    });
+}
+
+#[test]
 fn exit_statuses_tell_exceptions_from_syntax_errors() {
     every_python(|python| {
         let sandbox = sandbox();
