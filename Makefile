@@ -20,6 +20,7 @@ help:
 	@echo 'make test-all  the same, after installing what is missing into $(CACHE)'
 	@echo 'make check     formatting, lints, types, spelling, generated documents'
 	@echo 'make bench     what the probe costs, beside its peers'
+	@echo 'make stress    a few minutes of attaching, detaching and being killed, in every state'
 	@echo 'make docs      generated documents anew'
 	@echo 'make clean     remove what was built here (the cache stays)'
 
@@ -73,6 +74,11 @@ test: build environments
 .PHONY: test-env
 test-env:
 	@echo "export PROBING_TEST_PYTHONS=$$(cat '$(WHEELS)/pythons')"
+
+.PHONY: stress
+stress: build environments
+	@PROBING_TEST_PYTHONS="$$(cat '$(WHEELS)/pythons')" cargo nextest run --cargo-quiet --cargo-profile $(PROFILE) \
+	    -p probing-attach -p probing-cli --run-ignored only --no-capture
 
 .PHONY: test-all
 test-all:

@@ -11,6 +11,7 @@ mod output;
 mod readme;
 mod run;
 mod start;
+mod stress;
 
 use probing_testkit::Sandbox;
 
