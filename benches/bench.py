@@ -9,58 +9,115 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from attach_figures import ATTACH_FIGURES, AttachBench
+from attach_tools import hypno_tool, madbg_tool, older_tool, our_tool
 from clients import NoAnswer
-from environments import prepare_bare, prepare_older, prepare_ours
+from environments import HYPNO, MADBG, OLDER, prepare_bare, prepare_ours, prepare_peer
 from figures import FIGURES, Bench
-from peers import Peer
-from table import render
+from peers import ENVIRON, Peer
+from processes import run
+from table import Row, render
+
+PARTS = ("probe", "attach")
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
+    if unknown := set(arguments) - set(PARTS):
+        print(f"error: no such part: {' '.join(unknown)}\nhint: the parts are: {' '.join(PARTS)}", file=sys.stderr)
+        return 2
     started = time.monotonic()
-    try:
-        bare, ours, older = prepare_bare(), prepare_ours(), prepare_older()
-    except subprocess.CalledProcessError as error:
-        print(f"error: cannot prepare the environments, status {error.returncode}: {error.cmd[0]}", file=sys.stderr)
-        return 1
+    chosen = [part for part in PARTS if part in arguments or not arguments]
     # Short: the path of a socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as meeting:
-        bench = Bench(
-            bare_python=bare, peers=[Peer.ours(ours, Path(meeting) / "d"), *([Peer.older(older)] if older else [])]
-        )
-        rows = []
-        for words, figures in FIGURES:
-            print(f"==> {words}", file=sys.stderr, flush=True)
-            try:
-                rows += figures(bench)
-            except (NoAnswer, OSError) as error:
-                print(f"error: ours does not work: {error}", file=sys.stderr)
-                return 1
-    print(f"\n{_facts(bench.peers)}\n")
-    print(render(rows, has_older=older is not None))
-    print(f"\n{NOTES}\nTaken in {time.monotonic() - started:.0f} s, preparation included.")
+        try:
+            bare = prepare_bare()
+            sections = _prepare(bare, Path(meeting) / "d", chosen)
+        except subprocess.CalledProcessError as error:
+            print(f"error: cannot prepare the environments, status {error.returncode}: {error.cmd[0]}", file=sys.stderr)
+            return 1
+        try:
+            python = run([bare, "--version"], ENVIRON).stdout.decode().strip()
+            texts = [section.taken() for section in sections]
+        except (NoAnswer, OSError) as error:
+            print(f"error: ours does not work: {error}", file=sys.stderr)
+            return 1
+    print(f"\n{_machine()}, {python}", *texts, COMMON_NOTES, sep="\n")
+    print(f"Taken in {time.monotonic() - started:.0f} s, preparation included.")
     return 0
 
 
-NOTES = """\
-ours: built for release, as `pip install .` does. older: from PyPI, with ipykernel, which its eval needs.
-ratio: older / ours. extra: a probed target minus an unprobed one of the same environment.
-✓ ✗: within the budget of the issue, or not; a busy machine adds noise. The two take turns within one run."""
+COMMON_NOTES = """
+ours: built for release, as `pip install .` does. older: probing from PyPI, with ipykernel, which its eval needs.
+✓ ✗: within the budget of the issue, or not; a busy machine adds noise. All take turns within one run."""
+
+PROBE_NOTES = """\
+ratio: older / ours. extra: a probed target minus an unprobed one of the same environment."""
+
+ATTACH_NOTES = """\
+ratio: best other / ours. Each attach is the first to a fresh process with nothing but Python.
+eval 1: until the answer is there; hypno, which brings none back, has the code write one to a pipe.
+busy main: it looks at the clock in a tight loop; the longest gap between two looks has the wait for the GIL in it.
+no answer in 10 s: hangs. A tool that fails once has no figure in that row; one that hung is not counted further.
+madbg wants its package in the target, whose main thread it otherwise ends with an error, and a terminal."""
 
 
-def _facts(peers: Sequence[Peer]) -> str:
-    """What was compared, and on what."""
+@dataclass(frozen=True)
+class Section:
+    """One table."""
+
+    heading: str
+    versions: dict[str, str]
+    figures: Sequence[tuple[str, Callable[[], list[Row]]]]
+    notes: str
+
+    def taken(self) -> str:
+        """Takes its figures; the text."""
+        rows = []
+        for words, figure in self.figures:
+            print(f"==> {words}", file=sys.stderr, flush=True)
+            rows += figure()
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"\n{self.heading}: {versions}\n\n{render(rows, list(self.versions))}\n\n{self.notes}"
+
+
+def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Section]:
+    """The environments, and what is to be measured in them."""
+    ours = Peer.ours(prepare_ours(), runtime_dir)
+    folder = prepare_peer("older-probing", OLDER)
+    older = Peer.older(folder) if folder else None
+    sections = []
+    if "probe" in chosen:
+        bench = Bench(bare_python=bare, peers=[ours, *([older] if older else [])])
+        versions = {peer.name: peer.version for peer in bench.peers}
+        figures = [(words, partial(take, bench)) for words, take in FIGURES]
+        sections.append(Section("The probe", versions, figures, PROBE_NOTES))
+    if "attach" in chosen:
+        hypno, madbg = prepare_peer("hypno", HYPNO), prepare_peer("madbg", MADBG)
+        tools = [
+            our_tool(ours),
+            *([hypno_tool(hypno)] if hypno else []),
+            *([older_tool(older)] if older else []),
+            *([madbg_tool(madbg)] if madbg else []),
+        ]
+        attach_bench = AttachBench(bare, tools)
+        versions = {tool.name: tool.version for tool in tools}
+        figures = [(words, partial(take, attach_bench)) for words, take in ATTACH_FIGURES]
+        sections.append(Section("Attach", versions, figures, ATTACH_NOTES))
+    return sections
+
+
+def _machine() -> str:
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
     model = models[0] if models else platform.machine()
     load = os.getloadavg()[0]
-    versions = ", ".join(f"{peer.name} {peer.version}" for peer in peers)
-    machine = f"{model}, {os.cpu_count()} cores (load {load:.1f}), Linux {platform.release()}"
-    return f"{machine}, Python {peers[0].python_version}\n{versions}"
+    return f"{model}, {os.cpu_count()} cores (load {load:.1f}), Linux {platform.release()}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,11 @@ PATIENCE_SECONDS = 20.0
 
 
 class NoAnswer(Exception):
-    """A peer did not do what it was asked."""
+    """A peer did not do what it was asked. The outcome is what the table says instead of a figure."""
+
+    def __init__(self, why: str, *, outcome: str = "no answer") -> None:
+        super().__init__(why)
+        self.outcome = outcome
 
 
 class Client(Protocol):

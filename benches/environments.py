@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDER = ("probing==0.2.4", "ipykernel")
+HYPNO = ("hypno==1.1.0",)
+MADBG = ("madbg==1.3.2",)
 # The Python to compare on, if it is there.
 PREFERRED = "3.12"
 
@@ -33,11 +35,11 @@ def prepare_ours() -> Path:
     return folder
 
 
-def prepare_older() -> Path | None:
-    """An environment with the older probing; its folder, or None when it cannot be had."""
-    folder = _folder("older-probing")
+def prepare_peer(name: str, requirements: tuple[str, ...]) -> Path | None:
+    """An environment with something from PyPI; its folder, or None when it cannot be had."""
+    folder = _folder(name)
     try:
-        _make(folder, OLDER)
+        _make(folder, requirements)
     except subprocess.CalledProcessError:
         print("    it cannot be installed (no network?); going on without it", file=sys.stderr)
         return None

@@ -39,10 +39,6 @@ class Peer:
         return self.folder / "bin/python"
 
     @property
-    def python_version(self) -> str:
-        return self._ask("import platform; print(platform.python_version())")
-
-    @property
     def version(self) -> str:
         return self._ask("from importlib.metadata import version; print(version('probing'))")
 

@@ -3,12 +3,20 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from clients import NoAnswer
-from peers import Peer
 
 # One turn of one peer: figures by name.
 Sample = dict[str, float]
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Peer = TypeVar("Peer", bound=Named)
 
 
 class Samples:
@@ -16,7 +24,8 @@ class Samples:
 
     def __init__(self) -> None:
         self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        self._silent: set[str] = set()
+        # With what became of it.
+        self._silent: dict[str, str] = {}
 
     def middle(self, figure: str) -> dict[str, float]:
         """The median of each peer that answered."""
@@ -26,16 +35,20 @@ class Samples:
         """The least of each peer that answered."""
         return self._summed_up(figure, min)
 
+    def cells(self, figure: str) -> dict[str, float | str]:
+        """The median of each peer that answered, what became of each other."""
+        return {**self.middle(figure), **self._silent}
+
     def take(self, peer: Peer, sample: Callable[[Peer], Sample]) -> None:
         """One turn. A peer that fails once is silent from then on; ours may not fail."""
         if peer.name in self._silent:
             return
         try:
             figures = sample(peer)
-        except (NoAnswer, OSError):
+        except (NoAnswer, OSError) as error:
             if peer.name == "ours":
                 raise
-            self._silent.add(peer.name)
+            self._silent[peer.name] = error.outcome if isinstance(error, NoAnswer) else "no answer"
             return
         for figure, value in figures.items():
             self._values[peer.name, figure].append(value)

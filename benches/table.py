@@ -3,10 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-HEADINGS = ("figure", "ours", "older", "ratio", "budget", "how measured")
-# Columns of numbers stand at the right.
-RIGHT = (1, 2, 3)
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -20,34 +16,42 @@ class Budget:
 class Row:
     figure: str
     unit: str
-    values: Mapping[str, float]
+    # A peer without a number has words, or nothing.
+    values: Mapping[str, float | str]
     how: str
     budget: Budget | None = None
+    # One that does not compare explains others: no ratio, and no word about who has no number.
+    compares: bool = True
 
 
-def render(rows: Sequence[Row], *, has_older: bool) -> str:
-    """The table as text."""
-    lines = [HEADINGS, *(_cells(row, has_older=has_older) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+def render(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """The table as text, with a column for each peer: ours first."""
+    headings = ("figure", *names, "ratio", "budget", "how measured")
+    lines = [headings, *(_cells(row, names) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     texts = ["  ".join(_aligned(line, widths)).rstrip() for line in lines]
     return "\n".join([texts[0], "─" * max(map(len, texts)), *texts[1:]])
 
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [
-        text.rjust(width) if column in RIGHT else text.ljust(width)
+        # Figures stand at the right: all but the first column and the last two.
+        text.rjust(width) if 0 < column < len(line) - 2 else text.ljust(width)
         for column, (text, width) in enumerate(zip(line, widths, strict=True))
     ]
 
 
-def _cells(row: Row, *, has_older: bool) -> tuple[str, ...]:
-    ours, older = row.values["ours"], row.values.get("older")
-    older_text = _text(older, row.unit) if older is not None else ("no answer" if has_older else "not installed")
-    return (row.figure, _text(ours, row.unit), older_text, _ratio(ours, older), _verdict(ours, row.budget), row.how)
+def _cells(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+    missing = "no answer" if row.compares else "-"
+    values = [row.values.get(name, missing) for name in names]
+    ours, *others = values
+    texts = [_text(value, row.unit) for value in values]
+    ratio = _ratio(ours, others) if row.compares else ""
+    return (row.figure, *texts, ratio, _verdict(ours, row.budget), row.how)
 
 
-def _text(value: float, unit: str) -> str:
-    return f"{_number(value)} {unit}".rstrip()
+def _text(value: float | str, unit: str) -> str:
+    return value if isinstance(value, str) else f"{_number(value)} {unit}".rstrip()
 
 
 def _number(value: float) -> str:
@@ -57,15 +61,17 @@ def _number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _ratio(ours: float, older: float | None) -> str:
+def _ratio(ours: float | str, others: Sequence[float | str]) -> str:
+    """How much more the best of the others has."""
+    numbers = [other for other in others if not isinstance(other, str)]
     # Nothing, or what noise made of nothing, has no ratio.
-    if older is None or ours <= 0 or older <= 0:
+    if isinstance(ours, str) or not numbers or ours <= 0 or min(numbers) <= 0:
         return "-"
-    ratio = older / ours
+    ratio = min(numbers) / ours
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
 
 
-def _verdict(ours: float, budget: Budget | None) -> str:
-    if budget is None:
+def _verdict(ours: float | str, budget: Budget | None) -> str:
+    if budget is None or isinstance(ours, str):
         return ""
     return f"{budget.words} {'✓' if ours <= budget.most else '✗'}"
