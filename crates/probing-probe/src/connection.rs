@@ -111,7 +111,7 @@ impl Connection {
                 let Some(message) = self.outbox.take() else {
                     return Fate::Open;
                 };
-                self.unsent = self.encoded(&message);
+                self.unsent = Self::encoded(&message);
             }
             match self.stream.write(&self.unsent) {
                 Ok(length) if length == self.unsent.len() => self.unsent = Vec::new(),
@@ -123,10 +123,7 @@ impl Connection {
         }
     }
 
-    fn encoded(&mut self, message: &Message) -> Vec<u8> {
-        if let (Some(id), Event::Evaluated(_) | Event::Failed(_)) = (message.id, &message.event) {
-            self.in_flight.remove(&id);
-        }
+    fn encoded(message: &Message) -> Vec<u8> {
         wire::encode(message, &[], MAX_ANSWER).unwrap_or_else(|error| {
             let event = Event::Failed(Failure::new(error.to_string()));
             wire::encode(
@@ -143,6 +140,7 @@ impl Connection {
 
     /// Makes room for one more eval, which will answer into the sink.
     pub(crate) fn begin(&mut self, id: RequestId) -> Result<Sink, Failure> {
+        self.in_flight.retain(|_, interrupt| !interrupt.is_over());
         if self.in_flight.len() == MAX_IN_FLIGHT {
             return Err(Failure::new(format!(
                 "more than {MAX_IN_FLIGHT} requests in flight"

@@ -18,6 +18,7 @@ const NOBODY: u64 = 0;
 pub(crate) struct Interrupt {
     requested: AtomicBool,
     begun: AtomicBool,
+    over: AtomicBool,
     /// A thread is waiting for the GIL to deliver it.
     on_its_way: AtomicBool,
     /// The thread that runs the code. Changes only under the GIL.
@@ -34,10 +35,20 @@ impl Interrupt {
         self.begun.load(Ordering::Acquire)
     }
 
+    /// Whether there is nothing left to interrupt.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// The eval has its answer.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
     /// Asks for it. Never waits: delivering needs the GIL, so a thread of its own does that.
     pub(crate) fn request(self: &Arc<Self>) {
         self.requested.store(true, Ordering::Release);
-        if self.on_its_way.swap(true, Ordering::AcqRel) {
+        if self.is_over() || self.on_its_way.swap(true, Ordering::AcqRel) {
             return;
         }
         let interrupt = Arc::clone(self);

@@ -30,6 +30,7 @@ pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String)
                 // Code that starts processes or threads must not hand them our blocked signals.
                 mask.set();
                 let event = answer(&sink, &code);
+                sink.interrupt.end();
                 // The code forked and this is the child: the client and the list of evals are the parent's.
                 if generation != forked::generation() {
                     return;
@@ -42,6 +43,7 @@ pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String)
             }
         });
     if spawned.is_err() {
+        sink.interrupt.end();
         evals.leave(&sink.interrupt);
     }
     spawned.map(drop)
