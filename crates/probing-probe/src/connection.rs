@@ -59,6 +59,11 @@ impl Connection {
         !self.unsent.is_empty() || !self.outbox.is_empty()
     }
 
+    /// Whether to hear more. A client that does not take its answers would fill the target's memory with them.
+    pub(crate) fn is_heard(&self) -> bool {
+        !self.outbox.is_full()
+    }
+
     /// Takes what has arrived and gives whole requests to `handle`.
     pub(crate) fn read(&mut self, mut handle: impl FnMut(&mut Self, Request)) -> Fate {
         let mut buffer = [0; 16 << 10];

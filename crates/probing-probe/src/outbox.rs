@@ -11,6 +11,8 @@ use crate::forked;
 
 /// Text that may wait for a slow client before the code that prints has to wait, too.
 const ROOM: usize = 1 << 20;
+/// Messages that may wait for a slow client before it has to wait with its requests.
+const MESSAGES: usize = 1000;
 /// Small pieces of output are sent together up to this length.
 const PIECE: usize = 64 << 10;
 
@@ -59,6 +61,11 @@ impl Outbox {
 
     pub(crate) fn has_room(&self) -> bool {
         self.waiting().text <= ROOM
+    }
+
+    /// Whether so much waits already that nothing should be asked for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting().messages.len() >= MESSAGES
     }
 
     /// Makes those who wait for room look again.

@@ -156,12 +156,10 @@ impl Life {
             PollFd::new(directory.listener(), listen),
         ];
         files.extend(self.connections.iter().map(|connection| {
-            let write = if connection.has_more_to_say() {
-                PollFlags::OUT
-            } else {
-                PollFlags::empty()
-            };
-            PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN | write)
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, connection.is_heard());
+            events.set(PollFlags::OUT, connection.has_more_to_say());
+            PollFd::from_borrowed_fd(connection.as_fd(), events)
         }));
         let timeout = pause.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
