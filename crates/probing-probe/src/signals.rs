@@ -33,6 +33,18 @@ impl Mask {
         }
     }
 
+    /// What the main thread blocks now. A signal that the program blocks, to wait for it, would find any other thread.
+    pub(crate) fn of_main_thread() -> Option<Self> {
+        let status = format!("/proc/self/task/{}/status", std::process::id());
+        let status = std::fs::read_to_string(status).ok()?;
+        let blocked = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigBlk:"))?;
+        let blocked = u64::from_str_radix(blocked.trim(), 16).ok()?;
+        let signals: Vec<i32> = (1..=64).filter(|n| blocked >> (n - 1) & 1 == 1).collect();
+        Some(Self::of(&signals))
+    }
+
     /// Makes this the calling thread's mask and returns the one before.
     pub(crate) fn set(&self) -> Self {
         let mut before = Self::all();

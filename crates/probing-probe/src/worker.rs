@@ -28,7 +28,7 @@ pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String)
             let generation = forked::generation();
             move || {
                 // Code that starts processes or threads must not hand them our blocked signals.
-                mask.set();
+                Mask::of_main_thread().unwrap_or(mask).set();
                 let event = answer(&sink, &code);
                 sink.interrupt.end();
                 // The code forked and this is the child: the client and the list of evals are the parent's.
