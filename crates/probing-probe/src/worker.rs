@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::eval;
 use crate::evals::Evals;
 use crate::forked;
+use crate::lifecycle;
 use crate::output::{self, Sink};
 use crate::signals::Mask;
 
@@ -52,11 +53,16 @@ pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String)
 /// Runs the code. Whatever goes wrong stays inside the answer.
 fn answer(sink: &Sink, code: &str) -> Event {
     let started = Instant::now();
+    let generation = forked::generation();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         Python::try_attach(|py| {
             let outcome =
                 output::captured(py, sink.clone(), || eval::run(py, code, &sink.interrupt));
             forget_thread(py);
+            // A child that the code forked has no other thread of the program's: ours must not keep it alive.
+            if generation != forked::generation() {
+                lifecycle::stop(py);
+            }
             outcome
         })
     }));
