@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 
-use crate::guarded::call;
+use crate::guarded::{call, release};
 use crate::interrupt::Interrupt;
 use crate::traceback::{self, text_of};
 
@@ -57,7 +57,12 @@ pub(crate) fn run(py: Python<'_>, source: &str, interrupt: &Interrupt) -> Outcom
     traceback::remember_source(file, source);
     match interrupt.allow(py, || code.run(py)) {
         Ok(value) => Outcome::Finished { value },
-        Err(error) => Outcome::Raised(traceback::describe(py, &error)),
+        Err(error) => {
+            let raised = traceback::describe(py, &error);
+            // With it go the frames it came through and all that they held.
+            release(error.into_value(py).into_bound(py).into_any());
+            Outcome::Raised(raised)
+        }
     }
 }
 

@@ -5,13 +5,19 @@
 #![expect(unsafe_code, reason = "declares the call as one that may unwind")]
 
 use std::mem;
+use std::ptr;
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 unsafe extern "C-unwind" {
-    fn PyObject_CallObject(callable: *mut PyObject, args: *mut PyObject) -> *mut PyObject;
+    fn PyObject_Call(
+        callable: *mut PyObject,
+        args: *mut PyObject,
+        kwargs: *mut PyObject,
+    ) -> *mut PyObject;
+    fn Py_DecRef(object: *mut PyObject);
 }
 
 /// Sleeps for ever when dropped, which only unwinding does.
@@ -31,10 +37,30 @@ pub(crate) fn call<'py>(
     args: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error: Into<PyErr>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let args = args.into_pyobject(callable.py()).map_err(Into::into)?;
+    call_with(callable, args, None)
+}
+
+/// `callable(*args, **kwargs)`.
+pub(crate) fn call_with<'py>(
+    callable: &Bound<'py, PyAny>,
+    args: Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let kwargs = kwargs.map_or(ptr::null_mut(), Bound::as_ptr);
     let unwinding = SleepForEver;
-    // SAFETY: both pointers come from live references and the GIL is held, as their lifetime says.
-    let result = unsafe { PyObject_CallObject(callable.as_ptr(), args.as_ptr()) };
+    // SAFETY: the pointers come from live references (or are null) and the GIL is held, as their lifetime says.
+    let result = unsafe { PyObject_Call(callable.as_ptr(), args.as_ptr(), kwargs) };
     mem::forget(unwinding);
+    release(args.into_any());
     // SAFETY: the call returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), result) }
+}
+
+/// Lets go of an object, whose destructor may be the program's.
+pub(crate) fn release(object: Bound<'_, PyAny>) {
+    let object = object.into_ptr();
+    let unwinding = SleepForEver;
+    // SAFETY: the reference was ours, and the GIL is held, as its lifetime said.
+    unsafe { Py_DecRef(object) };
+    mem::forget(unwinding);
 }

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
 
+use crate::guarded::{call, call_with};
 use crate::interrupt::Interrupt;
 use crate::outbox::Outbox;
 use crate::traceback::text_of;
@@ -187,7 +188,7 @@ fn set_write(stream: &Bound<'_, PyAny>, kind: Stream) -> PyResult<Option<Py<PyAn
             let py = args.py();
             match sent(py, kind, args) {
                 Some(length) => Ok(length.into_pyobject(py)?.into_any().unbind()),
-                None => original.call(py, args, kwargs),
+                None => call_with(original.bind(py), args.clone(), kwargs).map(Bound::unbind),
             }
         },
     )?;
@@ -210,13 +211,16 @@ impl Replacement {
         match sent(py, self.kind, args) {
             Some(length) => Ok(length.into_pyobject(py)?.into_any().unbind()),
             None if self.stream.is_none(py) => Ok(py.None()),
-            None => self.stream.call_method1(py, "write", args),
+            None => {
+                let write = self.stream.bind(py).getattr("write")?;
+                call_with(&write, args.clone(), None).map(Bound::unbind)
+            }
         }
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if !self.stream.is_none(py) {
-            self.stream.call_method0(py, "flush")?;
+            call(&self.stream.bind(py).getattr("flush")?, ())?;
         }
         Ok(())
     }
