@@ -59,6 +59,7 @@ impl StartError {
 pub(crate) fn start(py: Python<'_>, mask: Option<Mask>) -> Result<bool, StartError> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
     std::panic::set_hook(Box::new(|_| {}));
+    import_threading(py)?;
     eval::prepare(py)?;
     hook_into_fork_and_exit(py)?;
     reap_ended(py);
@@ -136,6 +137,16 @@ fn reap(py: Python<'_>) {
     // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
     let server = unsafe { Box::from_raw(server) };
     py.detach(|| server.stop());
+}
+
+/// Before 3.13 `threading` takes the thread that imports it first for the main thread, and the end of the program waits
+/// for that thread. So the first must not be an eval.
+fn import_threading(py: Python<'_>) -> PyResult<()> {
+    let is_main = rustix::thread::gettid() == rustix::process::getpid();
+    if is_main && py.version_info() < (3, 13) {
+        py.import("threading")?;
+    }
+    Ok(())
 }
 
 /// Python gives no way to take such hooks back: they are set once and look whether there is something to do.
