@@ -298,13 +298,11 @@ fn wait(tid: Tid, patience: Duration) -> io::Result<Event> {
 }
 
 /// Short at first, then considerate.
+///
+/// It must grow at once: the thread that we wait for may share our CPU, and does not get anywhere in a sleep that is
+/// shorter than two switches between threads.
 pub(crate) fn nap(waited: Duration) -> Duration {
-    Duration::from_micros(match waited.as_millis() {
-        0 => 5,
-        1..5 => 50,
-        5..50 => 200,
-        _ => 1000,
-    })
+    (waited / 2).clamp(Duration::from_micros(5), Duration::from_millis(1))
 }
 
 /// Inside a restartable sequence (tcmalloc, jemalloc) a signal would send the thread to an abort handler; coming
