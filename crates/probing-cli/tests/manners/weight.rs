@@ -1,0 +1,173 @@
+//! What the probe weighs: bytes, memory, threads, open files, and the CPU of doing nothing.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use probing_testkit::{Python, every_python, wait_until};
+
+use crate::host::{
+    answer, ask, client_of, ended_in_silence, extra_threads, order, probe_thread, probed, sandbox,
+    socket_of, told, unprobed, value, wait_until_idle,
+};
+
+const MEGABYTE: u64 = 1 << 20;
+
+/// A file of the installed wheel.
+fn installed(python: &Python, name: &str) -> PathBuf {
+    let code = "import sysconfig; print(sysconfig.get_path('purelib'), end='')";
+    let site = python.run(["-c", code]).output().unwrap().stdout;
+    PathBuf::from(String::from_utf8(site).unwrap()).join(name)
+}
+
+#[test]
+fn the_library_has_at_most_three_megabytes() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let copy = sandbox.path().join("stripped.so");
+        fs::copy(installed(python, "probing/_probe.abi3.so"), &copy).unwrap();
+        let stripped = Command::new("strip").arg(&copy).status().unwrap();
+        assert!(stripped.success());
+        let length = fs::metadata(&copy).unwrap().len();
+        assert!(length <= 3 * MEGABYTE, "{length} bytes");
+    });
+}
+
+#[test]
+fn a_hundred_evals_cost_at_most_four_megabytes() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let (mut with, mut without) = (probed(&sandbox, python), unprobed(&sandbox, python));
+        // Nearly every program has it, and with it what the standard library shows tracebacks with: 4 MB from 3.14 on.
+        order(&mut with, "import logging");
+        order(&mut without, "import logging");
+        let mut client = client_of(&sandbox, &with);
+        for round in 0..25 {
+            let evals = [
+                "[loss] * 100",
+                "print('x' * 1000, train_step)",
+                "train_step(0)",
+                "x = (",
+            ];
+            for code in evals {
+                ask(&mut client, round, code);
+                answer(&mut client, round);
+            }
+        }
+        let extra = with.usage().rss_kib.saturating_sub(without.usage().rss_kib);
+        assert!(extra <= 4096, "{extra} KiB more");
+    });
+}
+
+#[test]
+fn an_idle_probe_is_one_thread_that_waits_outside_the_interpreter() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let (mut with, without) = (probed(&sandbox, python), unprobed(&sandbox, python));
+        assert_eq!(extra_threads(without.pid()), [""; 0]);
+        assert_eq!(extra_threads(with.pid()), ["probing"]);
+
+        let mut client = client_of(&sandbox, &with);
+        order(&mut with, "import sys, threading");
+        value(&mut client, "loss");
+        ask(&mut client, 1, "threading.current_thread().no_such_name");
+        answer(&mut client, 1);
+        wait_until_idle(with.pid());
+
+        // A thread that the interpreter does not know cannot hold the GIL.
+        let known = "sys._current_frames().keys() == {threading.get_ident()}";
+        assert_eq!(told(&mut with, known), "True");
+        assert_eq!(told(&mut with, "len(threading.enumerate())"), "1");
+        waits_in_poll_without_a_timeout(with.pid());
+    });
+}
+
+/// The system call that the probe's thread sits in, as the kernel shows it: number, then arguments.
+fn waits_in_poll_without_a_timeout(pid: u32) {
+    let file = format!("/proc/{pid}/task/{}/syscall", probe_thread(pid).tid);
+    wait_until("the probe sleeps", || {
+        fs::read_to_string(&file).unwrap().trim() != "running"
+    });
+    let line = fs::read_to_string(&file).unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let number: i64 = words[0].parse().unwrap();
+    let timeout = words[3];
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_poll {
+        assert!(timeout.ends_with("ffffffff"), "a timeout: {line}");
+        return;
+    }
+    assert_eq!(number, libc::SYS_ppoll, "{line}");
+    assert_eq!(timeout, "0x0", "a timeout: {line}");
+}
+
+#[test]
+fn an_idle_probe_never_runs() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        // Nobody finds this target: its variable for the folder is not in the block that others can read.
+        let mut target = sandbox
+            .target(python, "commands.py")
+            .with(|command| {
+                command.env_remove("PROBING_DIR");
+            })
+            .start();
+        let folder = sandbox.runtime_dir();
+        order(&mut target, "import os, probing");
+        order(
+            &mut target,
+            &format!(
+                "os.environ['PROBING_DIR'] = {:?}",
+                folder.display().to_string()
+            ),
+        );
+        order(&mut target, "probing.start()");
+        value(&mut client_of(&sandbox, &target), "loss");
+        wait_until_idle(target.pid());
+        waits_in_poll_without_a_timeout(target.pid());
+
+        let before = probe_thread(target.pid());
+        for number in 0..500 {
+            assert_eq!(told(&mut target, &number.to_string()), number.to_string());
+        }
+        // Switches and CPU time, exactly: it has not run at all.
+        assert_eq!(probe_thread(target.pid()), before);
+    });
+}
+
+#[test]
+fn clients_that_left_leave_no_open_files() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = probed(&sandbox, python);
+        let before = target.usage().open_files;
+        let mut clients: Vec<_> = (0..10).map(|_| client_of(&sandbox, &target)).collect();
+        assert_eq!(target.usage().open_files, before + 10);
+        for client in &mut clients {
+            value(client, "loss");
+        }
+        drop(clients);
+        wait_until("the files are closed", || {
+            target.usage().open_files == before
+        });
+    });
+}
+
+#[test]
+fn a_probe_that_was_taken_out_leaves_nothing() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let (target, without) = (probed(&sandbox, python), unprobed(&sandbox, python));
+        let socket = socket_of(&sandbox, target.pid());
+        value(&mut client_of(&sandbox, &target), "loss");
+        let ran = sandbox.probing(["-t", &target.pid().to_string(), "detach"]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        wait_until("the threads are gone", || {
+            extra_threads(target.pid()).is_empty()
+        });
+        assert_eq!(target.usage().open_files, without.usage().open_files);
+        assert!(!socket.exists());
+        assert_eq!(sandbox.target_dirs(), [""; 0]);
+        ended_in_silence(target.end());
+    });
+}
