@@ -2,14 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attach_tools import Attached, Tool
 from clients import NoAnswer
-from peers import ENVIRON
 from samples import Sample, Samples, in_turn
 from table import Budget, Row
 from unprepared import Unprepared, unprepared
@@ -24,9 +23,12 @@ AT_WORK = ((1, "calculates"), (100, "calculates"), (1, "allocates"), (100, "allo
 class AttachBench:
     bare_python: Path
     tools: Sequence[Tool]
+    # In which folder a probe meets its command is the only thing that targets are told: what the killed ones leave
+    # there goes with it.
+    environ: Mapping[str, str]
 
     def target(self, threads: int, way: str) -> contextlib.AbstractContextManager[Unprepared]:
-        return unprepared(self.bare_python, ENVIRON, threads, way)
+        return unprepared(self.bare_python, self.environ, threads, way)
 
 
 def waiting_targets(bench: AttachBench) -> list[Row]:

@@ -104,7 +104,7 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
             *([older_tool(older)] if older else []),
             *([madbg_tool(madbg)] if madbg else []),
         ]
-        attach_bench = AttachBench(bare, tools)
+        attach_bench = AttachBench(bare, tools, ours.environ)
         versions = {tool.name: tool.version for tool in tools}
         figures = [(words, partial(take, attach_bench)) for words, take in ATTACH_FIGURES]
         sections.append(Section("Attach", versions, figures, ATTACH_NOTES))
