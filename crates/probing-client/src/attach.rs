@@ -55,7 +55,7 @@ fn run(
     options: &probing_attach::Options,
 ) -> Result<Report, ClientError> {
     let source = format!(
-        "{loader}\nstart({}, blocked_signals)\n",
+        "{loader}\nimport_threading()\nstart({})\n",
         python_text(library.as_os_str())
     );
     Ok(probing_attach::run(process.pid, &source, options)?)

@@ -31,21 +31,16 @@ mod _probe {
     use pyo3::prelude::*;
 
     use super::lifecycle;
-    use super::signals::Mask;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     /// Start the probe. Returns False when it runs already.
-    ///
-    /// Evaluated code runs with ``blocked_signals`` blocked, or else with those that the caller blocks.
     #[pyfunction]
-    #[pyo3(signature = (blocked_signals=None))]
-    fn start(py: Python<'_>, blocked_signals: Option<Vec<i32>>) -> PyResult<bool> {
-        let mask = blocked_signals.map(|signals| Mask::of(&signals));
+    fn start(py: Python<'_>) -> PyResult<bool> {
         // OSError and nothing else: the start-up hook, which must stay silent, expects no other.
-        match panic::catch_unwind(AssertUnwindSafe(|| lifecycle::start(py, mask))) {
+        match panic::catch_unwind(AssertUnwindSafe(|| lifecycle::start(py))) {
             Ok(started) => started.map_err(|error| PyOSError::new_err(error.with_hint())),
             Err(_) => Err(PyOSError::new_err(
                 "the probe failed; this is a defect of Probing",

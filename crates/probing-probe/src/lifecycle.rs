@@ -17,7 +17,6 @@ use pyo3::types::PyDict;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::signals::Mask;
 use crate::{eval, forked, output};
 
 /// How long the end of the process may wait for evaluated code that still runs.
@@ -55,8 +54,8 @@ impl StartError {
     }
 }
 
-/// Starts the probe; false when it runs already. Evaluated code gets the signal mask, or else the caller's.
-pub(crate) fn start(py: Python<'_>, mask: Option<Mask>) -> Result<bool, StartError> {
+/// Starts the probe; false when it runs already.
+pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
     std::panic::set_hook(Box::new(|_| {}));
     import_threading(py)?;
@@ -69,7 +68,7 @@ pub(crate) fn start(py: Python<'_>, mask: Option<Mask>) -> Result<bool, StartErr
     }
     let key = own_key()?;
     let directory = Directory::open(key)?;
-    let server = Server::start(directory, hello(py, key), Evals::of_this_process(), mask)
+    let server = Server::start(directory, hello(py, key), Evals::of_this_process())
         .map_err(|source| StartError::NoThread { source })?;
     RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
     Ok(true)
@@ -93,7 +92,7 @@ fn after_fork(py: Python<'_>) {
     RUNNING.store(ptr::null_mut(), Ordering::Release);
     if asked_for {
         // A child that cannot have a probe goes on without one.
-        drop(start(py, None));
+        drop(start(py));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::evals::Evals;
 use crate::forked::ClosedInChildren;
 use crate::outbox::Waker;
 use crate::peer;
-use crate::signals::{self, Mask};
+use crate::signals;
 use crate::worker;
 
 const ROOT: u32 = 0;
@@ -51,7 +51,6 @@ impl Server {
         directory: Directory,
         hello: Hello,
         evals: &'static Evals,
-        mask: Option<Mask>,
     ) -> io::Result<Self> {
         let waker = Arc::new(Waker::new()?);
         let weak_waker = Arc::downgrade(&waker);
@@ -59,7 +58,7 @@ impl Server {
             ending: AtomicBool::new(false),
             evals,
         });
-        let thread = signals::blocked(|callers| {
+        let thread = signals::blocked(|| {
             let mut life = Life {
                 _closed_in_children: [
                     ClosedInChildren::new(directory.listener().as_fd()),
@@ -69,7 +68,6 @@ impl Server {
                 waker,
                 connections: Vec::new(),
                 accept_again: None,
-                mask: mask.unwrap_or(callers),
                 hello,
             };
             thread::Builder::new()
@@ -118,8 +116,6 @@ struct Life {
     connections: Vec<Connection>,
     /// Set while new clients have to wait.
     accept_again: Option<Instant>,
-    /// What evaluated code has blocked: nothing that the program's threads have not.
-    mask: Mask,
     hello: Hello,
 }
 
@@ -185,15 +181,13 @@ impl Life {
         let Self {
             connections,
             shared,
-            mask,
             ..
         } = self;
         connections.retain_mut(|connection| {
             let events = ready.next().unwrap_or(PollFlags::empty());
             let mut fate = Fate::Open;
             if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                fate = connection
-                    .read(|connection, request| handle(shared, *mask, connection, request));
+                fate = connection.read(|connection, request| handle(shared, connection, request));
             }
             if fate == Fate::Open && connection.has_more_to_say() {
                 fate = connection.write();
@@ -265,12 +259,12 @@ struct Ready {
 }
 
 /// Serves one request, or starts serving it.
-fn handle(shared: &Arc<Shared>, mask: Mask, connection: &mut Connection, request: Request) {
+fn handle(shared: &Arc<Shared>, connection: &mut Connection, request: Request) {
     let id = request.id;
     match request.call {
         Call::Eval { code } => {
             let started = connection.begin(id).and_then(|sink| {
-                worker::spawn(shared.evals, mask, sink, code).map_err(|error| {
+                worker::spawn(shared.evals, sink, code).map_err(|error| {
                     Failure::new(format!("cannot start a thread in the target: {error}"))
                 })
             });

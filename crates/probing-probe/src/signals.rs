@@ -20,7 +20,7 @@ impl Mask {
     }
 
     /// These signals; numbers that name none are left out.
-    pub(crate) fn of(signals: &[i32]) -> Self {
+    fn of(signals: &[i32]) -> Self {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset writes the whole set; sigaddset refuses numbers that are no signals.
         unsafe {
@@ -57,10 +57,9 @@ impl Mask {
 }
 
 /// Runs `spawn`, which starts a thread, so that the thread is born with every signal blocked.
-/// Gives it the mask that threads of the program have, for code that runs on its behalf.
-pub(crate) fn blocked<T>(spawn: impl FnOnce(Mask) -> T) -> T {
+pub(crate) fn blocked<T>(spawn: impl FnOnce() -> T) -> T {
     let before = Mask::all().set();
-    let spawned = spawn(before);
+    let spawned = spawn();
     before.set();
     spawned
 }

@@ -19,7 +19,7 @@ use crate::signals::Mask;
 const STACK: usize = 8 << 20;
 
 /// Starts a thread that runs `code` and answers into the sink.
-pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String) -> io::Result<()> {
+pub(crate) fn spawn(evals: &'static Evals, sink: Sink, code: String) -> io::Result<()> {
     evals.enter(&sink.interrupt);
     let spawned = thread::Builder::new()
         .name("probing-eval".to_owned())
@@ -29,7 +29,9 @@ pub(crate) fn spawn(evals: &'static Evals, mask: Mask, sink: Sink, code: String)
             let generation = forked::generation();
             move || {
                 // Code that starts processes or threads must not hand them our blocked signals.
-                Mask::of_main_thread().unwrap_or(mask).set();
+                if let Some(mask) = Mask::of_main_thread() {
+                    mask.set();
+                }
                 let event = answer(&sink, &code);
                 sink.interrupt.end();
                 // The code forked and this is the child: the client and the list of evals are the parent's.

@@ -159,6 +159,26 @@ fn signals_of_children_that_evaluated_code_starts_are_not_blocked() {
 }
 
 #[test]
+fn threading_that_evaluated_code_imports_first_knows_the_main_thread() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = unprepared(&sandbox, python, "commands.py");
+        assert_eq!(
+            sandbox
+                .probing(["-t", &target.pid().to_string(), "attach"])
+                .status,
+            0
+        );
+        let code = "import threading; threading.current_thread() is threading.main_thread()";
+        assert_eq!(sandbox.eval(&target, code).ok(), "False\n");
+        target.say("print(threading.current_thread() is threading.main_thread(), threading.active_count())");
+        assert_eq!(target.line(), "True 1");
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
+    });
+}
+
+#[test]
 fn two_commands_may_attach_at_the_same_time() {
     every_python(|python| {
         let sandbox = sandbox();
