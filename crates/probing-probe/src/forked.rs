@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// Room for the listener, the waker and every connection.
-const ROOM: usize = 2 + crate::server::MAX_CONNECTIONS;
+const ROOM: usize = 2 + crate::life::MAX_CONNECTIONS;
 const NONE: i32 = -1;
 
 static OPEN: [AtomicI32; ROOM] = [const { AtomicI32::new(NONE) }; ROOM];

@@ -11,6 +11,7 @@ mod evals;
 mod forked;
 mod guarded;
 mod interrupt;
+mod life;
 mod lifecycle;
 mod outbox;
 mod output;

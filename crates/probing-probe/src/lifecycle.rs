@@ -2,15 +2,18 @@
 //!
 //! Called with the GIL held, which orders the calls among themselves.
 
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use probing_proto::env;
 use probing_proto::message::{Hello, PROTOCOL};
 use probing_proto::process::{Pid, ProcessKey, Stat};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -21,6 +24,9 @@ use crate::{eval, forked, output};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long a fork may wait for our thread to be put away.
+const GOODBYE: Duration = Duration::from_millis(2);
 
 /// The server of this process, or null. An atomic and not a lock: a fork may come at any moment.
 static RUNNING: AtomicPtr<Server> = AtomicPtr::new(ptr::null_mut());
@@ -79,6 +85,45 @@ pub(crate) fn stop(py: Python<'_>) -> bool {
     let ran = running().is_some();
     reap(py);
     ran
+}
+
+/// Python warns, from 3.12 on, when a process with more than one thread forks, and may be told to make that an error. Ours
+/// must not be that thread: where it is the only one beside the main thread, it goes away for the moment.
+#[pyfunction]
+fn before_fork(py: Python<'_>) {
+    let only_ours = || own_stat().is_some_and(|stat| stat.threads == 2);
+    if py.version_info() < (3, 12) || !is_main_thread() || !only_ours() {
+        return;
+    }
+    if let Some(server) = running() {
+        server.pause();
+        // A thread that has been joined is counted until the kernel has put it away.
+        let until = Instant::now() + GOODBYE;
+        while only_ours() && Instant::now() < until {
+            thread::yield_now();
+        }
+    }
+}
+
+/// In the parent of a fork. Up to 3.13 Python counts its threads after this, so the thread comes back a little later.
+#[pyfunction]
+#[expect(unsafe_code, reason = "Py_AddPendingCall has no safe face")]
+fn after_fork_in_parent(py: Python<'_>) {
+    extern "C" fn resume(_: *mut c_void) -> c_int {
+        if let Some(server) = running() {
+            server.resume();
+        }
+        0
+    }
+    if !running().is_some_and(Server::is_paused) {
+        return;
+    }
+    // SAFETY: the function lives as long as this library, which Python never unloads, and needs no argument.
+    let later = py.version_info() < (3, 14)
+        && unsafe { ffi::Py_AddPendingCall(Some(resume), ptr::null_mut()) } == 0;
+    if !later {
+        resume(ptr::null_mut());
+    }
 }
 
 /// In the child of a fork: the parent's probe is not ours. The child of a probed process gets its own.
@@ -141,11 +186,14 @@ fn reap(py: Python<'_>) {
 /// Before 3.13 `threading` takes the thread that imports it first for the main thread, and the end of the program waits
 /// for that thread. So the first must not be an eval.
 fn import_threading(py: Python<'_>) -> PyResult<()> {
-    let is_main = rustix::thread::gettid() == rustix::process::getpid();
-    if is_main && py.version_info() < (3, 13) {
+    if is_main_thread() && py.version_info() < (3, 13) {
         py.import("threading")?;
     }
     Ok(())
+}
+
+fn is_main_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
 }
 
 /// Python gives no way to take such hooks back: they are set once and look whether there is something to do.
@@ -155,6 +203,11 @@ fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
     NATIVE.call_once(forked::close_inherited_after_fork);
     if !PYTHON.swap(true, Ordering::AcqRel) {
         let kwargs = PyDict::new(py);
+        kwargs.set_item("before", wrap_pyfunction!(before_fork, py)?)?;
+        kwargs.set_item(
+            "after_in_parent",
+            wrap_pyfunction!(after_fork_in_parent, py)?,
+        )?;
         kwargs.set_item("after_in_child", wrap_pyfunction!(after_fork, py)?)?;
         py.import("os")?
             .call_method("register_at_fork", (), Some(&kwargs))?;
@@ -165,15 +218,15 @@ fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
 }
 
 fn own_key() -> Result<ProcessKey, StartError> {
-    let start_ticks = std::fs::read_to_string("/proc/self/stat")
-        .ok()
-        .and_then(|line| Stat::parse(&line))
-        .ok_or(StartError::NoStat)?
-        .start_ticks;
+    let stat = own_stat().ok_or(StartError::NoStat)?;
     Ok(ProcessKey {
         pid: Pid(std::process::id()),
-        start_ticks,
+        start_ticks: stat.start_ticks,
     })
+}
+
+fn own_stat() -> Option<Stat> {
+    Stat::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 fn hello(py: Python<'_>, key: ProcessKey) -> Hello {

@@ -66,6 +66,7 @@ impl FromStr for ProcessKey {
 pub struct Stat {
     pub state: char,
     pub start_ticks: u64,
+    pub threads: u32,
     flags: u32,
 }
 
@@ -79,10 +80,12 @@ impl Stat {
         let mut fields = fields.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let flags = fields.nth(5)?.parse().ok()?;
-        let start_ticks = fields.nth(12)?.parse().ok()?;
+        let threads = fields.nth(10)?.parse().ok()?;
+        let start_ticks = fields.nth(1)?.parse().ok()?;
         Some(Self {
             state,
             start_ticks,
+            threads,
             flags,
         })
     }
@@ -112,7 +115,11 @@ mod tests {
         let rest = "S 1 4242 1 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 81733 1 1";
         for name in ["python", "a b", "x) R 9 (y", "line\nbreak"] {
             let stat = Stat::parse(&format!("4242 ({name}) {rest}")).unwrap();
-            assert_eq!((stat.state, stat.start_ticks), ('S', 81733), "{name}");
+            assert_eq!(
+                (stat.state, stat.threads, stat.start_ticks),
+                ('S', 1, 81733),
+                "{name}"
+            );
         }
         assert_eq!(Stat::parse("4242 (short) S 1 2"), None);
         assert_eq!(Stat::parse(""), None);

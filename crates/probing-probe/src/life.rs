@@ -1,0 +1,254 @@
+//! What the probe's one thread does: waits on the socket, reads requests, sends answers. It never touches the interpreter.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_proto::message::{Call, Event, Failure, Hello, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::connection::{Connection, Fate};
+use crate::directory::Directory;
+use crate::evals::Evals;
+use crate::forked::ClosedInChildren;
+use crate::outbox::Waker;
+use crate::peer;
+use crate::worker;
+
+const ROOT: u32 = 0;
+/// Clients served at once.
+pub(crate) const MAX_CONNECTIONS: usize = 64;
+/// How long to do nothing when the process has no memory or no file numbers left.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the end of the probe may wait for clients to take their last answers.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// What the others may want of the thread.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    /// That it ends, for good. A client may wish that, too.
+    pub(crate) end: AtomicBool,
+    /// That it goes away for a moment.
+    pub(crate) pause: AtomicBool,
+}
+
+/// All that the thread knows; another thread can go on with it.
+#[derive(Debug)]
+pub(crate) struct Life {
+    // Before the files: the numbers are forgotten before they are closed.
+    _closed_in_children: [ClosedInChildren; 2],
+    wishes: Arc<Wishes>,
+    evals: &'static Evals,
+    waker: Arc<Waker>,
+    connections: Vec<Connection>,
+    /// Set while new clients have to wait.
+    accept_again: Option<Instant>,
+    hello: Hello,
+    directory: Directory,
+}
+
+impl Life {
+    pub(crate) fn new(
+        directory: Directory,
+        hello: Hello,
+        waker: Arc<Waker>,
+        wishes: Arc<Wishes>,
+        evals: &'static Evals,
+    ) -> Self {
+        Self {
+            _closed_in_children: [
+                ClosedInChildren::new(directory.listener().as_fd()),
+                ClosedInChildren::new(waker.as_fd()),
+            ],
+            wishes,
+            evals,
+            waker,
+            connections: Vec::new(),
+            accept_again: None,
+            hello,
+            directory,
+        }
+    }
+
+    /// Serves clients until someone wishes otherwise.
+    pub(crate) fn serve(&mut self) {
+        let wished = |wish: &AtomicBool| wish.load(Ordering::Acquire);
+        while !wished(&self.wishes.end) && !wished(&self.wishes.pause) {
+            let ready = self.wait();
+            self.waker.reset();
+            self.turn(&ready.connections);
+            if ready.listener {
+                self.accept();
+            }
+        }
+    }
+
+    pub(crate) fn is_only_paused(&self) -> bool {
+        !self.wishes.end.load(Ordering::Acquire) && self.wishes.pause.load(Ordering::Acquire)
+    }
+
+    /// Gives clients that still read their last answers, and removes the files.
+    pub(crate) fn end(mut self) {
+        self.wishes.end.store(true, Ordering::Release);
+        self.say_farewell();
+        // Before the connections end: a client that sees that finds no files any more.
+        self.directory.remove();
+    }
+
+    /// Sleeps until something happens.
+    fn wait(&mut self) -> Ready {
+        let now = Instant::now();
+        let pause = self
+            .accept_again
+            .map(|again| again.saturating_duration_since(now))
+            .filter(|pause| !pause.is_zero());
+        if pause.is_none() {
+            self.accept_again = None;
+        }
+        let listen = if pause.is_none() {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut files = vec![
+            PollFd::new(&*self.waker, PollFlags::IN),
+            PollFd::new(self.directory.listener(), listen),
+        ];
+        files.extend(self.connections.iter().map(|connection| {
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, connection.is_heard());
+            events.set(PollFlags::OUT, connection.has_more_to_say());
+            PollFd::from_borrowed_fd(connection.as_fd(), events)
+        }));
+        let timeout = pause.map(|pause| Timespec {
+            tv_sec: pause.as_secs() as i64,
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        });
+        match poll(&mut files, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // Out of memory, or more files than the process may have now: asking at once again would burn its CPU.
+            Err(_) => thread::sleep(PAUSE),
+        }
+        let mut events = files[1..].iter().map(PollFd::revents);
+        Ready {
+            listener: events
+                .next()
+                .is_some_and(|events| events.contains(PollFlags::IN)),
+            connections: events.collect(),
+        }
+    }
+
+    /// Reads from and writes to the clients that are ready, and drops those that are gone.
+    fn turn(&mut self, ready: &[PollFlags]) {
+        let mut ready = ready.iter().copied();
+        let Self {
+            connections,
+            wishes,
+            evals,
+            ..
+        } = self;
+        connections.retain_mut(|connection| {
+            let events = ready.next().unwrap_or(PollFlags::empty());
+            let mut fate = Fate::Open;
+            if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                fate = connection
+                    .read(|connection, request| handle(wishes, evals, connection, request));
+            }
+            if fate == Fate::Open && connection.has_more_to_say() {
+                fate = connection.write();
+            }
+            fate == Fate::Open
+        });
+    }
+
+    fn accept(&mut self) {
+        match self.directory.listener().accept() {
+            Ok((stream, _)) => {
+                if let Ok(connection) = self.welcome(stream) {
+                    self.connections.extend(connection);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // No file numbers left: the socket stays ready, and asking again at once would burn the target's CPU.
+            Err(_) => self.accept_again = Some(Instant::now() + PAUSE),
+        }
+    }
+
+    /// Lets the same user and root in, as many as there is room for.
+    fn welcome(&self, stream: UnixStream) -> io::Result<Option<Connection>> {
+        let peer = peer::uid_of(&stream)?;
+        let own = rustix::process::geteuid().as_raw();
+        let mut connection = Connection::new(stream, Arc::clone(&self.waker))?;
+        let refusal = if peer != own && peer != ROOT {
+            Failure::new(format!("not permitted for uid {peer}")).with_hint(format!(
+                "run `probing` as uid {own}, who owns the process, or as root"
+            ))
+        } else if self.connections.len() == MAX_CONNECTIONS {
+            Failure::new(format!(
+                "the probe serves {MAX_CONNECTIONS} clients already"
+            ))
+            .with_hint("end one of them and try again")
+        } else {
+            connection.say(None, Event::Hello(self.hello.clone()));
+            return Ok((connection.write() == Fate::Open).then_some(connection));
+        };
+        connection.say(None, Event::Failed(refusal));
+        connection.write();
+        Ok(None)
+    }
+
+    /// Gives clients that still read a moment to take their last answers.
+    fn say_farewell(&mut self) {
+        let until = Instant::now() + FAREWELL;
+        self.connections.retain_mut(|connection| {
+            while connection.has_more_to_say() && Instant::now() < until {
+                if connection.write() == Fate::Over {
+                    break;
+                }
+                let tick = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 10_000_000,
+                };
+                let file = PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::OUT);
+                poll(&mut [file], Some(&tick)).ok();
+            }
+            false
+        });
+    }
+}
+
+/// What a wait ended with.
+struct Ready {
+    listener: bool,
+    connections: Vec<PollFlags>,
+}
+
+/// Serves one request, or starts serving it.
+fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, request: Request) {
+    let id = request.id;
+    match request.call {
+        Call::Eval { code } => {
+            let started = connection.begin(id).and_then(|sink| {
+                worker::spawn(evals, sink, code).map_err(|error| {
+                    Failure::new(format!("cannot start a thread in the target: {error}"))
+                })
+            });
+            if let Err(failure) = started {
+                connection.say(Some(id), Event::Failed(failure));
+            }
+        }
+        Call::Cancel { request } => {
+            let event = connection.cancel(request);
+            connection.say(Some(id), event);
+        }
+        Call::Detach => {
+            connection.say(Some(id), Event::Done);
+            wishes.end.store(true, Ordering::Release);
+        }
+    }
+}
