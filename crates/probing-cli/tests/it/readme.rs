@@ -39,7 +39,7 @@ fn every_block_of_the_readme_happens_as_shown() {
         let mut shell = Shell::start(&sandbox, &python);
         for step in steps(block) {
             let seen = shell.run(&step.command);
-            let silent = seen.iter().all(|line| line.is_empty());
+            let silent = seen.iter().all(String::is_empty);
             assert!(
                 silent || !step.shown.is_empty(),
                 "`{}` shows:\n{}",
