@@ -1,0 +1,59 @@
+//! Prints the Python stacks of a process: `stacks PID [READINGS]`.
+#![expect(clippy::print_stdout, reason = "an example")]
+
+use std::error::Error;
+
+use probing_proto::process::Pid;
+use probing_stacks::{Options, Reader};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let pid: Pid = arguments.next().ok_or("which process?")?.parse()?;
+    let readings: usize = arguments.next().map_or(Ok(1), |count| count.parse())?;
+    let began = std::time::Instant::now();
+    let mut reader = Reader::open(pid)?;
+    let opened = began.elapsed();
+    let options = Options::default();
+    for _ in 1..readings {
+        let snapshot = reader.read(&options)?;
+        let torn = snapshot.threads.iter().filter(|thread| thread.torn).count();
+        println!(
+            "{:?}, {torn} torn, {} again",
+            snapshot.took, snapshot.retried
+        );
+    }
+    let snapshot = reader.read(&options)?;
+    let (major, minor) = snapshot.python;
+    println!(
+        "Python {major}.{minor}, opened in {opened:?}, read in {:?}",
+        snapshot.took
+    );
+    for thread in &snapshot.threads {
+        let name = thread.name.as_deref().unwrap_or("?");
+        let notes = [
+            (thread.is_main, "main"),
+            (thread.holds_gil, "holds the GIL"),
+            (thread.waits_for_gil, "waits for the GIL"),
+            (thread.torn, "moving"),
+            (thread.cut, "cut"),
+        ];
+        let notes: Vec<&str> = notes
+            .iter()
+            .filter(|note| note.0)
+            .map(|note| note.1)
+            .collect();
+        println!(
+            "\n{name} {:?} {:?} {}",
+            thread.tid,
+            thread.state,
+            notes.join(", ")
+        );
+        for frame in &thread.frames {
+            let line = frame
+                .line
+                .map_or_else(|| "?".to_owned(), |line| line.to_string());
+            println!("    {}  {}:{line}", frame.func, frame.file.display());
+        }
+    }
+    Ok(())
+}

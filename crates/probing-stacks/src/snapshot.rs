@@ -1,0 +1,264 @@
+//! Puts together what memory and kernel say about all threads.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use probing_proto::process::Pid;
+
+use crate::code::Codes;
+use crate::error::StackError;
+use crate::frames::{self, Chain, End, RawFrame};
+use crate::interpreter::Interpreter;
+use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
+use crate::settle::{Reading, Settled};
+use crate::tasks::{self, Place, State, Task};
+use crate::threads::{self, Head, Thread};
+use crate::{Frame, Options, Snapshot, ThreadStack, permission};
+
+/// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
+const MAX_READ: usize = 512 << 20;
+/// The smallest piece of a thread's stack that Python maps.
+const CHUNK: usize = 16 << 10;
+/// A larger one is read page by page, as its frames are come by.
+const MAX_CHUNK: u64 = 4 << 20;
+/// Threads of the probe.
+const OURS: [&str; 3] = ["probing", "probing-eval", "probing-cancel"];
+
+/// Reads the stacks of one process again and again: what does not change is read once.
+#[derive(Debug)]
+pub struct Reader {
+    pid: Pid,
+    memory: ProcessMemory,
+    interpreter: Interpreter,
+    codes: Codes,
+}
+
+impl Reader {
+    pub fn open(pid: Pid) -> Result<Self, StackError> {
+        permission::check(pid)?;
+        let memory = ProcessMemory::open(pid)
+            .map_err(|source| permission::explain(pid, "open the memory", source))?;
+        let interpreter = Interpreter::find(pid, &memory)?;
+        Ok(Self {
+            pid,
+            memory,
+            interpreter,
+            codes: Codes::default(),
+        })
+    }
+
+    pub fn read(&mut self, options: &Options) -> Result<Snapshot, StackError> {
+        let began = Instant::now();
+        let pid = self.pid;
+        let memory = Bounded::new(&self.memory, MAX_READ);
+        let Some(mut threads) = threads::all(&self.interpreter, &memory) else {
+            permission::check(pid)?;
+            let missing = "interpreter";
+            return Err(StackError::NotInitialized { pid, missing });
+        };
+        let tasks = tasks::all(pid);
+        if tasks.is_empty() {
+            return Err(StackError::Ended { pid });
+        }
+        if self.interpreter.layout.thread.native_id.is_none() {
+            let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
+            threads::find_native_ids(&memory, &mut threads, &ids);
+        }
+        let threads = Known::match_up(pid, threads, &tasks);
+        let reading = Reading {
+            interpreter: &self.interpreter,
+            memory: &memory,
+            max_depth: options.max_depth,
+        };
+        let (threads, retried) = stacks(pid, &reading, &mut self.codes, threads);
+        Ok(Snapshot {
+            python: self.interpreter.layout.version,
+            threads,
+            took: began.elapsed(),
+            retried,
+        })
+    }
+}
+
+/// A thread that both Python and the kernel know, if the kernel's id could be found.
+struct Known {
+    thread: Thread,
+    tid: Option<u32>,
+    name: Option<String>,
+}
+
+impl Known {
+    /// Leaves out what has ended and what is ours.
+    fn match_up(pid: Pid, threads: Vec<Thread>, tasks: &[Task]) -> Vec<Self> {
+        let by_inner: HashMap<u32, u32> = tasks.iter().map(|t| (t.inner, t.tid)).collect();
+        let only = threads.len() == 1;
+        let found = threads.into_iter().filter_map(|thread| {
+            let tid = match thread.native_id {
+                Some(id) => match by_inner.get(&id) {
+                    Some(tid) => Some(*tid),
+                    // A child forked by C code, which Python does not know of.
+                    None if only => Some(pid.0),
+                    None => return None,
+                },
+                None => None,
+            };
+            let name = tid.and_then(|tid| tasks::name(pid, tid));
+            Some(Self { thread, tid, name })
+        });
+        found
+            .filter(|known| {
+                !known
+                    .name
+                    .as_deref()
+                    .is_some_and(|name| OURS.contains(&name))
+            })
+            .collect()
+    }
+}
+
+/// Reads all threads at once, twice; those that differ or run are settled one by one.
+fn stacks<M: Memory + ?Sized>(
+    pid: Pid,
+    reading: &Reading<'_, M>,
+    codes: &mut Codes,
+    known: Vec<Known>,
+) -> (Vec<ThreadStack>, u32) {
+    let threads: Vec<Thread> = known.iter().map(|known| known.thread.clone()).collect();
+    let (heads, chains) = read_all(reading, &threads);
+    let (heads_again, chains_again) = read_all(reading, &threads);
+    let holders = threads::holders(reading.interpreter, reading.memory, &threads);
+    codes.forget_failures();
+    let frames = chains.iter().flat_map(|chain| &chain.frames);
+    codes.load(
+        reading.interpreter,
+        reading.memory,
+        frames.map(|frame| frame.code),
+    );
+    let stopped = tasks::is_stopped(pid);
+    let (mut stacks, mut retried) = (Vec::new(), 0);
+    for (index, known) in known.into_iter().enumerate() {
+        let place = known.tid.map_or(Place::Other, |tid| Place::of(pid, tid));
+        let (head, chain) = (heads[index], &chains[index]);
+        let stood_still = head == heads_again[index] && *chain == chains_again[index];
+        let rests = stopped || (known.tid.is_some() && place != Place::Running);
+        let settled = match head {
+            Some(_) if stood_still && rests && reading.is_possible(codes, chain) => Settled {
+                chain: chain.clone(),
+                torn: false,
+                retried: 0,
+            },
+            _ => reading.settle(codes, &known.thread, head.unwrap_or_default(), chain),
+        };
+        retried += settled.retried;
+        stacks.push(ThreadStack {
+            tid: known.tid,
+            ident: known.thread.ident,
+            name: known.name,
+            is_main: known.tid == Some(pid.0),
+            interpreter: known.thread.interpreter,
+            state: if stopped {
+                State::Stopped
+            } else {
+                place.state()
+            },
+            holds_gil: holders[index],
+            waits_for_gil: place.waits_for(known.thread.gil),
+            torn: settled.torn,
+            cut: settled.chain.end != End::Outermost,
+            frames: name_all(codes, &settled.chain.frames),
+        });
+    }
+    (merged(stacks), retried)
+}
+
+/// Where all threads are, and their frames.
+fn read_all<M: Memory + ?Sized>(
+    reading: &Reading<'_, M>,
+    threads: &[Thread],
+) -> (Vec<Option<Head>>, Vec<Chain>) {
+    let heads = threads::heads(reading.interpreter, reading.memory, threads);
+    let mut pages = Pages::default();
+    let chunks = heads.iter().flatten().map(|head| head.chunk);
+    load_chunks(reading.memory, &mut pages, chunks.collect());
+    let starts: Vec<u64> = heads
+        .iter()
+        .map(|head| head.map_or(0, |head| head.frame))
+        .collect();
+    let layout = &reading.interpreter.layout;
+    let chains = frames::walk(
+        layout,
+        reading.memory,
+        &mut pages,
+        &starts,
+        reading.max_depth,
+    );
+    (heads, chains)
+}
+
+/// Loads the pieces of stack of all threads: each starts with the address of the one before and its own size.
+fn load_chunks(memory: &(impl Memory + ?Sized), pages: &mut Pages, newest: Vec<u64>) {
+    let (mut wave, mut seen) = (newest, HashSet::new());
+    loop {
+        wave.retain(|chunk| *chunk != 0 && seen.insert(*chunk));
+        if wave.is_empty() {
+            return;
+        }
+        let ranges: Vec<Range> = wave.iter().map(|chunk| (*chunk, CHUNK)).collect();
+        pages.load(memory, &ranges);
+        let (mut next, mut larger) = (Vec::new(), Vec::new());
+        for chunk in wave {
+            let mut header = [0; 16];
+            pages.copy(chunk, &mut header);
+            let (previous, size) = (u64_at(&header, 0), u64_at(&header, 8));
+            next.extend(previous);
+            let rest = size.filter(|size| *size <= MAX_CHUNK).unwrap_or(0);
+            if let Some(len) = (rest as usize).checked_sub(CHUNK).filter(|len| *len > 0) {
+                larger.push((chunk.saturating_add(CHUNK as u64), len));
+            }
+        }
+        pages.load(memory, &larger);
+        wave = next;
+    }
+}
+
+fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
+    let mut lines: HashMap<(u64, i64), Option<u32>> = HashMap::new();
+    let named = frames.iter().filter_map(|frame| {
+        let code = codes.get(frame.code)?;
+        let line = lines
+            .entry((frame.code, frame.offset))
+            .or_insert_with(|| code.line(frame.offset).flatten());
+        Some(Frame {
+            func: code.name.clone(),
+            file: code.file.clone(),
+            line: *line,
+            is_entry: frame.is_entry,
+        })
+    });
+    named.collect()
+}
+
+/// Makes one of what several interpreters know of the same thread: the younger interpreter was called by the older.
+fn merged(stacks: Vec<ThreadStack>) -> Vec<ThreadStack> {
+    let mut merged: Vec<ThreadStack> = Vec::new();
+    for mut stack in stacks {
+        let known = merged
+            .iter_mut()
+            .find(|known| stack.tid.is_some() && known.tid == stack.tid);
+        let Some(known) = known else {
+            merged.push(stack);
+            continue;
+        };
+        known.holds_gil |= stack.holds_gil;
+        known.waits_for_gil |= stack.waits_for_gil;
+        known.torn |= stack.torn;
+        known.cut |= stack.cut;
+        if !stack.frames.is_empty() {
+            known.interpreter = stack.interpreter;
+            stack.frames.append(&mut known.frames);
+            known.frames = stack.frames;
+        }
+    }
+    merged.sort_by_key(|stack| !stack.is_main);
+    merged
+}
