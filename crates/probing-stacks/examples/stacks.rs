@@ -16,11 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::default();
     for _ in 1..readings {
         let snapshot = reader.read(&options)?;
-        let torn = snapshot.threads.iter().filter(|thread| thread.torn).count();
-        println!(
-            "{:?}, {torn} torn, {} again",
-            snapshot.took, snapshot.retried
-        );
+        println!("{:?}, {} again", snapshot.took, snapshot.retried);
     }
     let snapshot = reader.read(&options)?;
     let (major, minor) = snapshot.python;
@@ -30,23 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for thread in &snapshot.threads {
         let name = thread.name.as_deref().unwrap_or("?");
-        let notes = [
-            (thread.is_main, "main"),
-            (thread.holds_gil, "holds the GIL"),
-            (thread.waits_for_gil, "waits for the GIL"),
-            (thread.torn, "moving"),
-            (thread.cut, "cut"),
-        ];
-        let notes: Vec<&str> = notes
-            .iter()
-            .filter(|note| note.0)
-            .map(|note| note.1)
-            .collect();
         println!(
-            "\n{name} {:?} {:?} {}",
-            thread.tid,
-            thread.state,
-            notes.join(", ")
+            "\n{name} {:?} {:?}, GIL: {:?}, missing: {:?}",
+            thread.tid, thread.state, thread.gil, thread.missing
         );
         for frame in &thread.frames {
             let line = frame

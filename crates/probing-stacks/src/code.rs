@@ -34,25 +34,22 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// The line of an instruction; `None` if this code has no such instruction.
+    /// The line of an instruction.
     ///
     /// A function that was called but did not begin yet is before its first instruction: it is on its first line.
-    pub(crate) fn line(&self, offset: i64) -> Option<Option<u32>> {
-        let Ok(inside) = u64::try_from(offset) else {
-            return (offset >= -2).then_some(Some(self.first_line));
+    pub(crate) fn place(&self, offset: i64) -> Place {
+        let inside = match u64::try_from(offset) {
+            Ok(inside) => inside,
+            Err(_) if offset >= -2 => return Place::Line(self.first_line),
+            Err(_) => return Place::Beyond,
         };
         if self.size.is_some_and(|size| inside >= size) {
-            return None;
+            return Place::Beyond;
         }
-        let place = if self.is_3_10 {
+        if self.is_3_10 {
             lines::of_3_10(&self.table, self.first_line, inside)
         } else {
             lines::of_3_11(&self.table, self.first_line, inside)
-        };
-        match place {
-            Place::Line(line) => Some(Some(line)),
-            Place::NoLine => Some(None),
-            Place::Beyond => None,
         }
     }
 }
@@ -216,7 +213,7 @@ impl Part {
         let ranges: Vec<_> = long
             .iter()
             .map(|index| {
-                let end = extents[*index].map_or(0, |extent| extent.end());
+                let end = extents[*index].map_or(0, Extent::end);
                 (parts[*index].address, end)
             })
             .collect();

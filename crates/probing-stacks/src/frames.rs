@@ -94,7 +94,7 @@ impl Walk {
         let mut buffer = [0; MAX_FRAME];
         while self.next != 0 {
             let bytes = &mut buffer[..size];
-            let known = if self.next % 8 == 0 {
+            let known = if self.next.is_multiple_of(8) {
                 pages.copy(self.next, bytes)
             } else {
                 Known::Never

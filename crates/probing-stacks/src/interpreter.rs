@@ -135,9 +135,12 @@ fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
         let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let is_program = program.to_string_lossy().starts_with(path);
         return File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
-            .or_else(|error| match is_program {
-                true => File::open(format!("/proc/{pid}/exe")),
-                false => Err(error),
+            .or_else(|error| {
+                if is_program {
+                    File::open(format!("/proc/{pid}/exe"))
+                } else {
+                    Err(error)
+                }
             })
             .ok();
     }

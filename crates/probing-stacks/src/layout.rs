@@ -1,7 +1,7 @@
 //! Where the fields are that lead from `_PyRuntime` to the frames, for each version of Python.
 //!
 //! From 3.13 on the target says it itself (`published`); before, they are known for each minor version, one file each.
-//! They do not differ between x86_64 and aarch64: both have 8-byte pointers and the same alignment.
+//! They do not differ between `x86_64` and aarch64: both have 8-byte pointers and the same alignment.
 
 mod published;
 mod v3_10;

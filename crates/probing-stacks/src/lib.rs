@@ -3,7 +3,8 @@
 //! The story, in the order of the files: the memory map (`maps`) leads to the interpreter (`elf`, `interpreter`) and to
 //! what is known of its structures (`layout`). From there on only memory is read, many pieces in one system call
 //! (`memory`): the list of threads (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
-//! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one.
+//! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
+//! and, if asked to, holds the thread (`stop`).
 //! What the kernel knows of each thread is added (`tasks`).
 //!
 //! *Invariant:* nothing is ever written to the target.
@@ -22,6 +23,7 @@ mod memory;
 mod permission;
 mod settle;
 mod snapshot;
+mod stop;
 mod tasks;
 mod threads;
 
@@ -40,11 +42,26 @@ pub use crate::tasks::State;
 pub struct Options {
     /// Deeper stacks are cut: the innermost frames remain.
     pub max_depth: usize,
+    pub pause: Pause,
+}
+
+/// What to do about a thread that never stands still while it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pause {
+    /// Show the frames that stayed, and say so: [`Missing::Inner`].
+    #[default]
+    Never,
+    /// Hold it (and only it) for some 100 microseconds. A system call that it happens to be in may end with EINTR where
+    /// Linux does so for any debugger (epoll).
+    Moving,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_depth: 100_000 }
+        Self {
+            max_depth: 100_000,
+            pause: Pause::default(),
+        }
     }
 }
 
@@ -58,6 +75,8 @@ pub struct Snapshot {
     pub took: Duration,
     /// How often a thread was read again because it moved meanwhile.
     pub retried: u32,
+    /// The longest that a thread was held.
+    pub paused: Duration,
 }
 
 /// One thread that Python knows.
@@ -73,14 +92,29 @@ pub struct ThreadStack {
     /// 0 is the main interpreter.
     pub interpreter: i64,
     pub state: State,
-    pub holds_gil: bool,
-    pub waits_for_gil: bool,
-    /// It moved each time it was read: `frames` are those that stayed, the innermost ones are missing.
-    pub torn: bool,
-    /// Outer frames are missing: more than asked for, or unreadable.
-    pub cut: bool,
+    pub gil: Gil,
+    pub missing: Missing,
     /// Innermost first.
     pub frames: Vec<Frame>,
+}
+
+/// What a thread has to do with the GIL of its interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gil {
+    Holds,
+    Waits,
+    /// Neither: it sleeps or computes without it.
+    Free,
+}
+
+/// What `frames` lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Nothing,
+    /// The thread moved each time it was read: these are the frames that stayed.
+    Inner,
+    /// There are more than asked for, or they could not be read.
+    Outer,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,15 @@ pub(crate) enum Place {
     Beyond,
 }
 
+impl Place {
+    pub(crate) fn line(self) -> Option<u32> {
+        match self {
+            Self::Line(line) => Some(line),
+            Self::NoLine | Self::Beyond => None,
+        }
+    }
+}
+
 /// `co_linetable` of 3.10: pairs of (length in bytes, signed line delta; -128 for no line).
 pub(crate) fn of_3_10(table: &[u8], first_line: u32, offset: u64) -> Place {
     let (mut line, mut end) = (i64::from(first_line), 0);

@@ -3,11 +3,11 @@
 //! Nothing here writes to the target. What is read was written by someone else, perhaps meanwhile: a range that is not
 //! mapped is `None`, and [`Bounded`] ends a reading that asks for too much.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use probing_proto::process::Pid;
 
@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 /// No process has memory beyond this.
 const HIGHEST: u64 = 1 << 56;
 
-pub(crate) trait Memory {
+pub(crate) trait Memory: Sync {
     /// Reads ranges, one after the other in this order; `None` for one that is not wholly mapped.
     fn read_many(&self, ranges: &[Range]) -> Vec<Option<Vec<u8>>>;
 
@@ -39,7 +39,7 @@ pub(crate) struct ProcessMemory {
     pid: Pid,
     file: File,
     /// Whether `process_vm_readv` is refused (seccomp): then the file serves.
-    refused: Cell<bool>,
+    refused: AtomicBool,
 }
 
 impl ProcessMemory {
@@ -49,7 +49,7 @@ impl ProcessMemory {
         Ok(Self {
             pid,
             file,
-            refused: Cell::new(false),
+            refused: AtomicBool::new(false),
         })
     }
 
@@ -64,7 +64,7 @@ impl Memory for ProcessMemory {
     fn read_many(&self, ranges: &[Range]) -> Vec<Option<Vec<u8>>> {
         let mut answers: Vec<Option<Vec<u8>>> = Vec::with_capacity(ranges.len());
         while let Some(rest) = ranges.get(answers.len()..).filter(|rest| !rest.is_empty()) {
-            if self.refused.get() {
+            if self.refused.load(Ordering::Relaxed) {
                 answers.extend(rest.iter().map(|range| self.read_from_file(*range)));
                 break;
             }
@@ -73,7 +73,7 @@ impl Memory for ProcessMemory {
             let mut read = match read_vectors(self.pid, batch, &mut buffers) {
                 Ok(read) => read,
                 Err(libc::EPERM | libc::ENOSYS) => {
-                    self.refused.set(true);
+                    self.refused.store(true, Ordering::Relaxed);
                     continue;
                 }
                 Err(_) => 0,
@@ -133,14 +133,14 @@ fn read_vectors(pid: Pid, ranges: &[Range], buffers: &mut [Vec<u8>]) -> Result<u
 #[derive(Debug)]
 pub(crate) struct Bounded<'a, M: ?Sized> {
     memory: &'a M,
-    left: Cell<usize>,
+    left: AtomicUsize,
 }
 
 impl<'a, M: Memory + ?Sized> Bounded<'a, M> {
     pub(crate) fn new(memory: &'a M, bytes: usize) -> Self {
         Self {
             memory,
-            left: Cell::new(bytes),
+            left: AtomicUsize::new(bytes),
         }
     }
 }
@@ -150,12 +150,14 @@ impl<M: Memory + ?Sized> Memory for Bounded<'_, M> {
         let wanted = ranges
             .iter()
             .fold(0usize, |sum, (_, len)| sum.saturating_add(*len));
-        match self.left.get().checked_sub(wanted) {
-            Some(left) => {
-                self.left.set(left);
-                self.memory.read_many(ranges)
-            }
-            None => vec![None; ranges.len()],
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(wanted)
+            });
+        match taken {
+            Ok(_) => self.memory.read_many(ranges),
+            Err(_) => vec![None; ranges.len()],
         }
     }
 }
@@ -278,7 +280,7 @@ mod tests {
         let at = text.as_ptr() as u64;
         for refused in [false, true] {
             let memory = ourselves();
-            memory.refused.set(refused);
+            memory.refused.store(refused, Ordering::Relaxed);
             let answers = memory.read_many(&[(at, 4), (8, 8), (at + 10, 2), (u64::MAX - 3, 9)]);
             let expected = [Some(b"some".to_vec()), None, Some(b"to".to_vec()), None];
             assert_eq!(answers, expected);

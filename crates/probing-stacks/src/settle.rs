@@ -3,18 +3,26 @@
 //! A thread that runs pushes and pops frames while its memory is copied, so one copy may mix two moments: a frame that
 //! was left long ago above one that was just entered. Several copies made one right after the other, in one system
 //! call, agree only if the stack stood still: the innermost frame may have gone on within its function, all else is the
-//! same. If they never agree, the outer frames that all copies have in common are true nevertheless.
+//! same. If they never agree, the outer frames that all copies have in common are true nevertheless; or the thread is
+//! held while one more copy is made.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use crate::code::Codes;
 use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
 use crate::layout::CurrentFrame;
+use crate::lines::Place;
 use crate::memory::{Known, Memory, Pages, Range, u64_at};
 use crate::threads::{self, Head, Thread};
+use crate::{Pause, stop};
 
 /// Copies that must agree.
 const COPIES: usize = 4;
 const TRIES: usize = 12;
+/// Before a thread is held.
+const TRIES_BEFORE_PAUSE: usize = 2;
 /// Of a thread, to copy at once: the newest frames move, older ones are read as they come.
 const MAX_PAGES: usize = 32;
 
@@ -24,6 +32,7 @@ pub(crate) struct Settled {
     pub(crate) chain: Chain,
     pub(crate) torn: bool,
     pub(crate) retried: u32,
+    pub(crate) paused: Duration,
 }
 
 /// What a thread's stack is read with.
@@ -32,50 +41,76 @@ pub(crate) struct Reading<'a, M: ?Sized> {
     pub(crate) interpreter: &'a Interpreter,
     pub(crate) memory: &'a M,
     pub(crate) max_depth: usize,
+    pub(crate) pause: Pause,
 }
 
 impl<M: Memory + ?Sized> Reading<'_, M> {
-    /// Reads one thread until copies agree. `seen` is where it was found before.
+    /// Reads one thread until copies agree. `seen` is where it was found before. Without a `tid` it is never held.
     pub(crate) fn settle(
         &self,
         codes: &mut Codes,
         thread: &Thread,
-        head: Head,
-        seen: &Chain,
+        tid: Option<u32>,
+        (head, seen): (Head, &Chain),
     ) -> Settled {
         let (mut ranges, mut retried) = (self.ranges(head, seen), 0);
-        let mut best: Option<Chain> = None;
-        for _ in 0..TRIES {
-            let copies = self.copies(thread, &ranges);
+        let mut witnesses = vec![seen.clone()];
+        let hold = tid.filter(|_| self.pause == Pause::Moving);
+        let tries = hold.map_or(TRIES, |_| TRIES_BEFORE_PAUSE);
+        for _ in 0..tries {
+            let copies = self.copies(thread, &ranges, COPIES);
             let loaded = copies.iter().flatten();
             let wanted = loaded.flat_map(|(_, chain)| chain.frames.iter().map(|frame| frame.code));
             codes.forget_failures();
             codes.load(self.interpreter, self.memory, wanted);
-            if let Some(chain) = agreed(&copies).filter(|chain| self.is_possible(codes, chain)) {
+            let agreed = agreed(&copies).filter(|chain| self.is_possible(codes, chain));
+            let last = copies.iter().flatten().next_back();
+            ranges = last.map_or(ranges, |(head, chain)| self.ranges(*head, chain));
+            witnesses.extend(copies.into_iter().flatten().map(|(_, chain)| chain));
+            if let Some(chain) = agreed.filter(|chain| root(chain) == usual_root(&witnesses)) {
                 return Settled {
                     chain,
                     torn: false,
                     retried,
+                    paused: Duration::ZERO,
                 };
             }
             retried += 1;
-            let mut common = in_common(&copies);
-            common.frames = self.possible_outer(codes, common.frames);
-            if best
-                .as_ref()
-                .is_none_or(|best| best.frames.len() < common.frames.len())
-            {
-                best = Some(common);
-            }
-            if let Some((head, chain)) = copies.into_iter().flatten().next_back() {
-                ranges = self.ranges(head, &chain);
-            }
         }
+        if let Some((chain, paused)) = hold.and_then(|tid| self.held(codes, thread, tid, &ranges)) {
+            return Settled {
+                chain,
+                torn: false,
+                retried,
+                paused,
+            };
+        }
+        let stayed = self.possible_outer(codes, in_common(&witnesses));
         Settled {
-            chain: best.unwrap_or_default(),
+            chain: Chain {
+                frames: stayed,
+                ..Chain::default()
+            },
             torn: true,
             retried,
+            paused: Duration::ZERO,
         }
+    }
+
+    /// The stack while the thread is held.
+    fn held(
+        &self,
+        codes: &mut Codes,
+        thread: &Thread,
+        tid: u32,
+        ranges: &[Range],
+    ) -> Option<(Chain, Duration)> {
+        let (copies, paused) = stop::while_stopped(tid, || self.copies(thread, ranges, 1))?;
+        let (_, chain) = copies.into_iter().next()??;
+        codes.forget_failures();
+        let wanted = chain.frames.iter().map(|frame| frame.code);
+        codes.load(self.interpreter, self.memory, wanted);
+        self.is_possible(codes, &chain).then_some((chain, paused))
     }
 
     /// Whether all of it is code of this interpreter, at instructions that exist.
@@ -87,7 +122,7 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
         let free_threaded = self.interpreter.layout.free_threaded;
         codes
             .get(frame.code)
-            .is_some_and(|code| free_threaded || code.line(frame.offset).is_some())
+            .is_some_and(|code| free_threaded || code.place(frame.offset) != Place::Beyond)
     }
 
     /// Without the innermost frames up to the last that cannot be.
@@ -116,19 +151,24 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
         if head.top != 0 {
             pages.insert(0, Pages::around((head.top.saturating_sub(64), 256)));
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         pages.retain(|range| seen.insert(*range));
         pages.truncate(MAX_PAGES);
         pages
     }
 
     /// Copies a thread and its pages several times with one call.
-    fn copies(&self, thread: &Thread, ranges: &[Range]) -> Vec<Option<(Head, Chain)>> {
+    fn copies(
+        &self,
+        thread: &Thread,
+        ranges: &[Range],
+        count: usize,
+    ) -> Vec<Option<(Head, Chain)>> {
         let head = (thread.address, threads::size_of_head(self.interpreter));
         let once: Vec<Range> = std::iter::once(head)
             .chain(ranges.iter().copied())
             .collect();
-        let answers = self.memory.read_many(&once.repeat(COPIES));
+        let answers = self.memory.read_many(&once.repeat(count));
         answers
             .chunks_exact(once.len())
             .map(|answers| {
@@ -192,34 +232,102 @@ fn same_function(one: &RawFrame, other: &RawFrame) -> bool {
     one.address == other.address && one.code == other.code
 }
 
-/// The outer frames that all copies share, and the one in which they part.
-fn in_common(copies: &[Option<(Head, Chain)>]) -> Chain {
-    let chains: Vec<&Chain> = copies.iter().flatten().map(|(_, chain)| chain).collect();
-    let mut common = Chain::default();
-    let Some((first, others)) = chains.split_first() else {
-        return common;
+/// The outermost frame of a stack that was read to its end. It stays the same as long as a thread runs Python.
+fn root(chain: &Chain) -> Option<(u64, u64)> {
+    let frame = chain
+        .frames
+        .last()
+        .filter(|_| chain.end == End::Outermost)?;
+    Some((frame.address, frame.code))
+}
+
+/// The root that most stacks have: a frame that was just freed looks like one, too, but rarely.
+fn usual_root(chains: &[Chain]) -> Option<(u64, u64)> {
+    let mut counts: HashMap<(u64, u64), usize> = HashMap::new();
+    for root in chains.iter().filter_map(root) {
+        *counts.entry(root).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(root, _)| root)
+}
+
+/// The outer frames that were there each time, and the one in which the stacks part.
+fn in_common(chains: &[Chain]) -> Vec<RawFrame> {
+    let usual = usual_root(chains);
+    let mut whole = chains
+        .iter()
+        .filter(|chain| usual.is_some() && root(chain) == usual);
+    let Some(first) = whole.next() else {
+        return Vec::new();
     };
-    let whole = |chain: &&&Chain| chain.end == End::Outermost;
-    if chains.len() < copies.len() || !chains.iter().all(|chain| whole(&chain)) {
-        return common;
-    }
-    let mut frames = Vec::new();
-    for (depth, frame) in first.frames.iter().rev().enumerate() {
-        let at_depth = |chain: &&Chain| chain.frames.iter().rev().nth(depth).copied();
-        let same = others
-            .iter()
-            .filter_map(at_depth)
-            .filter(|other| same_function(frame, other));
-        let same: Vec<RawFrame> = same.collect();
-        if same.len() < others.len() {
-            break;
+    let mut common: Vec<RawFrame> = first.frames.iter().rev().copied().collect();
+    for chain in whole {
+        let pairs = common.iter().zip(chain.frames.iter().rev());
+        let same = pairs.clone().take_while(|(one, other)| one == other);
+        let mut len = same.count();
+        if let Some((one, other)) = pairs.clone().nth(len)
+            && same_function(one, other)
+        {
+            len += 1;
         }
-        frames.push(*frame);
-        if same.iter().any(|other| other.offset != frame.offset) {
-            break;
-        }
+        common.truncate(len);
     }
-    frames.reverse();
-    common.frames = frames;
+    common.reverse();
     common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stack of functions (address and code are the same number) at instructions, outermost first.
+    fn chain(frames: &[(u64, i64)]) -> Chain {
+        let frame = |(address, offset): &(u64, i64)| RawFrame {
+            address: *address,
+            code: *address,
+            offset: *offset,
+            is_entry: false,
+        };
+        Chain {
+            frames: frames.iter().rev().map(frame).collect(),
+            ..Chain::default()
+        }
+    }
+
+    fn copies(chains: &[Chain]) -> Vec<Option<(Head, Chain)>> {
+        let copy = |chain: &Chain| Some((Head::default(), chain.clone()));
+        chains.iter().map(copy).collect()
+    }
+
+    #[test]
+    fn copies_agree_if_only_the_innermost_function_went_on() {
+        let one = chain(&[(1, 0), (2, 4)]);
+        assert_eq!(
+            agreed(&copies(&[one.clone(), chain(&[(1, 0), (2, 8)])])),
+            Some(one.clone())
+        );
+        for other in [
+            chain(&[(1, 2), (2, 4)]),
+            chain(&[(1, 0), (3, 4)]),
+            chain(&[(1, 0)]),
+            chain(&[]),
+        ] {
+            assert_eq!(agreed(&copies(&[one.clone(), other])), None);
+        }
+        assert_eq!(agreed(&[None]), None);
+    }
+
+    #[test]
+    fn of_a_torn_stack_the_frames_that_stayed_are_shown() {
+        let chains = [
+            chain(&[(1, 0), (2, 4), (3, 0), (4, 0)]),
+            chain(&[(1, 0), (2, 8), (3, 0)]),
+            chain(&[(3, 6)]),
+        ];
+        let expected = chain(&[(1, 0), (2, 4)]).frames;
+        assert_eq!(in_common(&chains), expected);
+        assert_eq!(in_common(&[]), []);
+    }
 }

@@ -1,7 +1,7 @@
 //! Puts together what memory and kernel say about all threads.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use probing_proto::process::Pid;
 
@@ -13,7 +13,7 @@ use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
 use crate::settle::{Reading, Settled};
 use crate::tasks::{self, Place, State, Task};
 use crate::threads::{self, Head, Thread};
-use crate::{Frame, Options, Snapshot, ThreadStack, permission};
+use crate::{Frame, Gil, Missing, Options, Snapshot, ThreadStack, permission};
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
 const MAX_READ: usize = 512 << 20;
@@ -69,13 +69,15 @@ impl Reader {
             interpreter: &self.interpreter,
             memory: &memory,
             max_depth: options.max_depth,
+            pause: options.pause,
         };
-        let (threads, retried) = stacks(pid, &reading, &mut self.codes, threads);
+        let (threads, retried, paused) = stacks(pid, &reading, &mut self.codes, threads);
         Ok(Snapshot {
             python: self.interpreter.layout.version,
             threads,
             took: began.elapsed(),
             retried,
+            paused,
         })
     }
 }
@@ -122,7 +124,7 @@ fn stacks<M: Memory + ?Sized>(
     reading: &Reading<'_, M>,
     codes: &mut Codes,
     known: Vec<Known>,
-) -> (Vec<ThreadStack>, u32) {
+) -> (Vec<ThreadStack>, u32, Duration) {
     let threads: Vec<Thread> = known.iter().map(|known| known.thread.clone()).collect();
     let (heads, chains) = read_all(reading, &threads);
     let (heads_again, chains_again) = read_all(reading, &threads);
@@ -135,7 +137,7 @@ fn stacks<M: Memory + ?Sized>(
         frames.map(|frame| frame.code),
     );
     let stopped = tasks::is_stopped(pid);
-    let (mut stacks, mut retried) = (Vec::new(), 0);
+    let (mut stacks, mut retried, mut paused) = (Vec::new(), 0, Duration::ZERO);
     for (index, known) in known.into_iter().enumerate() {
         let place = known.tid.map_or(Place::Other, |tid| Place::of(pid, tid));
         let (head, chain) = (heads[index], &chains[index]);
@@ -146,10 +148,17 @@ fn stacks<M: Memory + ?Sized>(
                 chain: chain.clone(),
                 torn: false,
                 retried: 0,
+                paused: Duration::ZERO,
             },
-            _ => reading.settle(codes, &known.thread, head.unwrap_or_default(), chain),
+            _ => reading.settle(
+                codes,
+                &known.thread,
+                known.tid,
+                (head.unwrap_or_default(), chain),
+            ),
         };
         retried += settled.retried;
+        paused = paused.max(settled.paused);
         stacks.push(ThreadStack {
             tid: known.tid,
             ident: known.thread.ident,
@@ -161,14 +170,20 @@ fn stacks<M: Memory + ?Sized>(
             } else {
                 place.state()
             },
-            holds_gil: holders[index],
-            waits_for_gil: place.waits_for(known.thread.gil),
-            torn: settled.torn,
-            cut: settled.chain.end != End::Outermost,
+            gil: match () {
+                () if holders[index] => Gil::Holds,
+                () if place.waits_for(known.thread.gil) => Gil::Waits,
+                () => Gil::Free,
+            },
+            missing: match settled.chain.end {
+                _ if settled.torn => Missing::Inner,
+                End::Outermost => Missing::Nothing,
+                End::TooDeep | End::Broken => Missing::Outer,
+            },
             frames: name_all(codes, &settled.chain.frames),
         });
     }
-    (merged(stacks), retried)
+    (merged(stacks), retried, paused)
 }
 
 /// Where all threads are, and their frames.
@@ -227,7 +242,7 @@ fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
         let code = codes.get(frame.code)?;
         let line = lines
             .entry((frame.code, frame.offset))
-            .or_insert_with(|| code.line(frame.offset).flatten());
+            .or_insert_with(|| code.place(frame.offset).line());
         Some(Frame {
             func: code.name.clone(),
             file: code.file.clone(),
@@ -249,10 +264,12 @@ fn merged(stacks: Vec<ThreadStack>) -> Vec<ThreadStack> {
             merged.push(stack);
             continue;
         };
-        known.holds_gil |= stack.holds_gil;
-        known.waits_for_gil |= stack.waits_for_gil;
-        known.torn |= stack.torn;
-        known.cut |= stack.cut;
+        if stack.gil != Gil::Free {
+            known.gil = stack.gil;
+        }
+        if stack.missing != Missing::Nothing {
+            known.missing = stack.missing;
+        }
         if !stack.frames.is_empty() {
             known.interpreter = stack.interpreter;
             stack.frames.append(&mut known.frames);
