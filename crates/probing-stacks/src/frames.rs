@@ -137,10 +137,14 @@ impl Walk {
             }
         }
         // Before 3.11 each frame has its own run of the interpreter.
-        if previous == 0 || layout.frame.owner.is_none() {
+        if layout.frame.owner.is_none() {
             self.last_is_entry();
         }
         self.next = previous;
+        // C called the outermost frame. If not, this is a generator that is just being left.
+        if previous == 0 && self.chain.frames.last().is_some_and(|last| !last.is_entry) {
+            self.stop(End::Broken);
+        }
     }
 
     fn last_is_entry(&mut self) {

@@ -7,6 +7,7 @@
 //! held while one more copy is made.
 
 use std::collections::{HashMap, HashSet};
+use std::thread;
 use std::time::Duration;
 
 use crate::code::Codes;
@@ -23,6 +24,10 @@ const COPIES: usize = 4;
 const TRIES: usize = 12;
 /// Before a thread is held.
 const TRIES_BEFORE_PAUSE: usize = 2;
+/// How often it is held: it may be caught between two stores that belong together.
+const HOLDS: usize = 5;
+/// For a thread that lost its CPU there.
+const MOMENT: Duration = Duration::from_millis(1);
 /// Of a thread, to copy at once: the newest frames move, older ones are read as they come.
 const MAX_PAGES: usize = 32;
 
@@ -63,11 +68,18 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
             let wanted = loaded.flat_map(|(_, chain)| chain.frames.iter().map(|frame| frame.code));
             codes.forget_failures();
             codes.load(self.interpreter, self.memory, wanted);
-            let agreed = agreed(&copies).filter(|chain| self.is_possible(codes, chain));
+            let agreed = agreed(&copies);
+            let stuck = agreed
+                .as_ref()
+                .is_some_and(|chain| !self.is_possible(codes, chain));
             let last = copies.iter().flatten().next_back();
             ranges = last.map_or(ranges, |(head, chain)| self.ranges(*head, chain));
             witnesses.extend(copies.into_iter().flatten().map(|(_, chain)| chain));
-            if let Some(chain) = agreed.filter(|chain| root(chain) == usual_root(&witnesses)) {
+            if stuck {
+                // It lost its CPU between two stores that belong together.
+                thread::sleep(MOMENT);
+            } else if let Some(chain) = agreed.filter(|chain| root(chain) == usual_root(&witnesses))
+            {
                 return Settled {
                     chain,
                     torn: false,
@@ -77,23 +89,42 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
             }
             retried += 1;
         }
-        if let Some((chain, paused)) = hold.and_then(|tid| self.held(codes, thread, tid, &ranges)) {
-            return Settled {
-                chain,
-                torn: false,
-                retried,
-                paused,
-            };
+        let mut paused = Duration::ZERO;
+        for tid in hold.into_iter().cycle().take(HOLDS) {
+            let (chain, held_for) = self.held(codes, thread, tid, &ranges);
+            paused = paused.max(held_for);
+            if let Some(chain) = chain {
+                return Settled {
+                    chain,
+                    torn: false,
+                    retried,
+                    paused,
+                };
+            }
+            retried += 1;
         }
-        let stayed = self.possible_outer(codes, in_common(&witnesses));
+        self.stayed(codes, &witnesses, retried, paused)
+    }
+
+    /// What remains of a stack that was never seen whole.
+    fn stayed(
+        &self,
+        codes: &Codes,
+        witnesses: &[Chain],
+        retried: u32,
+        paused: Duration,
+    ) -> Settled {
+        let frames = self.possible_outer(codes, in_common(witnesses));
+        let last = witnesses.last().filter(|_| frames.is_empty());
+        let inner = last.map(|chain| self.possible_inner(codes, chain));
         Settled {
-            chain: Chain {
-                frames: stayed,
+            torn: inner.is_none(),
+            chain: inner.unwrap_or(Chain {
+                frames,
                 ..Chain::default()
-            },
-            torn: true,
+            }),
             retried,
-            paused: Duration::ZERO,
+            paused,
         }
     }
 
@@ -104,13 +135,21 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
         thread: &Thread,
         tid: u32,
         ranges: &[Range],
-    ) -> Option<(Chain, Duration)> {
-        let (copies, paused) = stop::while_stopped(tid, || self.copies(thread, ranges, 1))?;
-        let (_, chain) = copies.into_iter().next()??;
+    ) -> (Option<Chain>, Duration) {
+        let copy = || self.copies(thread, ranges, 1);
+        let Some((copies, paused)) = stop::while_stopped(tid, copy) else {
+            return (None, Duration::ZERO);
+        };
+        let chain = copies.into_iter().next().flatten().map(|(_, chain)| chain);
         codes.forget_failures();
-        let wanted = chain.frames.iter().map(|frame| frame.code);
-        codes.load(self.interpreter, self.memory, wanted);
-        self.is_possible(codes, &chain).then_some((chain, paused))
+        let wanted = chain.iter().flat_map(|chain| &chain.frames);
+        codes.load(
+            self.interpreter,
+            self.memory,
+            wanted.map(|frame| frame.code),
+        );
+        let chain = chain.filter(|chain| self.is_possible(codes, chain));
+        (chain, paused)
     }
 
     /// Whether all of it is code of this interpreter, at instructions that exist.
@@ -134,6 +173,18 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
             .into_iter()
             .skip(wrong.map_or(0, |index| index + 1))
             .collect()
+    }
+
+    /// Without the outer frames from the first that cannot be.
+    fn possible_inner(&self, codes: &Codes, chain: &Chain) -> Chain {
+        let frames = chain.frames.iter().copied();
+        Chain {
+            frames: frames
+                .take_while(|frame| self.is_frame(codes, frame))
+                .collect(),
+            marks: Vec::new(),
+            end: End::Broken,
+        }
     }
 
     /// Pages that hold the newest frames.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, c_long, c_void};
 
 /// A thread that does not stop within this (it sleeps uninterruptibly in the kernel) is left alone.
-const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Does something while thread `tid` of the target stands still, and says for how long it did. `None`: it did not.
 pub(crate) fn while_stopped<T: Send>(
