@@ -18,6 +18,8 @@ use crate::memory::{Memory, u32_at, u64_at};
 const GUESS: usize = 320;
 /// Longer names are cut.
 const MAX_NAME: usize = 4 << 10;
+/// Then all is forgotten: a target that makes code all the time must not fill our memory.
+const MAX_KNOWN: usize = 100_000;
 /// Of a line table: functions of a million instructions exist, made by machines.
 const MAX_TABLE: usize = 4 << 20;
 
@@ -73,6 +75,13 @@ pub(crate) struct Codes {
 impl Codes {
     pub(crate) fn get(&self, address: u64) -> Option<&Arc<Code>> {
         self.known.get(&address)?.as_ref()
+    }
+
+    /// Before a snapshot.
+    pub(crate) fn keep_small(&mut self) {
+        if self.known.len() > MAX_KNOWN {
+            self.known.clear();
+        }
     }
 
     /// What was found not to be code may be by now.

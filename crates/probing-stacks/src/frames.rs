@@ -10,6 +10,8 @@ use crate::memory::{Known, Memory, Pages, Range, u32_at, u64_at};
 const MAX_FRAME: usize = 512;
 /// Frames and marks between them.
 const MAX_STEPS_PER_FRAME: usize = 2;
+/// Of all threads together.
+const MAX_FRAMES: usize = 1_000_000;
 /// In pointers to code, 3.14 keeps notes in the lowest bits.
 const TAGS: u64 = 3;
 
@@ -54,11 +56,12 @@ pub(crate) fn walk(
         .iter()
         .map(|start| Walk::new(*start, max_depth))
         .collect();
+    let mut left = MAX_FRAMES;
     loop {
         // Each round loads a page for each thread that needs one, or finds it missing: walks come to an end.
         let needed: Vec<Range> = walks
             .iter_mut()
-            .filter_map(|walk| walk.advance(layout, pages))
+            .filter_map(|walk| walk.advance(layout, pages, &mut left))
             .collect();
         if needed.is_empty() {
             return walks.into_iter().map(|walk| walk.chain).collect();
@@ -89,7 +92,7 @@ impl Walk {
     }
 
     /// Goes on until it needs memory that is not loaded.
-    fn advance(&mut self, layout: &Layout, pages: &Pages) -> Option<Range> {
+    fn advance(&mut self, layout: &Layout, pages: &Pages, left: &mut usize) -> Option<Range> {
         let size = layout.frame.size().min(MAX_FRAME);
         let mut buffer = [0; MAX_FRAME];
         while self.next != 0 {
@@ -107,8 +110,11 @@ impl Walk {
             match parsed {
                 _ if self.next == self.seen => self.stop(End::Broken),
                 None => self.stop(End::Broken),
-                Some(_) if self.is_too_deep() => self.stop(End::TooDeep),
-                Some((previous, found)) => self.step(layout, previous, found),
+                Some(_) if *left == 0 || self.is_too_deep() => self.stop(End::TooDeep),
+                Some((previous, found)) => {
+                    *left -= 1;
+                    self.step(layout, previous, found);
+                }
             }
         }
         None

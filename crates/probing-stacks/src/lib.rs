@@ -15,6 +15,8 @@ mod code;
 mod elf;
 mod error;
 mod frames;
+#[cfg(test)]
+mod hostile;
 mod interpreter;
 mod layout;
 mod lines;

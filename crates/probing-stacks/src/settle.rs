@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::code::Codes;
 use crate::frames::{self, Chain, End, RawFrame};
@@ -22,8 +22,9 @@ use crate::{Pause, stop};
 /// Copies that must agree.
 const COPIES: usize = 4;
 const TRIES: usize = 12;
-/// Before a thread is held.
-const TRIES_BEFORE_PAUSE: usize = 2;
+/// Before a thread is held, and for stacks that are long to read.
+const FEW_TRIES: usize = 2;
+const DEEP: usize = 5_000;
 /// How often it is held: it may be caught between two stores that belong together.
 const HOLDS: usize = 5;
 /// For a thread that lost its CPU there.
@@ -47,22 +48,33 @@ pub(crate) struct Reading<'a, M: ?Sized> {
     pub(crate) memory: &'a M,
     pub(crate) max_depth: usize,
     pub(crate) pause: Pause,
+    /// From then on no thread is read again.
+    pub(crate) until: Instant,
 }
 
 impl<M: Memory + ?Sized> Reading<'_, M> {
-    /// Reads one thread until copies agree. `seen` is where it was found before. Without a `tid` it is never held.
+    /// Reads one thread until copies agree. `seen` are its stacks as found before. Without a `tid` it is never held.
     pub(crate) fn settle(
         &self,
         codes: &mut Codes,
         thread: &Thread,
         tid: Option<u32>,
-        (head, seen): (Head, &Chain),
+        head: Head,
+        seen: [&Chain; 2],
     ) -> Settled {
-        let (mut ranges, mut retried) = (self.ranges(head, seen), 0);
-        let mut witnesses = vec![seen.clone()];
+        let (mut ranges, mut retried) = (self.ranges(head, seen[0]), 0);
+        let mut witnesses = seen.map(Chain::clone).to_vec();
         let hold = tid.filter(|_| self.pause == Pause::Moving);
-        let tries = hold.map_or(TRIES, |_| TRIES_BEFORE_PAUSE);
+        let is_deep = seen[0].frames.len() > DEEP;
+        let tries = if is_deep || hold.is_some() {
+            FEW_TRIES
+        } else {
+            TRIES
+        };
         for _ in 0..tries {
+            if Instant::now() > self.until {
+                break;
+            }
             let copies = self.copies(thread, &ranges, COPIES);
             let loaded = copies.iter().flatten();
             let wanted = loaded.flat_map(|(_, chain)| chain.frames.iter().map(|frame| frame.code));

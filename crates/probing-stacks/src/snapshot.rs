@@ -17,6 +17,8 @@ use crate::{Frame, Gil, Missing, Options, Snapshot, ThreadStack, permission};
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
 const MAX_READ: usize = 512 << 20;
+/// For all threads that move, together.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The smallest piece of a thread's stack that Python maps.
 const CHUNK: usize = 16 << 10;
 /// A larger one is read page by page, as its frames are come by.
@@ -50,6 +52,7 @@ impl Reader {
     pub fn read(&mut self, options: &Options) -> Result<Snapshot, StackError> {
         let began = Instant::now();
         let pid = self.pid;
+        self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
         let Some(mut threads) = threads::all(&self.interpreter, &memory) else {
             permission::check(pid)?;
@@ -70,6 +73,7 @@ impl Reader {
             memory: &memory,
             max_depth: options.max_depth,
             pause: options.pause,
+            until: began + PATIENCE,
         };
         let (threads, retried, paused) = stacks(pid, &reading, &mut self.codes, threads);
         Ok(Snapshot {
@@ -83,10 +87,10 @@ impl Reader {
 }
 
 /// A thread that both Python and the kernel know, if the kernel's id could be found.
-struct Known {
-    thread: Thread,
-    tid: Option<u32>,
-    name: Option<String>,
+pub(crate) struct Known {
+    pub(crate) thread: Thread,
+    pub(crate) tid: Option<u32>,
+    pub(crate) name: Option<String>,
 }
 
 impl Known {
@@ -119,7 +123,7 @@ impl Known {
 }
 
 /// Reads all threads at once, twice; those that differ or run are settled one by one.
-fn stacks<M: Memory + ?Sized>(
+pub(crate) fn stacks<M: Memory + ?Sized>(
     pid: Pid,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
@@ -154,7 +158,8 @@ fn stacks<M: Memory + ?Sized>(
                 codes,
                 &known.thread,
                 known.tid,
-                (head.unwrap_or_default(), chain),
+                head.unwrap_or_default(),
+                [chain, &chains_again[index]],
             ),
         };
         retried += settled.retried;
