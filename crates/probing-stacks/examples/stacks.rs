@@ -1,7 +1,7 @@
 //! Prints the Python stacks of a process: `stacks PID [READINGS]`.
-#![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
+use std::io::{self, BufWriter, Write as _};
 
 use probing_proto::process::Pid;
 use probing_stacks::{Options, Reader};
@@ -14,28 +14,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut reader = Reader::open(pid)?;
     let opened = began.elapsed();
     let options = Options::default();
+    let mut out = BufWriter::new(io::stdout().lock());
     for _ in 1..readings {
         let snapshot = reader.read(&options)?;
-        println!("{:?}, {} again", snapshot.took, snapshot.retried);
+        writeln!(out, "{:?}, {} again", snapshot.took, snapshot.retried)?;
     }
     let snapshot = reader.read(&options)?;
     let (major, minor) = snapshot.python;
-    println!(
+    writeln!(
+        out,
         "Python {major}.{minor}, opened in {opened:?}, read in {:?}",
         snapshot.took
-    );
+    )?;
     for thread in &snapshot.threads {
         let name = thread.name.as_deref().unwrap_or("?");
-        println!(
+        writeln!(
+            out,
             "\n{name} {:?} {:?}, GIL: {:?}, missing: {:?}",
             thread.tid, thread.state, thread.gil, thread.missing
-        );
+        )?;
         for frame in &thread.frames {
             let line = frame
                 .line
                 .map_or_else(|| "?".to_owned(), |line| line.to_string());
-            println!("    {}  {}:{line}", frame.func, frame.file.display());
+            writeln!(out, "    {}  {}:{line}", frame.func, frame.file.display())?;
         }
     }
-    Ok(())
+    Ok(out.flush()?)
 }

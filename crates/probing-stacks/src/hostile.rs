@@ -294,7 +294,7 @@ impl Memory for Fake {
             let reading = READINGS.fetch_add(1, Ordering::Relaxed);
             for (at, value) in &self.restless {
                 let byte = at.checked_sub(start).and_then(|at| bytes.get_mut(at));
-                if let Some(byte) = byte.filter(|_| reading % 3 == 0) {
+                if let Some(byte) = byte.filter(|_| reading.is_multiple_of(3)) {
                     *byte = *value;
                 }
             }

@@ -166,7 +166,14 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
 
     /// Whether all of it is code of this interpreter, at instructions that exist.
     pub(crate) fn is_possible(&self, codes: &Codes, chain: &Chain) -> bool {
-        chain.end != End::Broken && chain.frames.iter().all(|frame| self.is_frame(codes, frame))
+        // The frames of a recursion are alike.
+        let mut last = (0, 0);
+        chain.end != End::Broken
+            && chain.frames.iter().all(|frame| {
+                let alike = last == (frame.code, frame.offset);
+                last = (frame.code, frame.offset);
+                alike || self.is_frame(codes, frame)
+            })
     }
 
     fn is_frame(&self, codes: &Codes, frame: &RawFrame) -> bool {
