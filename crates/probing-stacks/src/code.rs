@@ -179,6 +179,20 @@ impl Fields {
     }
 }
 
+/// The content of a `str`; `None` if there is none at this address.
+pub(crate) fn read_text(
+    interpreter: &Interpreter,
+    memory: &(impl Memory + ?Sized),
+    address: u64,
+) -> Option<Vec<u8>> {
+    let part = Part {
+        address,
+        kind: interpreter.types.text,
+        limit: MAX_NAME,
+    };
+    Part::read_all(&[part], &interpreter.layout.object, memory).pop()?
+}
+
 /// A `str` or `bytes` to be read.
 #[derive(Debug, Clone, Copy)]
 struct Part {

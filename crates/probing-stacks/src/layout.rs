@@ -88,6 +88,8 @@ impl Thread {
 pub(crate) struct Frame {
     pub(crate) previous: usize,
     pub(crate) code: usize,
+    /// The first local variable.
+    pub(crate) locals: usize,
     pub(crate) instruction: Instruction,
     /// One byte that says who owns the frame.
     pub(crate) owner: Option<usize>,

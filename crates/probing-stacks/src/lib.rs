@@ -5,7 +5,7 @@
 //! (`memory`): the list of threads (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
 //! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
 //! and, if asked to, holds the thread (`stop`).
-//! What the kernel knows of each thread is added (`tasks`).
+//! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`).
 //!
 //! *Invariant:* nothing is ever written to the target.
 //!
@@ -22,6 +22,7 @@ mod layout;
 mod lines;
 mod maps;
 mod memory;
+mod names;
 mod permission;
 mod settle;
 mod snapshot;
@@ -88,7 +89,7 @@ pub struct ThreadStack {
     pub tid: Option<u32>,
     /// `threading.get_ident()`
     pub ident: u64,
-    /// The kernel's name for it, at most 15 bytes.
+    /// What `threading` calls it, else what the kernel does (at most 15 bytes).
     pub name: Option<String>,
     pub is_main: bool,
     /// 0 is the main interpreter.

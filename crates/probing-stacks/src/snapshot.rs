@@ -10,6 +10,7 @@ use crate::error::StackError;
 use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
+use crate::names::Names;
 use crate::settle::{Reading, Settled};
 use crate::tasks::{self, Place, State, Task};
 use crate::threads::{self, Head, Thread};
@@ -141,6 +142,7 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
         frames.map(|frame| frame.code),
     );
     let stopped = tasks::is_stopped(pid);
+    let mut names = Names::new(reading.interpreter, reading.memory);
     let (mut stacks, mut retried, mut paused) = (Vec::new(), 0, Duration::ZERO);
     for (index, known) in known.into_iter().enumerate() {
         let place = known.tid.map_or(Place::Other, |tid| Place::of(pid, tid));
@@ -167,7 +169,7 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
         stacks.push(ThreadStack {
             tid: known.tid,
             ident: known.thread.ident,
-            name: known.name,
+            name: thread_name(&mut names, codes, &settled.chain).or(known.name),
             is_main: known.tid == Some(pid.0),
             interpreter: known.thread.interpreter,
             state: if stopped {
@@ -189,6 +191,21 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
         });
     }
     (merged(stacks), retried, paused)
+}
+
+/// What `threading` calls it.
+fn thread_name<M: Memory + ?Sized>(
+    names: &mut Names<'_, M>,
+    codes: &Codes,
+    chain: &Chain,
+) -> Option<String> {
+    let frame = chain.frames.last()?;
+    let code = codes.get(frame.code)?;
+    let is_bootstrap = matches!(&*code.name, "_bootstrap" | "Thread._bootstrap");
+    if !is_bootstrap || !code.file.ends_with("threading.py") {
+        return None;
+    }
+    names.of(frame.address)
 }
 
 /// Where all threads are, and their frames.

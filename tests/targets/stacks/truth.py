@@ -183,7 +183,8 @@ if COUNT > 1:
 def where(frame):
     while frame:
         code = frame.f_code
-        yield getattr(code, "co_qualname", code.co_name), list(code.co_filename.encode("utf-8", "surrogateescape")), frame.f_lineno
+        file = code.co_filename.encode("utf-8", "surrogateescape")
+        yield getattr(code, "co_qualname", code.co_name), list(file), frame.f_lineno
         frame = frame.f_back
 
 
@@ -191,8 +192,23 @@ def stacks():
     return {ident: list(where(frame)) for ident, frame in sys._current_frames().items()}
 
 
-threads = [threading.Thread(target=place, daemon=True) for place in PLACES]
-for thread in threads:
+class Worker(threading.Thread):
+    def __init__(self, **arguments):
+        self.before = self.more = 1
+        super().__init__(**arguments)
+        self.after = 2
+
+
+threads = []
+for number, place in enumerate(PLACES):
+    kind = Worker if number % 2 else threading.Thread
+    named = {"name": f"loader é-{number}"} if number % 3 else {}
+    thread = kind(target=place, daemon=True, **named)
+    if number % 5 == 0:
+        thread.__dict__["other"] = 3
+    if number % 7 == 0:
+        thread.__dict__.update({f"x{n}": n for n in range(40)})
+    threads.append(thread)
     thread.start()
 previous = {}
 while True:
@@ -203,5 +219,5 @@ while True:
     previous = now
     time.sleep(0.05)
 print("ready", flush=True)
-print(json.dumps({"idents": {t.ident: t.native_id for t in threads}, "stacks": now}), flush=True)
+print(json.dumps({"idents": {t.ident: [t.native_id, t.name] for t in threads}, "stacks": now}), flush=True)
 sys.stdin.readline()  # @here

@@ -100,6 +100,7 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
         frame: Frame {
             previous: small(at.frame + 1)?,
             code: small(at.frame + 2)?,
+            locals: small(at.frame + 4)?,
             instruction: Instruction::Pointer(small(at.frame + 3)?),
             owner: Some(small(at.frame + 5)?),
             first_shim_owner: 3,

@@ -33,6 +33,7 @@ pub(super) const LAYOUT: Layout = Layout {
     frame: Frame {
         previous: 24,
         code: 32,
+        locals: 352,
         instruction: Instruction::Index(96),
         owner: None,
         first_shim_owner: u8::MAX,

@@ -35,6 +35,7 @@ pub(super) const LAYOUT: Layout = Layout {
     frame: Frame {
         previous: 48,
         code: 32,
+        locals: 72,
         instruction: Instruction::Pointer(56),
         owner: Some(69),
         first_shim_owner: u8::MAX,

@@ -35,6 +35,7 @@ pub(super) const LAYOUT: Layout = Layout {
     frame: Frame {
         previous: 8,
         code: 0,
+        locals: 72,
         instruction: Instruction::Pointer(56),
         owner: Some(70),
         first_shim_owner: 3,

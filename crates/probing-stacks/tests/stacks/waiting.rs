@@ -25,7 +25,8 @@ fn check_truth(target: &mut Target, line: &str) -> Vec<ThreadStack> {
             .iter()
             .find(|thread| thread.ident.to_string() == *ident);
         let thread = thread.unwrap();
-        assert_eq!(Value::from(thread.tid), truth["idents"][ident]);
+        let known = serde_json::json!([thread.tid, thread.name]);
+        assert_eq!(known, truth["idents"][ident]);
         assert_eq!((thread.missing, thread.gil), (Missing::Nothing, Gil::Free));
         let found: Vec<Value> = thread
             .frames
