@@ -177,6 +177,7 @@ pub(crate) struct Pages {
     buffers: Vec<Vec<u8>>,
     /// Page number to buffer and offset in it; `None` for a page that is not mapped.
     places: HashMap<u64, Option<(u32, u32)>>,
+    was_loaded: bool,
 }
 
 impl Pages {
@@ -188,8 +189,14 @@ impl Pages {
         (start, (end - start) as usize)
     }
 
+    /// Whether not all pages are from the moment when the first were put in.
+    pub(crate) fn was_loaded(&self) -> bool {
+        self.was_loaded
+    }
+
     /// Loads the pages of ranges that are not there yet.
     pub(crate) fn load(&mut self, memory: &(impl Memory + ?Sized), ranges: &[Range]) {
+        self.was_loaded = true;
         let possible = ranges.iter().filter(|(address, _)| *address < HIGHEST);
         let mut wanted: Vec<Range> = possible.map(|range| Self::around(*range)).collect();
         wanted.sort_unstable();

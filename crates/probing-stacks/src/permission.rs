@@ -19,17 +19,29 @@ pub(crate) fn check(pid: Pid) -> Result<(), StackError> {
     }
 }
 
-/// A process without memory: one of the kernel's own, or one that has ended.
+/// A process without memory: one of the kernel's own, one that has ended, or one in the middle of `exec`.
 pub(crate) fn without_memory(pid: Pid) -> StackError {
-    let stat = read(&format!("/proc/{pid}/stat")).and_then(|line| Stat::parse(&line));
-    match stat {
-        Some(stat) if !stat.is_dead() => StackError::NotPermitted {
+    let line = read(&format!("/proc/{pid}/stat")).unwrap_or_default();
+    match Stat::parse(&line) {
+        Some(_) if is_kernels_own(&line) => StackError::NotPermitted {
             pid,
             reason: Denied::KernelThread,
             source: io::Error::from_raw_os_error(libc::EPERM),
         },
+        Some(stat) if !stat.is_dead() => StackError::NotInitialized {
+            pid,
+            missing: "memory",
+        },
         _ => StackError::Ended { pid },
     }
+}
+
+/// Whether a line of `/proc/<pid>/stat` has the flag `PF_KTHREAD`.
+fn is_kernels_own(stat: &str) -> bool {
+    const KERNEL_THREAD: u32 = 0x0020_0000;
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+    let flags = fields.and_then(|fields| fields.split_ascii_whitespace().nth(6)?.parse().ok());
+    flags.is_some_and(|flags: u32| flags & KERNEL_THREAD != 0)
 }
 
 /// Turns the kernel's refusal to do `what` into its reason.
@@ -57,7 +69,9 @@ fn reason(pid: Pid, status: &str) -> Denied {
     let scope =
         read("/proc/sys/kernel/yama/ptrace_scope").and_then(|text| text.trim().parse().ok());
     match (ours, theirs) {
-        _ if field(status, "VmSize").is_none() => Denied::KernelThread,
+        _ if read(&format!("/proc/{pid}/stat")).is_some_and(|stat| is_kernels_own(&stat)) => {
+            Denied::KernelThread
+        }
         (Some(ours), Some(uid)) if ours != 0 && ours != uid => Denied::OtherUser { uid },
         // The kernel gives the files of such a process to root.
         (_, Some(uid)) if owner.is_ok_and(|owner| owner != uid) => Denied::NotDumpable,
@@ -91,6 +105,12 @@ mod tests {
         assert_eq!(field(text, "Tgid"), Some("42"));
         assert_eq!(field(text, "Uid"), Some("1\t2\t3\t4"));
         assert_eq!(field(text, "Gid"), None);
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_has_a_flag() {
+        assert!(is_kernels_own("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0"));
+        assert!(!is_kernels_own("42 (a) b) S 1 42 1 0 -1 4194560 1 0"));
     }
 
     #[test]

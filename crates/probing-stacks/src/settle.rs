@@ -29,8 +29,17 @@ const DEEP: usize = 5_000;
 const HOLDS: usize = 5;
 /// For a thread that lost its CPU there.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Of a thread, to copy at once: the newest frames move, older ones are read as they come.
-const MAX_PAGES: usize = 32;
+/// Of a thread, to copy at once.
+const MAX_PAGES: usize = 1024;
+
+/// A stack as it was copied.
+#[derive(Debug, Clone)]
+struct Copy {
+    head: Head,
+    chain: Chain,
+    /// All of it was copied at once: nothing had to be read afterwards.
+    at_once: bool,
+}
 
 /// The stack of a thread that may be running.
 #[derive(Debug)]
@@ -77,7 +86,7 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
             }
             let copies = self.copies(thread, &ranges, COPIES);
             let loaded = copies.iter().flatten();
-            let wanted = loaded.flat_map(|(_, chain)| chain.frames.iter().map(|frame| frame.code));
+            let wanted = loaded.flat_map(|copy| copy.chain.frames.iter().map(|frame| frame.code));
             codes.forget_failures();
             codes.load(self.interpreter, self.memory, wanted);
             let agreed = agreed(&copies);
@@ -85,8 +94,8 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
                 .as_ref()
                 .is_some_and(|chain| !self.is_possible(codes, chain));
             let last = copies.iter().flatten().next_back();
-            ranges = last.map_or(ranges, |(head, chain)| self.ranges(*head, chain));
-            witnesses.extend(copies.into_iter().flatten().map(|(_, chain)| chain));
+            ranges = last.map_or(ranges, |copy| self.ranges(copy.head, &copy.chain));
+            witnesses.extend(copies.into_iter().flatten().map(|copy| copy.chain));
             if stuck {
                 // It lost its CPU between two stores that belong together.
                 thread::sleep(MOMENT);
@@ -152,7 +161,7 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
         let Some((copies, paused)) = stop::while_stopped(tid, copy) else {
             return (None, Duration::ZERO);
         };
-        let chain = copies.into_iter().next().flatten().map(|(_, chain)| chain);
+        let chain = copies.into_iter().next().flatten().map(|copy| copy.chain);
         codes.forget_failures();
         let wanted = chain.iter().flat_map(|chain| &chain.frames);
         codes.load(
@@ -212,7 +221,6 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
         let frames = chain.frames.iter().map(|frame| frame.address);
         let places = frames.chain(chain.marks.iter().copied());
         let mut pages: Vec<Range> = places
-            .take(100 * MAX_PAGES)
             .map(|address| Pages::around((address, size)))
             .collect();
         if head.pointer != 0 {
@@ -228,12 +236,7 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
     }
 
     /// Copies a thread and its pages several times with one call.
-    fn copies(
-        &self,
-        thread: &Thread,
-        ranges: &[Range],
-        count: usize,
-    ) -> Vec<Option<(Head, Chain)>> {
+    fn copies(&self, thread: &Thread, ranges: &[Range], count: usize) -> Vec<Option<Copy>> {
         let head = (thread.address, threads::size_of_head(self.interpreter));
         let once: Vec<Range> = std::iter::once(head)
             .chain(ranges.iter().copied())
@@ -254,7 +257,11 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
                 let layout = &self.interpreter.layout;
                 let starts = [head.frame];
                 let chain = frames::walk(layout, self.memory, &mut pages, &starts, self.max_depth);
-                Some((head, chain.into_iter().next()?))
+                Some(Copy {
+                    head,
+                    chain: chain.into_iter().next()?,
+                    at_once: !pages.was_loaded(),
+                })
             })
             .collect()
     }
@@ -275,16 +282,17 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
 }
 
 /// The stack that all copies show, if they do.
-fn agreed(copies: &[Option<(Head, Chain)>]) -> Option<Chain> {
-    let (head, chain) = copies.first()?.as_ref()?;
-    let same = copies.iter().all(|copy| {
-        copy.as_ref().is_some_and(|(other_head, other)| {
-            head == other_head
-                && chain.end == other.end
-                && same_frames(&chain.frames, &other.frames)
-        })
-    });
-    same.then(|| chain.clone())
+fn agreed(copies: &[Option<Copy>]) -> Option<Chain> {
+    let first = copies.first()?.as_ref()?;
+    let chain = &first.chain;
+    let same = |other: &Copy| {
+        other.at_once
+            && first.head == other.head
+            && chain.end == other.chain.end
+            && same_frames(&chain.frames, &other.chain.frames)
+    };
+    let all = copies.iter().all(|copy| copy.as_ref().is_some_and(same));
+    all.then(|| chain.clone())
 }
 
 /// Whether two stacks are the same but for how far the innermost function has come.
@@ -366,8 +374,14 @@ mod tests {
         }
     }
 
-    fn copies(chains: &[Chain]) -> Vec<Option<(Head, Chain)>> {
-        let copy = |chain: &Chain| Some((Head::default(), chain.clone()));
+    fn copies(chains: &[Chain]) -> Vec<Option<Copy>> {
+        let copy = |chain: &Chain| {
+            Some(Copy {
+                head: Head::default(),
+                chain: chain.clone(),
+                at_once: true,
+            })
+        };
         chains.iter().map(copy).collect()
     }
 

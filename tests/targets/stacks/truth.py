@@ -19,21 +19,25 @@ def wait_for_lock():
     held.acquire()
 
 
+# fmt: off
 def wait_in_with():
     with (
         held
     ):
         pass
+# fmt: on
 
 
 def wait_in_queue():
     queue.Queue().get()
 
 
+# fmt: off
 def sleep():
     time.sleep(
         3600
     )
+# fmt: on
 
 
 def recurse(depth=DEPTH):
@@ -70,11 +74,13 @@ def use_coroutine():
     outer().send(None)
 
 
+# fmt: off
 def use_comprehension():
     return [
         wait_for_lock()
         for _ in range(3)
     ]
+# fmt: on
 
 
 def use_generator_expression():

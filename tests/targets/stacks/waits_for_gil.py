@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 import threading
 import time
 

@@ -9,14 +9,23 @@ use serde_json::Value;
 
 use crate::target::{line_of, main_of, places, read, start};
 
+/// Main has printed the truth and waits for its input.
+fn wait_for_main(target: &Target) {
+    let here = ("<module>".to_owned(), line_of("truth.py", "here"));
+    wait_until("main waits", || {
+        let snapshot = read(target.pid());
+        let main = main_of(&snapshot);
+        places(&main.frames) == [here.clone()]
+            && matches!(main.state, State::Syscall { .. } | State::Stopped)
+    });
+}
+
 /// Compares all threads but main with what the target printed.
 fn check_truth(target: &mut Target, line: &str) -> Vec<ThreadStack> {
     let truth: Value = serde_json::from_str(line).unwrap();
     let stacks = truth["stacks"].as_object().unwrap();
     assert!(stacks.len() >= 20, "{}", stacks.len());
-    wait_until("main waits", || {
-        main_of(&read(target.pid())).frames.len() == 1
-    });
+    wait_for_main(target);
     let snapshot = read(target.pid());
     assert_eq!(snapshot.threads.len(), stacks.len() + 1);
     for (ident, expected) in stacks {
@@ -85,9 +94,7 @@ fn a_stopped_process_is_read_and_left_stopped() {
     every_python(|python| {
         let mut target = start(python, "truth.py");
         let line = target.line();
-        wait_until("main waits", || {
-            main_of(&read(target.pid())).frames.len() == 1
-        });
+        wait_for_main(&target);
         target.stop();
         let threads = check_truth(&mut target, &line);
         assert!(threads.iter().all(|thread| thread.state == State::Stopped));
@@ -119,34 +126,27 @@ fn a_spinning_process_that_is_stopped_is_read() {
 fn who_holds_the_gil_in_c_and_who_waits_for_it_is_told() {
     every_python(|python| {
         let target = start(python, "waits_for_gil.py");
+        let (holds, wants) = (
+            line_of("waits_for_gil.py", "holds"),
+            line_of("waits_for_gil.py", "wants"),
+        );
+        // Those that wait look up every few milliseconds and are seen running then.
         wait_until("all are stuck", || {
-            let threads = read(target.pid()).threads;
-            threads
-                .iter()
-                .filter(|thread| thread.gil == Gil::Waits)
-                .count()
-                == 2
-                && threads
-                    .iter()
-                    .filter(|thread| thread.gil == Gil::Holds)
-                    .count()
-                    == 1
-        });
-        let line = |mark| line_of("waits_for_gil.py", mark);
-        for thread in &read(target.pid()).threads {
-            let (func, at) = places(&thread.frames)[0].clone();
-            let State::Syscall {
-                name: Some(name), ..
-            } = thread.state
-            else {
-                panic!("{thread:?}")
+            let is_stuck = |thread: &ThreadStack| {
+                let (func, line) = places(&thread.frames)[0].clone();
+                let name = match thread.state {
+                    State::Syscall { name, .. } => name.unwrap_or("another"),
+                    _ => "none",
+                };
+                match &*func {
+                    "hold" => (line, name, thread.gil) == (holds, "read", Gil::Holds),
+                    "want" => (line, name, thread.gil) == (wants, "futex", Gil::Waits),
+                    _ => thread.is_main && (name, thread.gil) == ("futex", Gil::Waits),
+                }
             };
-            match thread.gil {
-                Gil::Holds => assert_eq!((&*func, at, name), ("hold", line("holds"), "read")),
-                _ if thread.is_main => assert_eq!(name, "futex"),
-                _ => assert_eq!((&*func, at, name), ("want", line("wants"), "futex")),
-            }
-        }
+            let threads = read(target.pid()).threads;
+            threads.len() == 3 && threads.iter().all(is_stuck)
+        });
     });
 }
 
