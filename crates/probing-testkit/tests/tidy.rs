@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("probing-attach", &["probing-proto"]),
     ("probing-client", &["probing-proto", "probing-attach"]),
     ("probing-cli", &["probing-proto", "probing-client"]),
+    ("probing-stacks", &["probing-proto"]),
     ("probing-testkit", &["probing-proto"]),
 ];
 
@@ -37,6 +38,7 @@ const BANS: &[(&str, &[&str])] = &[
     ),
     ("probing-proto", &["pyo3", "tokio", "rustix", "libc"]),
     ("probing-attach", &["pyo3", "tokio"]),
+    ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
     ("probing-cli", &["pyo3"]),
 ];

@@ -1,0 +1,50 @@
+//! CPython 3.10.
+//!
+//! Printed by a C program of `offsetof`s compiled with `-DPy_BUILD_CORE` against the headers of 3.10.13
+//! (`internal/pycore_runtime.h`, `internal/pycore_interp.h`, `cpython/frameobject.h`). Only fields that kept their
+//! place in all releases of 3.10 are used.
+
+use super::{
+    Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread, object,
+};
+
+pub(super) const LAYOUT: Layout = Layout {
+    version: (3, 10),
+    free_threaded: false,
+    interpreters: 32,
+    interpreter: Interpreter {
+        id: 24,
+        next: 0,
+        threads: 8,
+    },
+    gil: Gil {
+        place: GilPlace::Runtime(352),
+        holder: 8,
+        locked: 16,
+    },
+    thread: Thread {
+        next: 8,
+        interpreter: 16,
+        ident: 176,
+        native_id: None,
+        frame: CurrentFrame::Direct(24),
+        chunk: None,
+    },
+    frame: Frame {
+        previous: 24,
+        code: 32,
+        locals: 352,
+        instruction: Instruction::Index(96),
+        owner: None,
+        first_shim_owner: u8::MAX,
+        is_entry: None,
+    },
+    code: Code {
+        file: 104,
+        name: 112,
+        lines: 120,
+        first_line: 40,
+        instructions: None,
+    },
+    object: object(10),
+};

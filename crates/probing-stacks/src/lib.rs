@@ -1,0 +1,138 @@
+//! Reads the Python stacks of a process from outside: from its memory alone, without code in it, without stopping it.
+//!
+//! The story, in the order of the files: the memory map (`maps`) leads to the interpreter (`elf`, `interpreter`) and to
+//! what is known of its structures (`layout`). From there on only memory is read, many pieces in one system call
+//! (`memory`): the list of threads (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
+//! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
+//! and, if asked to, holds the thread (`stop`).
+//! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`).
+//!
+//! *Invariant:* nothing is ever written to the target.
+//!
+//! *Invariant:* whatever the target's memory holds, reading it ends, with bounded memory and without a panic.
+
+mod code;
+mod elf;
+mod error;
+mod frames;
+#[cfg(test)]
+mod hostile;
+mod interpreter;
+mod layout;
+mod lines;
+mod maps;
+mod memory;
+mod names;
+mod permission;
+mod settle;
+mod snapshot;
+mod stop;
+mod tasks;
+mod threads;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use probing_proto::process::Pid;
+
+pub use crate::error::{Denied, StackError};
+pub use crate::snapshot::Reader;
+pub use crate::tasks::State;
+
+/// How to read.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Deeper stacks are cut: the innermost frames remain.
+    pub max_depth: usize,
+    pub pause: Pause,
+}
+
+/// What to do about a thread that never stands still while it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pause {
+    /// Show the frames that stayed, and say so: [`Missing::Inner`].
+    #[default]
+    Never,
+    /// Hold it (and only it) for some 100 microseconds. A system call that it happens to be in may end with EINTR where
+    /// Linux does so for any debugger (epoll).
+    Moving,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_depth: 100_000,
+            pause: Pause::default(),
+        }
+    }
+}
+
+/// The Python stacks of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Major and minor version.
+    pub python: (u8, u8),
+    /// Main first, older before younger.
+    pub threads: Vec<ThreadStack>,
+    pub took: Duration,
+    /// How often a thread was read again because it moved meanwhile.
+    pub retried: u32,
+    /// The longest that a thread was held.
+    pub paused: Duration,
+}
+
+/// One thread that Python knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadStack {
+    /// The kernel's id, as we see it. `None` if it cannot be found out (musl before Python 3.11, a damaged target).
+    pub tid: Option<u32>,
+    /// `threading.get_ident()`
+    pub ident: u64,
+    /// What `threading` calls it, else what the kernel does (at most 15 bytes).
+    pub name: Option<String>,
+    pub is_main: bool,
+    /// 0 is the main interpreter.
+    pub interpreter: i64,
+    pub state: State,
+    pub gil: Gil,
+    pub missing: Missing,
+    /// Innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// What a thread has to do with the GIL of its interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gil {
+    Holds,
+    Waits,
+    /// Neither: it sleeps or computes without it.
+    Free,
+}
+
+/// What `frames` lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Nothing,
+    /// The thread moved each time it was read: these are the frames that stayed.
+    Inner,
+    /// There are more than asked for, or they could not be read.
+    Outer,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The qualified name from 3.11 on.
+    pub func: Arc<str>,
+    /// As the compiler was told: perhaps relative, perhaps no file at all (`<string>`).
+    pub file: Arc<Path>,
+    /// The line being executed. `None` for instructions that belong to no line.
+    pub line: Option<u32>,
+    /// C called the interpreter for this frame.
+    pub is_entry: bool,
+}
+
+/// Reads the Python stacks of every thread of `pid`.
+pub fn read(pid: Pid, options: &Options) -> Result<Snapshot, StackError> {
+    Reader::open(pid)?.read(options)
+}

@@ -1,0 +1,303 @@
+//! Puts together what memory and kernel say about all threads.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use probing_proto::process::Pid;
+
+use crate::code::Codes;
+use crate::error::StackError;
+use crate::frames::{self, Chain, End, RawFrame};
+use crate::interpreter::Interpreter;
+use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
+use crate::names::Names;
+use crate::settle::{Reading, Settled};
+use crate::tasks::{self, Place, State, Task};
+use crate::threads::{self, Head, Thread};
+use crate::{Frame, Gil, Missing, Options, Snapshot, ThreadStack, permission};
+
+/// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
+const MAX_READ: usize = 512 << 20;
+/// For all threads that move, together.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The smallest piece of a thread's stack that Python maps.
+const CHUNK: usize = 16 << 10;
+/// A larger one is read page by page, as its frames are come by.
+const MAX_CHUNK: u64 = 4 << 20;
+/// Threads of the probe.
+const OURS: [&str; 3] = ["probing", "probing-eval", "probing-cancel"];
+
+/// Reads the stacks of one process again and again: what does not change is read once.
+#[derive(Debug)]
+pub struct Reader {
+    pid: Pid,
+    memory: ProcessMemory,
+    interpreter: Interpreter,
+    codes: Codes,
+}
+
+impl Reader {
+    pub fn open(pid: Pid) -> Result<Self, StackError> {
+        permission::check(pid)?;
+        let memory = ProcessMemory::open(pid)
+            .map_err(|source| permission::explain(pid, "open the memory", source))?;
+        let interpreter = Interpreter::find(pid, &memory)?;
+        Ok(Self {
+            pid,
+            memory,
+            interpreter,
+            codes: Codes::default(),
+        })
+    }
+
+    pub fn read(&mut self, options: &Options) -> Result<Snapshot, StackError> {
+        let began = Instant::now();
+        let pid = self.pid;
+        self.codes.keep_small();
+        let memory = Bounded::new(&self.memory, MAX_READ);
+        let Some(mut threads) = threads::all(&self.interpreter, &memory) else {
+            permission::check(pid)?;
+            let missing = "interpreter";
+            return Err(StackError::NotInitialized { pid, missing });
+        };
+        let tasks = tasks::all(pid);
+        if tasks.is_empty() {
+            return Err(StackError::Ended { pid });
+        }
+        if self.interpreter.layout.thread.native_id.is_none() {
+            let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
+            threads::find_native_ids(&memory, &mut threads, &ids);
+        }
+        let threads = Known::match_up(pid, threads, &tasks);
+        let reading = Reading {
+            interpreter: &self.interpreter,
+            memory: &memory,
+            max_depth: options.max_depth,
+            pause: options.pause,
+            until: began + PATIENCE,
+        };
+        let (threads, retried, paused) = stacks(pid, &reading, &mut self.codes, threads);
+        Ok(Snapshot {
+            python: self.interpreter.layout.version,
+            threads,
+            took: began.elapsed(),
+            retried,
+            paused,
+        })
+    }
+}
+
+/// A thread that both Python and the kernel know, if the kernel's id could be found.
+pub(crate) struct Known {
+    pub(crate) thread: Thread,
+    pub(crate) tid: Option<u32>,
+    pub(crate) name: Option<String>,
+}
+
+impl Known {
+    /// Leaves out what has ended and what is ours.
+    fn match_up(pid: Pid, threads: Vec<Thread>, tasks: &[Task]) -> Vec<Self> {
+        let by_inner: HashMap<u32, u32> = tasks.iter().map(|t| (t.inner, t.tid)).collect();
+        let only = threads.len() == 1;
+        let found = threads.into_iter().filter_map(|thread| {
+            let tid = match thread.native_id {
+                Some(id) => match by_inner.get(&id) {
+                    Some(tid) => Some(*tid),
+                    // A child forked by C code, which Python does not know of.
+                    None if only => Some(pid.0),
+                    None => return None,
+                },
+                None => None,
+            };
+            let name = tid.and_then(|tid| tasks::name(pid, tid));
+            Some(Self { thread, tid, name })
+        });
+        found
+            .filter(|known| {
+                !known
+                    .name
+                    .as_deref()
+                    .is_some_and(|name| OURS.contains(&name))
+            })
+            .collect()
+    }
+}
+
+/// Reads all threads at once, twice; those that differ or run are settled one by one.
+pub(crate) fn stacks<M: Memory + ?Sized>(
+    pid: Pid,
+    reading: &Reading<'_, M>,
+    codes: &mut Codes,
+    known: Vec<Known>,
+) -> (Vec<ThreadStack>, u32, Duration) {
+    let threads: Vec<Thread> = known.iter().map(|known| known.thread.clone()).collect();
+    let (heads, chains) = read_all(reading, &threads);
+    let (heads_again, chains_again) = read_all(reading, &threads);
+    let holders = threads::holders(reading.interpreter, reading.memory, &threads);
+    codes.forget_failures();
+    let frames = chains.iter().flat_map(|chain| &chain.frames);
+    codes.load(
+        reading.interpreter,
+        reading.memory,
+        frames.map(|frame| frame.code),
+    );
+    let stopped = tasks::is_stopped(pid);
+    let mut names = Names::new(reading.interpreter, reading.memory);
+    let (mut stacks, mut retried, mut paused) = (Vec::new(), 0, Duration::ZERO);
+    for (index, known) in known.into_iter().enumerate() {
+        let place = known.tid.map_or(Place::Other, |tid| Place::of(pid, tid));
+        let (head, chain) = (heads[index], &chains[index]);
+        let stood_still = head == heads_again[index] && *chain == chains_again[index];
+        let rests = stopped || (known.tid.is_some() && place != Place::Running);
+        let settled = match head {
+            Some(_) if stood_still && rests && reading.is_possible(codes, chain) => Settled {
+                chain: chain.clone(),
+                torn: false,
+                retried: 0,
+                paused: Duration::ZERO,
+            },
+            _ => reading.settle(
+                codes,
+                &known.thread,
+                known.tid,
+                head.unwrap_or_default(),
+                [chain, &chains_again[index]],
+            ),
+        };
+        retried += settled.retried;
+        paused = paused.max(settled.paused);
+        stacks.push(ThreadStack {
+            tid: known.tid,
+            ident: known.thread.ident,
+            name: thread_name(&mut names, codes, &settled.chain).or(known.name),
+            is_main: known.tid == Some(pid.0),
+            interpreter: known.thread.interpreter,
+            state: if stopped {
+                State::Stopped
+            } else {
+                place.state()
+            },
+            gil: match () {
+                () if holders[index] => Gil::Holds,
+                () if place.waits_for(known.thread.gil) => Gil::Waits,
+                () => Gil::Free,
+            },
+            missing: match settled.chain.end {
+                _ if settled.torn => Missing::Inner,
+                End::Outermost => Missing::Nothing,
+                End::TooDeep | End::Broken => Missing::Outer,
+            },
+            frames: name_all(codes, &settled.chain.frames),
+        });
+    }
+    (merged(stacks), retried, paused)
+}
+
+/// What `threading` calls it.
+fn thread_name<M: Memory + ?Sized>(
+    names: &mut Names<'_, M>,
+    codes: &Codes,
+    chain: &Chain,
+) -> Option<String> {
+    let frame = chain.frames.last()?;
+    let code = codes.get(frame.code)?;
+    let is_bootstrap = matches!(&*code.name, "_bootstrap" | "Thread._bootstrap");
+    if !is_bootstrap || !code.file.ends_with("threading.py") {
+        return None;
+    }
+    names.of(frame.address)
+}
+
+/// Where all threads are, and their frames.
+fn read_all<M: Memory + ?Sized>(
+    reading: &Reading<'_, M>,
+    threads: &[Thread],
+) -> (Vec<Option<Head>>, Vec<Chain>) {
+    let heads = threads::heads(reading.interpreter, reading.memory, threads);
+    let mut pages = Pages::default();
+    let chunks = heads.iter().flatten().map(|head| head.chunk);
+    load_chunks(reading.memory, &mut pages, chunks.collect());
+    let starts: Vec<u64> = heads
+        .iter()
+        .map(|head| head.map_or(0, |head| head.frame))
+        .collect();
+    let layout = &reading.interpreter.layout;
+    let chains = frames::walk(
+        layout,
+        reading.memory,
+        &mut pages,
+        &starts,
+        reading.max_depth,
+    );
+    (heads, chains)
+}
+
+/// Loads the pieces of stack of all threads: each starts with the address of the one before and its own size.
+fn load_chunks(memory: &(impl Memory + ?Sized), pages: &mut Pages, newest: Vec<u64>) {
+    let (mut wave, mut seen) = (newest, HashSet::new());
+    loop {
+        wave.retain(|chunk| *chunk != 0 && seen.insert(*chunk));
+        if wave.is_empty() {
+            return;
+        }
+        let ranges: Vec<Range> = wave.iter().map(|chunk| (*chunk, CHUNK)).collect();
+        pages.load(memory, &ranges);
+        let (mut next, mut larger) = (Vec::new(), Vec::new());
+        for chunk in wave {
+            let mut header = [0; 16];
+            pages.copy(chunk, &mut header);
+            let (previous, size) = (u64_at(&header, 0), u64_at(&header, 8));
+            next.extend(previous);
+            let rest = size.filter(|size| *size <= MAX_CHUNK).unwrap_or(0);
+            if let Some(len) = (rest as usize).checked_sub(CHUNK).filter(|len| *len > 0) {
+                larger.push((chunk.saturating_add(CHUNK as u64), len));
+            }
+        }
+        pages.load(memory, &larger);
+        wave = next;
+    }
+}
+
+fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
+    let mut lines: HashMap<(u64, i64), Option<u32>> = HashMap::new();
+    let named = frames.iter().filter_map(|frame| {
+        let code = codes.get(frame.code)?;
+        let line = lines
+            .entry((frame.code, frame.offset))
+            .or_insert_with(|| code.place(frame.offset).line());
+        Some(Frame {
+            func: code.name.clone(),
+            file: code.file.clone(),
+            line: *line,
+            is_entry: frame.is_entry,
+        })
+    });
+    named.collect()
+}
+
+/// Makes one of what several interpreters know of the same thread: the younger interpreter was called by the older.
+fn merged(stacks: Vec<ThreadStack>) -> Vec<ThreadStack> {
+    let mut merged: Vec<ThreadStack> = Vec::new();
+    for mut stack in stacks {
+        let known = merged
+            .iter_mut()
+            .find(|known| stack.tid.is_some() && known.tid == stack.tid);
+        let Some(known) = known else {
+            merged.push(stack);
+            continue;
+        };
+        if stack.gil != Gil::Free {
+            known.gil = stack.gil;
+        }
+        if stack.missing != Missing::Nothing {
+            known.missing = stack.missing;
+        }
+        if !stack.frames.is_empty() {
+            known.interpreter = stack.interpreter;
+            stack.frames.append(&mut known.frames);
+            known.frames = stack.frames;
+        }
+    }
+    merged.sort_by_key(|stack| !stack.is_main);
+    merged
+}

@@ -1,0 +1,11 @@
+//! Reads the stacks of real processes, on every Python found, and compares them with what Python says itself.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by its panic"
+)]
+
+mod moving;
+mod refusals;
+mod target;
+mod waiting;
+mod worlds;

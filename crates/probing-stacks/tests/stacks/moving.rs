@@ -1,0 +1,81 @@
+//! Threads that run while they are read: what is shown was true, if not all of it.
+
+use probing_proto::process::Pid;
+use probing_stacks::{Frame, Missing, Options, Pause, Reader, Snapshot};
+use probing_testkit::{Target, every_python};
+
+use crate::target::{line_of, main_of, places, start};
+
+const READINGS: usize = 1000;
+
+fn read_often(target: &Target, pause: Pause, check: impl Fn(&Snapshot)) {
+    let mut reader = Reader::open(Pid(target.pid())).unwrap();
+    let options = Options {
+        pause,
+        ..Options::default()
+    };
+    for _ in 0..READINGS {
+        check(&reader.read(&options).unwrap());
+    }
+}
+
+#[test]
+fn a_tight_loop_is_seen_inside_its_function() {
+    every_python(|python| {
+        let target = start(python, "tight_loop.py");
+        let body = line_of("tight_loop.py", "first")..=line_of("tight_loop.py", "last");
+        let caller = ("<module>".to_owned(), line_of("tight_loop.py", "here"));
+        read_often(&target, Pause::Never, |snapshot| {
+            let places = places(&main_of(snapshot).frames);
+            // A reading may come before the call.
+            let [(func, line), outer] = &places[..] else {
+                assert_eq!(places.len(), 1, "{places:?}");
+                return;
+            };
+            assert!(
+                func == "spin" && body.contains(line) && *outer == caller,
+                "{places:?}"
+            );
+            assert_eq!(main_of(snapshot).missing, Missing::Nothing);
+        });
+    });
+}
+
+/// `loop_a_b` may only be called by `loop_a`, or by itself.
+fn is_possible(frames: &[Frame]) -> bool {
+    let outermost = frames.last().is_none_or(|frame| &*frame.func == "<module>");
+    let called = |pair: &[Frame]| {
+        let (func, caller) = (&*pair[0].func, &*pair[1].func);
+        let parent = func
+            .rsplit_once('_')
+            .map_or("<module>", |(parent, _)| parent);
+        caller == parent || (caller == "loop_f" && func == "loop_f")
+    };
+    outermost && frames.windows(2).all(called)
+}
+
+#[test]
+fn no_stack_is_impossible() {
+    every_python(|python| {
+        let target = start(python, "calls.py");
+        read_often(&target, Pause::Never, |snapshot| {
+            let main = main_of(snapshot);
+            assert!(is_possible(&main.frames), "{main:?}");
+        });
+    });
+}
+
+#[test]
+fn a_thread_that_is_held_is_seen_whole_and_goes_on() {
+    every_python(|python| {
+        let target = start(python, "calls.py");
+        read_often(&target, Pause::Moving, |snapshot| {
+            let main = main_of(snapshot);
+            assert!(is_possible(&main.frames), "{main:?}");
+            assert_eq!(main.missing, Missing::Nothing, "{main:?}");
+        });
+        let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
+        assert!(status.contains("TracerPid:\t0\n"));
+        assert_eq!(target.state(), 'R');
+    });
+}

@@ -1,0 +1,192 @@
+//! Threads that stand still: every frame of every one is known.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use probing_stacks::{Gil, Missing, State, ThreadStack};
+use probing_testkit::{Sandbox, Target, every_python, wait_until};
+use serde_json::Value;
+
+use crate::target::{line_of, main_of, places, read, start};
+
+/// Main has printed the truth and waits for its input.
+fn wait_for_main(target: &Target) {
+    let here = ("<module>".to_owned(), line_of("truth.py", "here"));
+    wait_until("main waits", || {
+        let snapshot = read(target.pid());
+        let main = main_of(&snapshot);
+        places(&main.frames) == [here.clone()]
+            && matches!(main.state, State::Syscall { .. } | State::Stopped)
+    });
+}
+
+/// Compares all threads but main with what the target printed.
+fn check_truth(target: &mut Target, line: &str) -> Vec<ThreadStack> {
+    let truth: Value = serde_json::from_str(line).unwrap();
+    let stacks = truth["stacks"].as_object().unwrap();
+    assert!(stacks.len() >= 20, "{}", stacks.len());
+    wait_for_main(target);
+    let snapshot = read(target.pid());
+    assert_eq!(snapshot.threads.len(), stacks.len() + 1);
+    for (ident, expected) in stacks {
+        let thread = snapshot
+            .threads
+            .iter()
+            .find(|thread| thread.ident.to_string() == *ident);
+        let thread = thread.unwrap();
+        let known = serde_json::json!([thread.tid, thread.name]);
+        assert_eq!(known, truth["idents"][ident]);
+        assert_eq!((thread.missing, thread.gil), (Missing::Nothing, Gil::Free));
+        let found: Vec<Value> = thread
+            .frames
+            .iter()
+            .map(|frame| {
+                let file = frame.file.as_os_str().as_bytes();
+                serde_json::json!([*frame.func, file, frame.line])
+            })
+            .collect();
+        assert_eq!(&Value::from(found), expected);
+    }
+    snapshot.threads
+}
+
+#[test]
+fn every_thread_is_where_python_says_it_is() {
+    every_python(|python| {
+        let mut target = start(python, "truth.py");
+        let line = target.line();
+        let threads = check_truth(&mut target, &line);
+        assert!(threads.iter().any(|thread| thread.frames.len() > 1000));
+        let main = &threads[0];
+        assert_eq!(
+            places(&main.frames),
+            [("<module>".to_owned(), line_of("truth.py", "here"))]
+        );
+        let read = State::Syscall {
+            number: libc::SYS_read,
+            name: Some("read"),
+        };
+        assert_eq!((main.state, main.gil), (read, Gil::Free));
+        assert!(
+            main.frames[0]
+                .file
+                .ends_with("tests/targets/stacks/truth.py")
+        );
+        assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn a_hundred_threads_are_read() {
+    every_python(|python| {
+        let target = Sandbox::new("none")
+            .target(python, "stacks/truth.py")
+            .arg("100");
+        let mut target = target.start();
+        let line = target.line();
+        check_truth(&mut target, &line);
+        assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn a_stopped_process_is_read_and_left_stopped() {
+    every_python(|python| {
+        let mut target = start(python, "truth.py");
+        let line = target.line();
+        wait_for_main(&target);
+        target.stop();
+        let threads = check_truth(&mut target, &line);
+        assert!(threads.iter().all(|thread| thread.state == State::Stopped));
+        assert_eq!(target.state(), 'T');
+        target.signal(rustix::process::Signal::CONT);
+        assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn a_spinning_process_that_is_stopped_is_read() {
+    every_python(|python| {
+        let target = start(python, "calls.py");
+        target.stop();
+        for _ in 0..20 {
+            let snapshot = read(target.pid());
+            let main = main_of(&snapshot);
+            assert_eq!(
+                (main.missing, main.gil, main.state),
+                (Missing::Nothing, Gil::Holds, State::Stopped)
+            );
+            assert_eq!(snapshot.retried, 0);
+        }
+        assert_eq!(target.state(), 'T');
+    });
+}
+
+#[test]
+fn who_holds_the_gil_in_c_and_who_waits_for_it_is_told() {
+    every_python(|python| {
+        let target = start(python, "waits_for_gil.py");
+        let (holds, wants) = (
+            line_of("waits_for_gil.py", "holds"),
+            line_of("waits_for_gil.py", "wants"),
+        );
+        // Those that wait look up every few milliseconds and are seen running then.
+        wait_until("all are stuck", || {
+            let is_stuck = |thread: &ThreadStack| {
+                let (func, line) = places(&thread.frames)[0].clone();
+                let name = match thread.state {
+                    State::Syscall { name, .. } => name.unwrap_or("another"),
+                    _ => "none",
+                };
+                match &*func {
+                    "hold" => (line, name, thread.gil) == (holds, "read", Gil::Holds),
+                    "want" => (line, name, thread.gil) == (wants, "futex", Gil::Waits),
+                    _ => thread.is_main && (name, thread.gil) == ("futex", Gil::Waits),
+                }
+            };
+            let threads = read(target.pid()).threads;
+            threads.len() == 3 && threads.iter().all(is_stuck)
+        });
+    });
+}
+
+#[test]
+fn a_deadlock_is_seen() {
+    every_python(|python| {
+        let target = start(python, "deadlock.py");
+        let line = |mark| line_of("deadlock.py", mark);
+        let expected = [("first", line("first")), ("second", line("second"))];
+        wait_until("both are stuck, and main waits for them", || {
+            let snapshot = read(target.pid());
+            let tops: Vec<_> = snapshot.threads[1..]
+                .iter()
+                .map(|thread| places(&thread.frames)[0].clone())
+                .collect();
+            let main = places(&main_of(&snapshot).frames);
+            tops.iter()
+                .map(|(func, line)| (&**func, *line))
+                .eq(expected)
+                && *main.last().unwrap() == ("<module>".to_owned(), line("main"))
+        });
+    });
+}
+
+#[test]
+fn a_forked_child_has_one_thread() {
+    every_python(|python| {
+        let mut target = start(python, "fork_child.py");
+        let child: u32 = target.line().parse().unwrap();
+        let expected = ("child".to_owned(), line_of("fork_child.py", "here"));
+        wait_until("the child waits", || {
+            let snapshot = read(child);
+            assert_eq!(snapshot.threads.len(), 1);
+            places(&main_of(&snapshot).frames).first() == Some(&expected)
+        });
+        assert!(
+            read(child).threads[0].frames[0]
+                .file
+                .starts_with(Path::new("/"))
+        );
+        assert_eq!(target.end().status, 0);
+    });
+}
