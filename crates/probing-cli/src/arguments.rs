@@ -36,6 +36,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   probing list                             what can be looked at
+  probing -t 4242 backtrace --all          where every thread is
   probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
   probing -t train.py detach               take the probe out again
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     List(ListArguments),
     /// Run code in the target's live `__main__` namespace
     Eval(EvalArguments),
+    /// Show where the target is: the stack of its main thread, or of every thread
+    Backtrace(BacktraceArguments),
     /// Bring the probe into a running process (other commands do it by themselves)
     Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
@@ -103,6 +106,35 @@ pub(crate) struct EvalArguments {
     pub(crate) timeout: Duration,
 
     /// Print JSON: value, output, exception, time used
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 backtrace
+  probing -t 4242 backtrace --all
+  probing -t train.py backtrace --thread loader-3
+  probing -t 4242 backtrace --all --json
+
+Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
+works for one that hangs, holds its GIL in C or is stopped by a signal. The innermost frame comes last, as
+in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.")]
+pub(crate) struct BacktraceArguments {
+    /// Every thread; those with the same stack are shown together
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// One thread, by its name or its id (the kernel's or Python's)
+    #[arg(long, value_name = "NAME|ID", conflicts_with = "all")]
+    pub(crate) thread: Option<String>,
+
+    /// The innermost frame first
+    #[arg(long)]
+    pub(crate) reverse: bool,
+
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,6 +1,7 @@
 //! One file per command: arguments → value → text.
 
 pub(crate) mod attach;
+pub(crate) mod backtrace;
 pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod eval;
@@ -20,12 +21,14 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
-    fn reach(&self) -> anyhow::Result<Reached> {
-        let target = self
-            .target
+    fn target(&self) -> anyhow::Result<&Target> {
+        self.target
             .as_ref()
-            .context("no target: name one with -t PID (`probing list` shows them)")?;
-        Ok(target.connect(&self.entry)?)
+            .context("no target: name one with -t PID (`probing list` shows them)")
+    }
+
+    fn reach(&self) -> anyhow::Result<Reached> {
+        Ok(self.target()?.connect(&self.entry)?)
     }
 
     /// Connects, and says so when the probe had to be brought in first.

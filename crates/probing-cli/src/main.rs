@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::List(list) => commands::list::run(&list),
         Command::Eval(eval) => commands::eval::run(&eval, &aim),
+        Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
         Command::Detach => commands::detach::run(&aim),
         Command::Run(run) => commands::run::run(&run),

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use probing_attach::Report;
+use probing_attach::{AttachError, Report};
 use probing_proto::paths::{self, FOLDER_MODE, NotPrivate};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::process::{Gid, Uid};
@@ -21,6 +21,7 @@ use crate::error::ClientError;
 use crate::meeting;
 use crate::package::{self, PROBE};
 use crate::processes::{self, Process};
+use crate::stacks;
 
 /// Source that starts the probe, once it is told where the library is.
 const LOADER: &str = "probing/_boot/_probing_load.py";
@@ -58,7 +59,16 @@ fn run(
         "{loader}\nimport_threading()\nstart({})\n",
         python_text(library.as_os_str())
     );
-    Ok(probing_attach::run(process.pid, &source, options)?)
+    probing_attach::run(process.pid, &source, options).map_err(|error| explained(process, error))
+}
+
+/// A process that cannot run Python now: says who holds the GIL, and where.
+fn explained(process: &Process, error: AttachError) -> ClientError {
+    let busy = matches!(error, AttachError::Busy { .. });
+    match stacks::gil_holder(process.pid).filter(|_| busy) {
+        Some(holder) => ClientError::GilHeld { error, holder },
+        None => ClientError::Attach(error),
+    }
 }
 
 fn reads_our_files(process: &Process) -> bool {

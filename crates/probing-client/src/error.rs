@@ -9,6 +9,7 @@ use probing_proto::message::{Failure, PROTOCOL};
 use probing_proto::paths::NotPrivate;
 use probing_proto::process::Pid;
 use probing_proto::wire::WireError;
+use probing_stacks::StackError;
 
 /// Why a target could not be reached or did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +72,12 @@ pub enum ClientError {
         source: io::Error,
     },
     #[error(transparent)]
-    Attach(#[from] AttachError),
+    Attach(AttachError),
+    /// Python cannot run in the process, and this is why.
+    #[error("{error}; {holder}")]
+    GilHeld { error: AttachError, holder: String },
+    #[error(transparent)]
+    Stacks(#[from] StackError),
 }
 
 impl ClientError {
@@ -101,7 +107,8 @@ impl ClientError {
             Self::NoPackage => {
                 "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }
-            Self::Attach(error) => return error.hint(),
+            Self::Attach(error) | Self::GilHeld { error, .. } => return error.hint(),
+            Self::Stacks(error) => return error.hint(),
             Self::NotCopied { .. } => {
                 "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
             }

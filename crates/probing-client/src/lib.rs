@@ -10,6 +10,7 @@ mod meeting;
 mod package;
 mod probe;
 mod processes;
+mod stacks;
 mod target;
 
 pub use error::ClientError;

@@ -6,12 +6,14 @@ use std::str::FromStr;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_proto::process::Pid;
+use probing_proto::report::BacktraceReport;
 
 use crate::attach;
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
 use crate::processes::{self, Process};
+use crate::stacks;
 
 /// A process to look at, as the user named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +99,26 @@ impl Target {
                 probe: Probe::at(path, PATIENCE)?,
                 attached: None,
             }),
+        }
+    }
+}
+
+impl Target {
+    /// The stacks of all its threads, read from outside. Needs no probe.
+    pub fn stacks(&self) -> Result<BacktraceReport, ClientError> {
+        stacks::stacks(&self.process()?)
+    }
+
+    /// Which thread of it holds the GIL and where, if any does and we may look.
+    pub fn gil_holder(&self) -> Option<String> {
+        stacks::gil_holder(self.process().ok()?.pid)
+    }
+
+    fn process(&self) -> Result<Process, ClientError> {
+        match self {
+            Self::Local(pid) => Process::read(*pid),
+            Self::Name(name) => named(name),
+            Self::Socket(path) => Process::read(Probe::at(path, PATIENCE)?.hello().pid),
         }
     }
 }

@@ -51,6 +51,59 @@ pub struct AttachedReport {
     pub took_seconds: Option<f64>,
 }
 
+/// What `probing backtrace --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BacktraceReport {
+    pub pid: Pid,
+    /// `3.12`
+    pub python: String,
+    pub threads: Vec<ReportedThread>,
+    pub took_seconds: f64,
+}
+
+/// One thread that Python knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReportedThread {
+    /// The kernel's id.
+    pub thread_id: Option<u32>,
+    /// Python's id, `threading.get_ident()`.
+    pub ident: u64,
+    pub thread_name: Option<String>,
+    pub main: bool,
+    /// `running`, `asleep`, `stopped`, or the system call that it waits in.
+    pub state: String,
+    pub gil: GilState,
+    /// False when the thread moved too fast to be read whole: then only the frames that stayed are here.
+    pub complete: bool,
+    /// Innermost first.
+    pub frames: Vec<ReportedFrame>,
+}
+
+/// What a thread has to do with the GIL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GilState {
+    Holds,
+    Waits,
+    /// It sleeps or computes without it.
+    Free,
+}
+
+/// One frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReportedFrame {
+    pub func: String,
+    pub file: String,
+    /// The line being executed.
+    pub lineno: Option<u32>,
+    /// 0 is the innermost frame of the program.
+    pub depth: usize,
+    /// `Python`.
+    pub frame_type: &'static str,
+    /// The text of the line, where the file can be read.
+    pub source: Option<String>,
+}
+
 /// What `probing eval --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EvalReport {

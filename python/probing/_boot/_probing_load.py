@@ -11,7 +11,9 @@ def start(path: str) -> None:
     """Start the probe in the file ``path``."""
     module = sys.modules.get("probing._probe")
     if module is None:
-        from importlib.machinery import ExtensionFileLoader, ModuleSpec
+        # importlib.machinery's, from where they are loaded already: the target waits for every import of ours.
+        from _frozen_importlib import ModuleSpec
+        from _frozen_importlib_external import ExtensionFileLoader
 
         loader = ExtensionFileLoader("probing._probe", path)
         module = loader.create_module(ModuleSpec("probing._probe", loader, origin=path))

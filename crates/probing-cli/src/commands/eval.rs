@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status
     let end = if arguments.json {
         collect(&mut probe, &eval, timeout)?
     } else {
-        stream(&mut probe, &eval, timeout)?
+        stream(aim, &mut probe, &eval, timeout)?
     };
     if interrupted.load(Ordering::Acquire) {
         return Ok(exit::INTERRUPTED);
@@ -69,6 +69,7 @@ fn cancel_on_interrupt(eval: Canceller) -> anyhow::Result<Arc<AtomicBool>> {
 
 /// Shows output as it comes, then the value or the traceback.
 fn stream(
+    aim: &Aim,
     probe: &mut Probe,
     eval: &Canceller,
     timeout: Option<Duration>,
@@ -88,9 +89,13 @@ fn stream(
             Ok(exit::TIMED_OUT)
         }
         EvalEnd::Stuck { begun: false } => {
+            let who = aim.target()?.gil_holder();
+            let who = who
+                .as_deref()
+                .unwrap_or("another thread of the target holds the GIL");
             say_timed_out(
                 timeout,
-                "the code has not begun, because another thread of the target holds the GIL; it will not run",
+                &format!("the code has not begun and will not run: {who}"),
             )?;
             Ok(exit::TIMED_OUT)
         }

@@ -164,11 +164,7 @@ fn code_that_waits_for_the_gil_is_told_as_such_and_does_not_run_late() {
         let pid = target.pid().to_string();
         let ran = sandbox.probing(["-t", &pid, "eval", "--timeout", "0.1", "late = True"]);
         assert_eq!(ran.status, 124, "{ran:?}");
-        assert!(
-            ran.stderr
-                .contains("another thread of the target holds the GIL; it will not run"),
-            "{ran:?}"
-        );
+        assert!(ran.stderr.contains("will not run: thread"), "{ran:?}");
         assert!(sandbox.probing(["list"]).ok().contains("running"));
         target.say("release");
         assert_eq!(target.line(), "released");

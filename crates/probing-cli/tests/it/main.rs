@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod attach;
+mod backtrace;
 mod detach;
 mod errors;
 mod eval;

@@ -1,0 +1,155 @@
+//! Stacks of a target, read from outside: it need not be prepared, and nothing in it runs for it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use probing_proto::process::Pid;
+use probing_proto::report::{BacktraceReport, GilState, ReportedFrame, ReportedThread};
+use probing_stacks::{Frame, Gil, Missing, Options, Snapshot, State, ThreadStack};
+
+use crate::error::ClientError;
+use crate::processes::{self, Process};
+
+/// A file larger than this is not somebody's source.
+const LARGEST_SOURCE: u64 = 8 << 20;
+
+/// The stacks of all threads, main first, with their source lines.
+pub(crate) fn stacks(process: &Process) -> Result<BacktraceReport, ClientError> {
+    if process.python.is_none() {
+        return Err(ClientError::NotPython {
+            pid: process.pid,
+            command: process.command.join(" "),
+        });
+    }
+    let snapshot = probing_stacks::read(process.pid, &Options::default())?;
+    Ok(report(process, &snapshot))
+}
+
+/// Which thread holds the GIL and where it is, in words: `thread 4243 (loader) in fetch (data.py:42)`.
+pub(crate) fn gil_holder(pid: Pid) -> Option<String> {
+    let snapshot = probing_stacks::read(pid, &Options::default()).ok()?;
+    let holder = snapshot
+        .threads
+        .iter()
+        .find(|thread| thread.gil == Gil::Holds)?;
+    let thread = holder.tid.map_or_else(String::new, |tid| format!(" {tid}"));
+    let name = name(holder).map_or_else(String::new, |name| format!(" ({name})"));
+    let place = holder.frames.first().map_or_else(String::new, |frame| {
+        let line = frame
+            .line
+            .map_or_else(String::new, |line| format!(":{line}"));
+        format!(" in {} ({}{line})", frame.func, frame.file.display())
+    });
+    Some(format!("thread{thread}{name} holds the GIL{place}"))
+}
+
+fn report(process: &Process, snapshot: &Snapshot) -> BacktraceReport {
+    let mut sources = Sources::of(process);
+    BacktraceReport {
+        pid: process.pid,
+        python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
+        threads: snapshot
+            .threads
+            .iter()
+            .map(|thread| reported(thread, &mut sources))
+            .collect(),
+        took_seconds: snapshot.took.as_secs_f64(),
+    }
+}
+
+fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
+    ReportedThread {
+        thread_id: thread.tid,
+        ident: thread.ident,
+        thread_name: name(thread),
+        main: thread.is_main,
+        state: match &thread.state {
+            State::Running => "running".to_owned(),
+            State::Asleep => "asleep".to_owned(),
+            State::Stopped => "stopped".to_owned(),
+            State::Syscall {
+                name: Some(name), ..
+            } => (*name).to_owned(),
+            State::Syscall { number, .. } => format!("system call {number}"),
+        },
+        gil: match thread.gil {
+            Gil::Holds => GilState::Holds,
+            Gil::Waits => GilState::Waits,
+            Gil::Free => GilState::Free,
+        },
+        complete: thread.missing == Missing::Nothing,
+        frames: thread
+            .frames
+            .iter()
+            .enumerate()
+            .map(|(depth, frame)| ReportedFrame {
+                func: frame.func.to_string(),
+                file: frame.file.display().to_string(),
+                lineno: frame.line,
+                depth,
+                frame_type: "Python",
+                source: sources.line(frame),
+            })
+            .collect(),
+    }
+}
+
+/// As Python calls it. The main thread's object cannot be found from its frames; hardly anybody renames it.
+fn name(thread: &ThreadStack) -> Option<String> {
+    if thread.is_main {
+        return Some("MainThread".to_owned());
+    }
+    thread.name.clone()
+}
+
+/// Source files of a target, as the target sees them, each read once.
+struct Sources {
+    root: Option<PathBuf>,
+    folder: PathBuf,
+    files: HashMap<PathBuf, Vec<String>>,
+}
+
+impl Sources {
+    fn of(process: &Process) -> Self {
+        let root = process
+            .sees_other_files()
+            .then(|| processes::proc(process.pid, "root"));
+        Self {
+            root,
+            folder: processes::proc(process.pid, "cwd"),
+            files: HashMap::new(),
+        }
+    }
+
+    fn line(&mut self, frame: &Frame) -> Option<String> {
+        let index = (frame.line? as usize).checked_sub(1)?;
+        let path = self.seen_from_here(&frame.file);
+        let lines = self
+            .files
+            .entry(path)
+            .or_insert_with_key(|path| lines_of(path));
+        lines.get(index).filter(|line| !line.is_empty()).cloned()
+    }
+
+    fn seen_from_here(&self, file: &Path) -> PathBuf {
+        match (&self.root, file.strip_prefix("/")) {
+            (Some(root), Ok(below)) => root.join(below),
+            (None, Ok(_)) => file.to_owned(),
+            (_, Err(_)) => self.folder.join(file),
+        }
+    }
+}
+
+/// The lines of a file, without their indentation; none when it is no readable file.
+fn lines_of(path: &Path) -> Vec<String> {
+    let is_source =
+        fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LARGEST_SOURCE);
+    let bytes = if is_source {
+        fs::read(path).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().map(|line| line.trim().to_owned()).collect()
+}
