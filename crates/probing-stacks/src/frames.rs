@@ -12,6 +12,7 @@ const MAX_FRAME: usize = 512;
 const MAX_STEPS_PER_FRAME: usize = 2;
 /// Of all threads together.
 const MAX_FRAMES: usize = 1_000_000;
+const PLAUSIBLE_REFERENCES: std::ops::RangeInclusive<u64> = 1..=u32::MAX as u64;
 /// In pointers to code, 3.14 keeps notes in the lowest bits.
 const TAGS: u64 = 3;
 
@@ -179,6 +180,10 @@ fn parse(layout: &Layout, address: u64, bytes: &[u8]) -> Option<(u64, Found)> {
     }
     if owner >= frame.first_shim_owner {
         return Some((previous, Found::Mark));
+    }
+    // Before 3.11 a frame is an object; one that was freed keeps its content, but nobody refers to it.
+    if frame.owner.is_none() && !PLAUSIBLE_REFERENCES.contains(&u64_at(bytes, 0)?) {
+        return None;
     }
     let code = u64_at(bytes, frame.code)? & !TAGS;
     let offset = match frame.instruction {

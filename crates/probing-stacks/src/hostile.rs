@@ -265,6 +265,9 @@ impl Fake {
         }
         let has_mark = depth == 1 && fields.first_shim_owner == 3;
         let previous = if depth == 1 { 0 } else { at - 0x80 };
+        if fields.owner.is_none() {
+            self.put(at, 1);
+        }
         self.put(at + fields.code as u64, CODES);
         match fields.instruction {
             Instruction::Index(field) => {
