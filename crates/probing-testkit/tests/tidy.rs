@@ -17,7 +17,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("probing-stacks", &["probing-proto"]),
     ("probing-client", &["probing-proto", "probing-attach", "probing-stacks"]),
     ("probing-cli", &["probing-proto", "probing-client"]),
-    ("probing-stacks", &["probing-proto"]),
     ("probing-testkit", &["probing-proto"]),
 ];
 
@@ -39,7 +38,6 @@ const BANS: &[(&str, &[&str])] = &[
     ),
     ("probing-proto", &["pyo3", "tokio", "rustix", "libc"]),
     ("probing-attach", &["pyo3", "tokio"]),
-    ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
     ("probing-cli", &["pyo3"]),

@@ -2,7 +2,7 @@
 //!
 //! Printed by a C program of `offsetof`s compiled with `-DPy_BUILD_CORE` against the headers of 3.10.13
 //! (`internal/pycore_runtime.h`, `internal/pycore_interp.h`, `cpython/frameobject.h`). Only fields that kept their
-//! place in all releases of 3.10 are used.
+//! place in the releases looked at of 3.10 are used.
 
 use super::{
     Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread, object,
