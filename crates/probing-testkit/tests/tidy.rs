@@ -15,7 +15,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("probing-probe", &["probing-proto"]),
     ("probing-attach", &["probing-proto"]),
     ("probing-stacks", &["probing-proto"]),
-    ("probing-client", &["probing-proto", "probing-attach", "probing-stacks"]),
+    (
+        "probing-client",
+        &["probing-proto", "probing-attach", "probing-stacks"],
+    ),
     ("probing-cli", &["probing-proto", "probing-client"]),
     ("probing-testkit", &["probing-proto"]),
 ];
