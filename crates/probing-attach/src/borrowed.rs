@@ -2,6 +2,7 @@
 //!
 //! Everything here is done by reading and writing words of the block; the thread needs us no more.
 
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,10 @@ use crate::inject::{self, Attempt, Target};
 use crate::threads::{self, Place, Tid};
 use crate::tracee::{Running, Tracee, nap};
 
-/// How long we look whether the borrowed thread is home, and then whether the block is gone.
-const CLEAN_UP: Duration = Duration::from_millis(100);
-/// How long main may take to come by a queued call before we look whether it waits for something.
+/// How long we look whether the borrowed thread is home, and then whether the block is gone. On a machine that is
+/// overloaded a thread may not get a CPU for a tenth of this; the new thread waits twice as long for our verdict.
+const CLEAN_UP: Duration = Duration::from_secs(1);
+/// How long main may take to come by a queued call, and the borrowed thread to leave, before we look what they do.
 const COMES_BY: Duration = Duration::from_millis(20);
 /// How long source that has begun at the deadline may take to end.
 const GRACE: Duration = Duration::from_millis(50);
@@ -35,6 +37,7 @@ pub(crate) struct Borrowed {
 impl Borrowed {
     /// Until the source has run, or the deadline.
     pub(crate) fn wait(self, target: &Target<'_>) -> Result<Attempt, AttachError> {
+        let mut looked = false;
         loop {
             let status = self.status(target)?;
             if status.left {
@@ -46,6 +49,10 @@ impl Borrowed {
                     let (pid, seen) = (target.pid, seen.to_owned());
                     return Err(AttachError::NoThread { pid, seen });
                 }
+            }
+            if !status.left && !looked && self.since.elapsed() > COMES_BY {
+                looked = true;
+                self.check_memory(target)?;
             }
             if Instant::now() > target.deadline {
                 return self.cancel(target);
@@ -132,6 +139,7 @@ impl Borrowed {
         if let Some(result) = self.result(&status, target) {
             return result;
         }
+        self.check_memory(target)?;
         let waited = target.started.elapsed();
         let seen = crate::gil::seen(target);
         self.clean_up(target);
@@ -139,6 +147,18 @@ impl Borrowed {
             State::Running => AttachError::Unfinished { pid, waited },
             _ => AttachError::Busy { pid, waited, seen },
         })
+    }
+
+    /// Fails if the thread went home at once, because the kernel did not let it write to the block.
+    fn check_memory(&self, target: &Target<'_>) -> Result<(), AttachError> {
+        let pid = target.pid;
+        let left = || Ok::<_, AttachError>(self.status(target)?.left);
+        // In this order: who has left leaves word before it is home.
+        if self.running.is_some() || left()? || !self.is_home(target, Look::MayStop) || left()? {
+            return Ok(());
+        }
+        inject::unmap_from_outside(target, &self.block)?;
+        Err(io::Error::from_raw_os_error(libc::ENOMEM)).during(pid, "make memory writable")
     }
 
     /// Lets whoever is last in the block unmap it, if nobody else can still be in it.
@@ -206,7 +226,7 @@ impl Borrowed {
                 return true;
             }
             if look == Look::MayStop {
-                closer += Duration::from_millis(30);
+                closer *= 2;
             }
             thread::sleep(nap(waited));
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Plan};
-use crate::block::{Block, Layout, PAGE, Way, at};
+use crate::block::{Block, Layout, Way, at};
 use crate::borrowed::Borrowed;
 use crate::dtv::Storage;
 use crate::error::{AttachError, During as _, Unsupported};
@@ -32,7 +32,16 @@ pub(crate) struct Target<'a> {
     pub(crate) gadgets: Gadgets,
     pub(crate) steps: &'a Steps,
     pub(crate) started: Instant,
+    pub(crate) main_ran_before: Duration,
     pub(crate) deadline: Instant,
+}
+
+impl Target<'_> {
+    /// How long main has run since we began to look. The kernel counts in ticks of some milliseconds.
+    pub(crate) fn main_ran(&self) -> Duration {
+        let ran = threads::cpu_time(self.pid, Tid::main_of(self.pid));
+        ran.saturating_sub(self.main_ran_before)
+    }
 }
 
 /// What one attempt came to.
@@ -144,19 +153,14 @@ fn borrow(
     Ok(Some(borrowed))
 }
 
-/// Memory for the block: first all of it readable and executable, then all but the code writable instead.
+/// Memory for the block, readable and executable; the stub makes all but the code writable instead. We write to it as
+/// it is, like a debugger.
 fn map(tracee: &mut Tracee<'_>, net: Net, layout: Layout) -> Result<Block, AttachError> {
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let read_run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let read_write = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let map = [0, layout.total, read_run, anonymous, u64::MAX, 0];
     let start = tracee.call(net, arch::MMAP, map, "map memory")?;
-    let block = Block { start, layout };
-    let protect = [start + PAGE, layout.total - PAGE, read_write, 0, 0, 0];
-    tracee
-        .call(net, arch::MPROTECT, protect, "protect memory")
-        .or_else(|error| unmap(tracee, net, &block).and(Err(error)))?;
-    Ok(block)
+    Ok(Block { start, layout })
 }
 
 fn unmap(tracee: &mut Tracee<'_>, net: Net, block: &Block) -> Result<u64, AttachError> {
@@ -164,12 +168,15 @@ fn unmap(tracee: &mut Tracee<'_>, net: Net, block: &Block) -> Result<u64, Attach
     tracee.call(net, arch::MUNMAP, all, "unmap memory")
 }
 
-/// Unmaps a block that nobody is in any more.
+/// Unmaps a block that nobody is in any more. Main may do that wherever it is: it is a system call only.
 pub(crate) fn unmap_from_outside(target: &Target<'_>, block: &Block) -> Result<(), AttachError> {
     let pid = target.pid;
-    for (tid, call) in threads::callable(pid).during(pid, "list threads")? {
-        let mut tracee = Tracee::stop(target, tid, Some(call))?;
-        if tracee.call.is_some_and(arch::is_safe_call)
+    let main = Tid::main_of(pid);
+    let waiting = threads::callable(pid).during(pid, "list threads")?;
+    let waiting = waiting.into_iter().map(|(tid, call)| (tid, Some(call)));
+    for (tid, call) in waiting.chain([(main, None)]) {
+        let mut tracee = Tracee::stop(target, tid, call)?;
+        if (tid == main || tracee.call.is_some_and(arch::is_safe_call))
             && let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)?
         {
             unmap(&mut tracee, net, block)?;

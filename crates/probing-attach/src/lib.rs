@@ -16,7 +16,7 @@
 //!
 //! What remains in the target after a run: nothing. The new thread's last act is to unmap the block, once we have
 //! seen the borrowed thread at home. Exceptions, each 170 to 700 KB of address space with a few pages touched: we are
-//! killed; the borrowed thread cannot be seen at home within 100 ms; a cancelled pending call of a main that does not
+//! killed; the borrowed thread cannot be seen at home within a second; a cancelled pending call of a main that does not
 //! come by (unmapped when it does); a hijack of a stopped process. A killed remote exec may leave a folder
 //! `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
 #![cfg_attr(
@@ -159,6 +159,7 @@ fn look(
     started: Instant,
     deadline: Duration,
 ) -> Result<Target<'_>, AttachError> {
+    let main_ran_before = threads::cpu_time(pid, Tid::main_of(pid));
     let maps = maps::of(pid).map_err(|source| permission::explain(pid, source))?;
     if maps.is_empty() {
         return Err(permission::without_memory(pid));
@@ -174,6 +175,7 @@ fn look(
         gadgets,
         steps,
         started,
+        main_ran_before,
         deadline: started + deadline,
     })
 }
@@ -218,18 +220,23 @@ fn try_ways(
     ways: &[Way],
     text: &str,
 ) -> Result<(Strategy, Duration), AttachError> {
-    /// How often a thread that waits is looked for before main is bothered, which may be about to wait itself.
-    const LOOKS: u32 = 3;
     const NAP: Duration = Duration::from_micros(500);
+    /// How long we look for a thread that waits before main is bothered. If it then goes to wait before it comes by,
+    /// the block stays until it does: so it must have run a while, or this be over.
+    const WAITS_SOON: Duration = Duration::from_millis(100);
+    const IS_BUSY: Duration = Duration::from_millis(1);
     /// Another of us is gone by then.
     const TRACED_FOR: Duration = Duration::from_millis(100);
     let pid = target.pid;
     let mut seen = String::from("its process is stopped");
     for round in 1.. {
-        for &way in ways
-            .iter()
-            .filter(|way| **way != Way::Pending || round > LOOKS)
-        {
+        for &way in ways {
+            if way == Way::Pending
+                && target.main_ran() < IS_BUSY
+                && target.started.elapsed() < WAITS_SOON
+            {
+                continue;
+            }
             match inject::run(target, way, text) {
                 Ok(Attempt::Ran { paused }) => return Ok((strategy_of(way), paused)),
                 Ok(Attempt::NoThread { seen: why }) => seen = why,

@@ -157,6 +157,13 @@ pub(crate) fn stat(pid: Pid, tid: Tid) -> Option<Stat> {
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
+/// How long a thread has had a CPU; nothing if the kernel does not tell.
+pub(crate) fn cpu_time(pid: Pid, tid: Tid) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+    let nanos = text.split_ascii_whitespace().next();
+    Duration::from_nanos(nanos.and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+}
+
 /// How long a blocked thread has slept: the scheduler's `exec_start` of it against our own on the same CPU.
 ///
 /// These clocks differ between CPUs by hundreds of milliseconds, hence the detour. `None`: not known (no

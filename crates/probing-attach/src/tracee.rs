@@ -28,7 +28,7 @@ use crate::threads::{self, Tid};
 
 /// The longest and the shortest time that a thread may take to stop, if the deadline allows.
 const PATIENCE: Duration = Duration::from_secs(1);
-const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+const LEAST_PATIENCE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
@@ -302,7 +302,8 @@ fn wait(tid: Tid, patience: Duration) -> io::Result<Event> {
 /// It must grow at once: the thread that we wait for may share our CPU, and does not get anywhere in a sleep that is
 /// shorter than two switches between threads.
 pub(crate) fn nap(waited: Duration) -> Duration {
-    (waited / 2).clamp(Duration::from_micros(5), Duration::from_millis(1))
+    let longest = if waited.as_millis() < 50 { 200 } else { 1000 };
+    (waited / 2).clamp(Duration::from_micros(5), Duration::from_micros(longest))
 }
 
 /// Inside a restartable sequence (tcmalloc, jemalloc) a signal would send the thread to an abort handler; coming

@@ -9,6 +9,8 @@ library = ctypes.CDLL(sys.argv[1])
 
 
 def fill():
+    while not library.is_spinning():  # on its way there main would empty the queue
+        time.sleep(0.001)
     while ctypes.pythonapi.Py_AddPendingCall(library.nothing, None) == 0:
         pass
     print("ready", flush=True)

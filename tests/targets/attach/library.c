@@ -167,7 +167,10 @@ void wait_in_vfork(void) {
         _exit(0);
     }
 }
+static volatile int spinning;
+int is_spinning(void) { return spinning; }
 void spin_until_input(void) {
+    spinning = 1;
     struct pollfd input = {.fd = 0, .events = POLLIN};
     for (unsigned i = 1; i % 1000000 || poll(&input, 1, 0) == 0; i++) asm volatile("");
 }

@@ -12,7 +12,6 @@ use crate::error::Unsupported;
 pub(crate) type Regs = libc::user_regs_struct;
 
 pub(crate) const MMAP: u64 = libc::SYS_mmap as u64;
-pub(crate) const MPROTECT: u64 = libc::SYS_mprotect as u64;
 pub(crate) const MUNMAP: u64 = libc::SYS_munmap as u64;
 /// Floating point registers; what SVE has beyond them does not survive a system call.
 pub(crate) const VECTOR_SET: usize = 2;

@@ -15,7 +15,6 @@ pub(crate) use stub::assemble;
 pub(crate) type Regs = libc::user_regs_struct;
 
 pub(crate) const MMAP: u64 = libc::SYS_mmap as u64;
-pub(crate) const MPROTECT: u64 = libc::SYS_mprotect as u64;
 pub(crate) const MUNMAP: u64 = libc::SYS_munmap as u64;
 /// The register set (ELF note type) with everything that is not a general register.
 pub(crate) const VECTOR_SET: usize = 0x202;

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use probing_attach::{AttachError, Options, Report};
 use probing_proto::process::Pid;
@@ -49,13 +48,19 @@ impl Target {
         self.sandbox.path()
     }
 
-    /// Waits until main waits, if it is one that does: between "ready" and that it is neither here nor there.
+    /// Waits until main waits, or has run long enough to be one that does not: just after "ready" it is neither here
+    /// nor there.
     pub(crate) fn settle(&self) {
-        let started = Instant::now();
-        let waits = || !self.read("syscall").starts_with("running");
-        while !waits() && started.elapsed() < Duration::from_millis(20) {
-            thread::yield_now();
-        }
+        let ran_before = self.cpu_nanos();
+        wait_until(&format!("{self} has settled"), || {
+            let is_busy = self.cpu_nanos() > ran_before + 20_000_000;
+            is_busy || !self.read("syscall").starts_with("running")
+        });
+    }
+
+    fn cpu_nanos(&self) -> u64 {
+        let stat = self.read("schedstat");
+        stat.split(' ').next().unwrap().parse().unwrap()
     }
 
     pub(crate) fn run(&self, source: &str) -> Result<Report, AttachError> {

@@ -10,6 +10,8 @@ use crate::block::{PAGE, State, TEXT_ROOM, Way, at};
 const SIGPROCMASK: u32 = libc::SYS_rt_sigprocmask as u32;
 const SIGPENDING: u32 = libc::SYS_rt_sigpending as u32;
 const NANOSLEEP: u32 = libc::SYS_nanosleep as u32;
+const MPROTECT: u32 = libc::SYS_mprotect as u32;
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const MUNMAP: u32 = libc::SYS_munmap as u32;
 const CLONE: u32 = libc::SYS_clone as u32;
 const EXIT: u32 = libc::SYS_exit as u32;
@@ -36,12 +38,15 @@ pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
     let pending = code.here();
     code.pending(plan, entry);
     let stub = code.here();
+    let not_writable = code.make_writable(plan);
     match plan.layout.way {
         Way::Thread => code.start_thread(plan, entry),
         Way::Pending => code.clone_helper(plan, pending),
         Way::Hijack => code.run_here(plan, work),
     }
     code.leave(plan.start + PAGE);
+    code.land(not_writable);
+    code.go_home(plan.start + PAGE);
     Code {
         bytes: code.bytes,
         stub,
@@ -365,6 +370,17 @@ impl Assembler {
         self.raw(&[0x31, 0xc0, 0x5b, 0xc3]); // xor eax, eax; pop rbx; ret
     }
 
+    /// Makes all but the code writable, and no longer executable. Until then not even the stack is. Jumps if that
+    /// fails: then the thread goes home and leaves no word.
+    fn make_writable(&mut self, plan: &Plan<'_>) -> Jump {
+        self.set(RDI, plan.start + PAGE);
+        self.set(RSI, plan.layout.total - PAGE);
+        self.set(RDX, READ_WRITE);
+        self.system_call(MPROTECT);
+        self.test_result();
+        self.jump(If::NotZero)
+    }
+
     fn start_thread(&mut self, plan: &Plan<'_>, entry: u64) {
         self.save_vectors();
         self.set(RDI, entry);
@@ -461,9 +477,23 @@ impl Assembler {
         self.set(RDI, CLOCK_MONOTONIC);
         self.address(RSI, at::LEFT_AT);
         self.system_call(CLOCK_GETTIME);
+        self.restore_mask();
+        self.store_value(1, at::LEFT);
+        self.restore_registers(context);
+    }
+
+    /// The same, when nothing can be written.
+    fn go_home(&mut self, context: u64) {
+        self.restore_mask();
+        self.restore_registers(context);
+    }
+
+    fn restore_mask(&mut self) {
         self.load(RSP, at::OWN_STACK); // handlers that waited run now, on the thread's own stack
         self.set_mask(at::MASK, None);
-        self.store_value(1, at::LEFT);
+    }
+
+    fn restore_registers(&mut self, context: u64) {
         self.with_word(&[0xff, 0xb3], saved::FLAGS); // push
         self.raw(&[0x9d]); // popfq: from here on only moves and a jump, which leave the flags alone
         for (register, at) in saved::ORDER {
