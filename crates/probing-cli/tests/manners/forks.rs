@@ -1,6 +1,7 @@
 //! Children: each answers for itself, none for its parent, none hangs, and each cleans up after itself only.
 
 use std::os::unix::net::UnixStream;
+use std::thread;
 
 use probing_testkit::{Python, RawClient, Sandbox, Target, every_python, wait_until};
 use rustix::process::Signal;
@@ -259,18 +260,14 @@ fn no_child_hangs_when_forks_and_evals_come_together() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = probed(&sandbox, python);
-        let mut clients: Vec<RawClient> = (0..3).map(|_| client_of(&sandbox, &target)).collect();
-        for client in &mut clients {
-            ask(
-                client,
-                1,
-                "while True: print('x' * 100); [].zero if step % 2 else 0",
-            );
-        }
         order(
             &mut target,
-            "import os, warnings; warnings.simplefilter('ignore'); step = 0",
+            "import os, warnings; warnings.simplefilter('ignore')",
         );
+        let mut clients: Vec<RawClient> = (0..3).map(|_| client_of(&sandbox, &target)).collect();
+        for client in &mut clients {
+            ask(client, 1, "while True: print('x' * 100)");
+        }
         let ends = "print([os.waitpid(pid, 0)[1] for pid in pids])";
         order(
             &mut target,
@@ -281,6 +278,26 @@ fn no_child_hangs_when_forks_and_evals_come_together() {
         drop(clients);
         let ended = target.end();
         assert_eq!((ended.status, ended.stdout), (0, vec![]));
+    });
+}
+
+#[test]
+fn clients_of_a_program_that_forks_are_served_on() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = probed(&sandbox, python);
+        let (mut idle, mut busy) = (client_of(&sandbox, &target), client_of(&sandbox, &target));
+        order(
+            &mut target,
+            "import os, warnings; warnings.simplefilter('ignore')",
+        );
+        thread::scope(|scope| {
+            scope.spawn(|| (0..100).for_each(|_| assert_eq!(value(&mut busy, "loss"), "0.25")));
+            let fork = "[os.waitpid(os.fork() or os._exit(0), 0) for _ in range(20)]";
+            order(&mut target, fork);
+        });
+        assert_eq!(value(&mut idle, "loss"), "0.25");
+        ended_in_silence(target.end());
     });
 }
 
