@@ -245,7 +245,7 @@ impl Borrowed {
             }
             // It is in no system call that a stop could interrupt.
             Place::Running if look == Look::MayStop => {
-                Tracee::stop(target, tid, None).is_ok_and(|held| {
+                Tracee::stop(target, tid).is_ok_and(|held| {
                     let regs = &held.home.regs;
                     self.is_outside(arch::stack_of(regs), arch::pc_of(regs), target)
                 })

@@ -57,19 +57,15 @@ pub(crate) enum Attempt {
 pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, AttachError> {
     let pid = target.pid;
     let mut victims = match way {
-        Way::Pending => vec![(Tid::main_of(pid), None)],
-        Way::Thread | Way::Hijack => threads::callable(pid)
-            .during(pid, "list threads")?
-            .into_iter()
-            .map(|(tid, call)| (tid, Some(call)))
-            .collect(),
+        Way::Pending => vec![Tid::main_of(pid)],
+        Way::Thread | Way::Hijack => threads::callable(pid).during(pid, "list threads")?,
     };
     if way == Way::Hijack {
         victims.reverse(); // main first: it is the likeliest to have the GIL
     }
     let mut seen = String::from("none waits in a system call that may be interrupted");
-    for (tid, expected) in victims {
-        let tracee = match Tracee::stop(target, tid, expected) {
+    for tid in victims {
+        let tracee = match Tracee::stop(target, tid) {
             Ok(tracee) => tracee,
             // It ended, or would not stop: there are others.
             Err(AttachError::Ended { .. }) => continue,
@@ -173,9 +169,8 @@ pub(crate) fn unmap_from_outside(target: &Target<'_>, block: &Block) -> Result<(
     let pid = target.pid;
     let main = Tid::main_of(pid);
     let waiting = threads::callable(pid).during(pid, "list threads")?;
-    let waiting = waiting.into_iter().map(|(tid, call)| (tid, Some(call)));
-    for (tid, call) in waiting.chain([(main, None)]) {
-        let mut tracee = Tracee::stop(target, tid, call)?;
+    for tid in waiting.into_iter().chain([main]) {
+        let mut tracee = Tracee::stop(target, tid)?;
         if (tid == main || tracee.call.is_some_and(arch::is_safe_call))
             && let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)?
         {

@@ -129,26 +129,23 @@ pub(crate) fn by_id_inside(pid: Pid, id: i32) -> Option<Tid> {
 ///
 /// Main comes last: while a thread is stopped, signals sent to the process go to the others. Calls that answer
 /// a stop with EINTR or that keep their end time in the kernel come after those that are simply called again.
-pub(crate) fn callable(pid: Pid) -> io::Result<Vec<(Tid, i64)>> {
+pub(crate) fn callable(pid: Pid) -> io::Result<Vec<Tid>> {
     const ENOUGH: usize = 8;
     let main = Tid::main_of(pid);
     let mut found = Vec::new();
     for tid in all(pid)?.into_iter().filter(|tid| *tid != main) {
         let place = Place::of(pid, tid);
-        if let Some(number) = place.safe_call() {
-            found.push((place.restart_cost(), tid, number));
+        if place.safe_call().is_some() {
+            found.push((place.restart_cost(), tid));
             if found.len() == ENOUGH {
                 break;
             }
         }
     }
     found.sort_unstable();
-    let mut found: Vec<_> = found
-        .into_iter()
-        .map(|(_, tid, number)| (tid, number))
-        .collect();
-    if let Some(number) = Place::of(pid, main).safe_call() {
-        found.push((main, number));
+    let mut found: Vec<Tid> = found.into_iter().map(|(_, tid)| tid).collect();
+    if Place::of(pid, main).safe_call().is_some() {
+        found.push(main);
     }
     Ok(found)
 }

@@ -24,7 +24,7 @@ use crate::memory::Memory;
 use crate::permission::{self, Status};
 use crate::ptrace::{self, Event};
 use crate::steps::Steps;
-use crate::threads::{self, Tid};
+use crate::threads::{self, Place, Tid};
 
 /// The longest and the shortest time that a thread may take to stop, if the deadline allows.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -71,22 +71,18 @@ impl Net {
 }
 
 impl<'a> Tracee<'a> {
-    /// Stops `tid`. `expected`: the system call it seems to be in.
+    /// Stops `tid`.
     ///
     /// One that does not (it waits in the kernel where no signal reaches it: `vfork`, a dead disk) stays ours until
     /// our thread ends. It never notices.
-    pub(crate) fn stop(
-        target: &Target<'a>,
-        tid: Tid,
-        expected: Option<i64>,
-    ) -> Result<Self, AttachError> {
+    pub(crate) fn stop(target: &Target<'a>, tid: Tid) -> Result<Self, AttachError> {
         let (pid, steps) = (target.pid, target.steps);
         let left = target.deadline.saturating_duration_since(Instant::now());
         let patience = left.clamp(LEAST_PATIENCE, PATIENCE);
-        // Before we wake it.
-        let asleep = expected
-            .filter(|call| arch::is_epoll(*call))
-            .and_then(|_| threads::asleep(pid, tid));
+        // Before we wake it. If it is in no epoll call now, one that it is stopped in began after this.
+        let looked_at = Instant::now();
+        let in_epoll = Place::of(pid, tid).safe_call().is_some_and(arch::is_epoll);
+        let asleep = in_epoll.then(|| threads::asleep(pid, tid));
         seize(pid, tid)?;
         steps.pass();
         let (stopped_at, stopped_at_monotonic) = (Instant::now(), ptrace::monotonic_now());
@@ -116,7 +112,11 @@ impl<'a> Tracee<'a> {
         let abort = sequence_abort(tid, arch::pc_of(&regs), &target.memory);
         Ok(Self {
             tid,
-            home: arch::home(&regs, asleep, abort),
+            home: arch::home(
+                &regs,
+                asleep.unwrap_or_else(|| Some(looked_at.elapsed())),
+                abort,
+            ),
             call: arch::call_of(&regs),
             group_stop,
             stopped_at,
