@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::target::{Target, left_out, library};
 
 const ROUNDS: u32 = 10;
-const MANY_ROUNDS: u32 = 200;
+const MANY_ROUNDS: u32 = 100;
 
 #[track_caller]
 fn registers_and_red_zone(rounds: u32) {

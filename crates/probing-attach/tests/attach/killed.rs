@@ -12,7 +12,7 @@ use crate::target::Target;
 /// More than an attach has.
 const STEPS: u32 = 30;
 const RANDOM_KILLS: u64 = 8;
-const MANY_RANDOM_KILLS: u64 = 150;
+const MANY_RANDOM_KILLS: u64 = 60;
 const STATES: &[&str] = &["sleep", "tight_loop", "asyncio_idle"];
 const MANY_STATES: &[&str] = &[
     "sleep",

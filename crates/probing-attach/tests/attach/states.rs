@@ -5,7 +5,7 @@ use probing_testkit::{every_python, wait_until};
 use crate::target::{Target, left_out};
 
 const ROUNDS: u32 = 4;
-const MANY_ROUNDS: u32 = 60;
+const MANY_ROUNDS: u32 = 30;
 
 #[track_caller]
 fn check(state: &str, rounds: u32) {
