@@ -156,6 +156,12 @@ impl Code<'_> {
     }
 }
 
+/// Runs a few bytecodes, which is when an exception that is pending for this thread comes.
+pub(crate) fn run_nothing(py: Python<'_>) -> PyResult<()> {
+    let nothing = ("for _ in (0, 0): pass", PyDict::new(py));
+    call(builtins(py)?.exec.bind(py), nothing).map(drop)
+}
+
 /// Runs source of our own in a namespace of its own.
 pub(crate) fn namespace_of<'py>(
     py: Python<'py>,

@@ -1,7 +1,6 @@
 //! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode.
 #![expect(unsafe_code, reason = "PyThreadState_SetAsyncExc has no safe face")]
 
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -9,6 +8,8 @@ use std::thread;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::{PyTypeInfo as _, ffi};
+
+use crate::eval;
 
 /// No thread runs the code now.
 const NOBODY: u64 = 0;
@@ -81,12 +82,14 @@ impl Interrupt {
         if self.is_requested() {
             return Err(PyKeyboardInterrupt::new_err(()));
         }
-        let thread = own_thread();
-        self.thread.store(thread, Ordering::Release);
+        self.thread.store(own_thread(), Ordering::Release);
         let result = code();
         self.thread.store(NOBODY, Ordering::Release);
-        // One that came when the code had just ended must not hit what follows.
-        set_pending_exception(py, thread, ptr::null_mut());
+        // One that came when the code had just ended must not hit what follows. To take it back would leave Pythons before
+        // 3.13 looking for it at every call of every thread, for good; so it is let come.
+        if self.is_requested() {
+            drop(eval::run_nothing(py));
+        }
         result
     }
 }
@@ -98,7 +101,6 @@ fn own_thread() -> u64 {
 }
 
 fn set_pending_exception(_py: Python<'_>, thread: u64, exception: *mut ffi::PyTypeObject) {
-    // SAFETY: the GIL is held, as `_py` shows; the exception is a class, or null, which takes a pending one back.
-    // A thread that is gone is not found, which is fine.
+    // SAFETY: the GIL is held, as `_py` shows; the exception is a class. A thread that is gone is not found, which is fine.
     unsafe { ffi::PyThreadState_SetAsyncExc(thread as i64, exception.cast()) };
 }
