@@ -189,14 +189,17 @@ pub(crate) fn wait_until_idle(pid: u32) {
     });
 }
 
-/// The thread of the probe.
+/// The thread of the probe. It names itself, so it may have another name at first.
+#[track_caller]
 pub(crate) fn probe_thread(pid: u32) -> Thread {
-    let mut own: Vec<Thread> = threads(pid)
-        .into_iter()
-        .filter(|thread| thread.name == "probing")
-        .collect();
-    assert_eq!(own.len(), 1, "{own:?}");
-    own.remove(0)
+    let mut found = None;
+    wait_until("there is a thread of the probe", || {
+        found = threads(pid)
+            .into_iter()
+            .find(|thread| thread.name == "probing");
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// Waits until the main thread of a process sits in the system call `number`.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use probing_testkit::{Python, every_python};
+use probing_testkit::{Python, Target, every_python};
 
 use crate::host::{client_of, ended_in_silence, order, probed, sandbox, told, unprobed, value};
 
@@ -25,8 +25,8 @@ const HOOK: Budget = Budget {
     promised: Duration::from_millis(1),
     failing: Duration::from_millis(3),
 };
-/// A hook on every call makes `fib` twice as slow.
-const FAILING_RATIO: f64 = 1.4;
+/// A hook on every call makes `fib` twice as slow; a look for something pending at every call, 1.18 times.
+const FAILING_RATIO: f64 = 1.15;
 /// Runs of each kind before the first look, and before giving up.
 const RUNS: (usize, usize) = (8, 48);
 
@@ -195,31 +195,51 @@ fn the_hook_is_one_line() {
 #[test]
 fn calls_are_as_fast_as_before() {
     every_python(|python| {
-        let sandbox = sandbox();
-        let (mut with, mut without) = (probed(&sandbox, python), unprobed(&sandbox, python));
-        value(&mut client_of(&sandbox, &with), "loss");
-        for target in [&mut with, &mut without] {
-            order(
-                target,
-                "fib = lambda n: n if n < 2 else fib(n - 1) + fib(n - 2)",
-            );
-            order(target, "from time import thread_time_ns as now");
+        // A process may have bad luck with its place in memory for all its life: then another pair.
+        let mut best = f64::MAX;
+        for _ in 0..5 {
+            best = best.min(ratio_of_fib(python));
+            if best < 1.03 {
+                break;
+            }
         }
-        let time = |target: &mut _| {
-            let nanos = told(target, "-now() + (fib(25) and now())");
-            Duration::from_nanos(nanos.parse().unwrap())
-        };
-        let ratio = |without: Duration, with: Duration| with.as_secs_f64() / without.as_secs_f64();
-        let (without, with) = best_of_both(
-            || time(&mut without),
-            || time(&mut with),
-            |without, with| ratio(without, with) < 1.05,
-        );
-        let ratio = ratio(without, with);
         eprintln!(
-            "{:?}: fib(25) {without:?} without, {with:?} with: {ratio:.3}",
+            "{:?}: fib(25) takes {best:.3} times as long",
             python.version
         );
-        assert!(ratio < FAILING_RATIO, "{ratio:.3} times as slow");
+        assert!(best < FAILING_RATIO, "{best:.3} times as slow");
     });
+}
+
+/// How much longer many calls take with the probe. The two run on one core, in turns, so that what else the machine does
+/// hits both.
+fn ratio_of_fib(python: &Python) -> f64 {
+    let sandbox = sandbox();
+    let (mut with, mut without) = (probed(&sandbox, python), unprobed(&sandbox, python));
+    // One eval that ended, one that was interrupted.
+    value(&mut client_of(&sandbox, &with), "loss");
+    let pid = with.pid().to_string();
+    let endless = ["-t", &pid, "eval", "--timeout", "0.01", "while True: pass"];
+    assert_eq!(sandbox.probing(endless).status, 124);
+    for target in [&mut with, &mut without] {
+        order(
+            target,
+            "import os; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})",
+        );
+        order(target, "from time import thread_time_ns as now");
+        order(
+            target,
+            "fib = lambda n: n if n < 2 else fib(n - 1) + fib(n - 2)",
+        );
+    }
+    let time = |target: &mut Target| -> f64 {
+        let nanos = told(target, "-now() + (fib(25) and now())");
+        nanos.parse().unwrap()
+    };
+    let mut ratios: Vec<f64> = (0..15)
+        .map(|_| (time(&mut without), time(&mut with)))
+        .map(|(without, with)| with / without)
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
 }
