@@ -91,15 +91,18 @@ fn make_private(path: &Path, uid: u32) -> Result<(), DirectoryError> {
     Ok(paths::check_private(path, &metadata, uid)?)
 }
 
+/// Listens at `path`, which appears when everything is ready: one who finds a socket that nobody listens at yet would take
+/// the probe for dead. What an earlier probe of this process left there, or the program it was before `exec`, goes.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    // Left behind by an earlier probe of this same process, or by the program it was before `exec`.
-    if let Err(error) = fs::remove_file(path)
+    let unready = path.with_extension("unready");
+    if let Err(error) = fs::remove_file(&unready)
         && error.kind() != io::ErrorKind::NotFound
     {
         return Err(error);
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    let listener = UnixListener::bind(&unready)?;
+    fs::set_permissions(&unready, Permissions::from_mode(SOCKET_MODE))?;
     listener.set_nonblocking(true)?;
+    fs::rename(&unready, path)?;
     Ok(listener)
 }

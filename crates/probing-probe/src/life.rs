@@ -205,7 +205,7 @@ impl Life {
     /// Gives clients that still read a moment to take their last answers.
     fn say_farewell(&mut self) {
         let until = Instant::now() + FAREWELL;
-        self.connections.retain_mut(|connection| {
+        for connection in &mut self.connections {
             while connection.has_more_to_say() && Instant::now() < until {
                 if connection.write() == Fate::Over {
                     break;
@@ -217,8 +217,7 @@ impl Life {
                 let file = PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::OUT);
                 poll(&mut [file], Some(&tick)).ok();
             }
-            false
-        });
+        }
     }
 }
 
