@@ -145,14 +145,10 @@ fn a_folder_of_someone_else_is_refused() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_told() {
+fn a_file_in_the_place_of_the_folder_is_refused() {
     every_python(|python| {
-        let sandbox = sandbox();
-        fs::write(sandbox.runtime_dir(), "a file").unwrap();
-        let mut target = probed(&sandbox, python);
-        assert_eq!(target.usage().threads, 1);
-        order(&mut target, "sys.path");
-        ended_in_silence(target.end());
+        let spoil = |sandbox: &Sandbox| fs::write(sandbox.runtime_dir(), "a file").unwrap();
+        check_refused(python, spoil, "not a folder: PATH", REMOVE_IT);
     });
 }
 

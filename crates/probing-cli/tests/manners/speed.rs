@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use probing_testkit::{Python, Target, every_python};
+use probing_testkit::{Python, Ran, Target, every_python};
 
 use crate::host::{client_of, ended_in_silence, order, probed, sandbox, told, unprobed, value};
 
@@ -144,18 +144,15 @@ fn the_hook_costs_nothing_when_nobody_asks() {
             command
         };
         // The hook is what tells them apart.
-        let asked = |python: &Path| {
-            let code = "import sys; print('probing' in sys.modules)";
-            let output = started(python)
-                .env("PROBING", "1")
-                .args(["-c", code])
-                .output();
-            String::from_utf8(output.unwrap().stdout).unwrap()
+        let has_probe = |python: &Path| {
+            let mut command = Command::new(python);
+            command
+                .args(["-c", "import sys; print('probing._probe' in sys.modules)"])
+                .env("PROBING_DIR", sandbox.runtime_dir())
+                .env("PROBING", "1");
+            Ran::to_the_end(command).ok().trim() == "True"
         };
-        assert_eq!(
-            (asked(&hooked), asked(&unhooked)),
-            (String::new(), String::new())
-        );
+        assert_eq!((has_probe(&hooked), has_probe(&unhooked)), (true, false));
         HOOK.check(python, &mut started(&unhooked), &mut started(&hooked));
     });
 }
