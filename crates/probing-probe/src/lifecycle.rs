@@ -184,7 +184,8 @@ fn reap(py: Python<'_>) {
 }
 
 /// Before 3.13 `threading` takes the thread that imports it first for the main thread, and the end of the program waits
-/// for that thread. So the first must not be an eval.
+/// for that thread. So the first must not be an eval; and not later than here: a fork in the middle of such an import
+/// would leave its lock held in the child for ever.
 fn import_threading(py: Python<'_>) -> PyResult<()> {
     if is_main_thread() && py.version_info() < (3, 13) {
         py.import("threading")?;

@@ -140,7 +140,7 @@ impl Shell {
             stdout: BufReader::new(child.stdout.take().unwrap()),
             child,
         };
-        shell.run("exec 2>&1; trap 'kill $(jobs -p)' EXIT");
+        shell.run("exec 2>&1; trap 'kill -KILL $(jobs -p)' EXIT");
         shell
     }
 

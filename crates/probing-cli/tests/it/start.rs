@@ -62,6 +62,22 @@ fn a_program_may_have_a_module_that_is_called_probing() {
             .target_command(python.run([script]))
             .env("PROBING", "1")
             .start();
+        // On the path before the hook looks, too.
+        let early = sandbox.target_command(
+            python.run(["-c", "import probing; print('ready', flush=True); input()"]),
+        );
+        let early = early
+            .env("PROBING", "1")
+            .env("PYTHONPATH", sandbox.path())
+            .start()
+            .end();
+        assert!(
+            early
+                .stderr
+                .iter()
+                .all(|line| !line.contains("probing_start")),
+            "{early:?}"
+        );
         target.say("import probing; print(probing.mine)");
         assert_eq!(target.line(), "its own");
         assert_eq!(sandbox.eval(&target, "probing.mine").ok(), "'its own'\n");
