@@ -1,0 +1,92 @@
+//! Stacks of one process as a terminal shows them.
+
+use probing_proto::report::{BacktraceReport, GilState, ReportedFrame, ReportedThread};
+
+/// Names of threads with one stack that are written out; of more, the first and the last.
+const NAMES_SHOWN: usize = 4;
+
+pub(super) fn text(report: &BacktraceReport, reverse: bool) -> String {
+    let order = if reverse { "first" } else { "last" };
+    let groups: Vec<String> = folded(&report.threads)
+        .iter()
+        .map(|threads| {
+            let thread = threads[0];
+            let head = format!(
+                "{}, {} (most recent call {order})\n",
+                names(threads),
+                state(thread)
+            );
+            let mut frames: Vec<String> = thread.frames.iter().map(frame).collect();
+            if !thread.complete {
+                frames.insert(0, "  … it moves too fast to be seen whole\n".to_owned());
+            }
+            if !reverse {
+                frames.reverse();
+            }
+            head + &frames.concat()
+        })
+        .collect();
+    groups.join("\n")
+}
+
+/// Threads with the same stack and state together, in the order of their first.
+fn folded(threads: &[ReportedThread]) -> Vec<Vec<&ReportedThread>> {
+    let mut groups: Vec<Vec<&ReportedThread>> = Vec::new();
+    for thread in threads {
+        let same = |group: &&mut Vec<&ReportedThread>| {
+            let first = group[0];
+            (&first.frames, &first.state, first.gil) == (&thread.frames, &thread.state, thread.gil)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(thread),
+            None => groups.push(vec![thread]),
+        }
+    }
+    groups
+}
+
+fn names(threads: &[&ReportedThread]) -> String {
+    let all: Vec<String> = threads.iter().map(|thread| name(thread)).collect();
+    match all.as_slice() {
+        [one] => format!("Thread {one}"),
+        few if few.len() <= NAMES_SHOWN => format!("{} threads: {}", few.len(), few.join(", ")),
+        [first, .., last] => format!("{} threads: {first} … {last}", all.len()),
+        [] => String::new(),
+    }
+}
+
+pub(super) fn name(thread: &ReportedThread) -> String {
+    let id = thread
+        .thread_id
+        .map_or_else(|| "?".to_owned(), |id| id.to_string());
+    match &thread.thread_name {
+        Some(name) => format!("{name} ({id})"),
+        None => id,
+    }
+}
+
+fn state(thread: &ReportedThread) -> String {
+    let place = match thread.state.as_str() {
+        state @ ("running" | "asleep" | "stopped") => state.to_owned(),
+        call => format!("waits in {call}"),
+    };
+    match thread.gil {
+        GilState::Holds => format!("holds the GIL, {place}"),
+        GilState::Waits => "waits for the GIL".to_owned(),
+        GilState::Free => place,
+    }
+}
+
+fn frame(frame: &ReportedFrame) -> String {
+    let line = frame
+        .lineno
+        .map_or_else(|| "?".to_owned(), |line| line.to_string());
+    let source = frame
+        .source
+        .as_ref()
+        .map_or_else(String::new, |source| format!("    {source}\n"));
+    format!(
+        "  File \"{}\", line {line}, in {}\n{source}",
+        frame.file, frame.func
+    )
+}
