@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, builder::Styles};
-use probing_client::{AttachOptions, Entry, Target};
+use clap::builder::Styles;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use probing_client::{AttachOptions, Choices, Entry, Ranks, TargetSet};
 use probing_proto::env::PROBING_TARGET;
 
 const STYLES: Styles = Styles::styled()
@@ -17,13 +19,16 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, Parser)]
 #[command(name = "probing", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// The process to look at: its pid, its script's name, or unix:PATH
-    #[arg(short = 't', long = "target", global = true, value_name = "TARGET", env = PROBING_TARGET.name, hide_env_values = true)]
-    named_target: Option<Target>,
+    #[command(flatten)]
+    named: NamedTargets,
 
     /// The same, as the first word: `probing 4242 eval "…"`
     #[arg(value_name = "TARGET")]
-    first_target: Option<Target>,
+    first_target: Option<Choices>,
+
+    /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5
+    #[arg(long, global = true, value_name = "RANKS")]
+    ranks: Option<Ranks>,
 
     /// Do not bring the probe into a process that has none; fail instead
     #[arg(long, global = true)]
@@ -31,6 +36,15 @@ pub(crate) struct Arguments {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// `-t`, which may stand before the command and behind it. (As one global argument, one place would hide the other.)
+#[derive(Debug, Args)]
+pub(crate) struct NamedTargets {
+    /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; several
+    /// by commas or by several -t [env: `PROBING_TARGET`]
+    #[arg(short = 't', long = "target", value_name = "TARGET")]
+    targets: Vec<Choices>,
 }
 
 const EXAMPLES: &str = "\
@@ -57,7 +71,7 @@ pub(crate) enum Command {
     /// Bring the probe into a running process (other commands do it by themselves)
     Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
-    Detach,
+    Detach(DetachArguments),
     /// Start a program with the probe in it and in its children
     Run(RunArguments),
     /// Print a completion script for your shell
@@ -93,6 +107,9 @@ Examples:
 The code runs on a thread of its own. What it prints comes here and nowhere else; the value of a last
 expression is shown like at a prompt. Ctrl-C interrupts the code, not only this command.")]
 pub(crate) struct EvalArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+
     /// Python code; `-` reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub(crate) code: Option<String>,
@@ -122,6 +139,9 @@ Stacks are read from outside: nothing runs in the target, it is not stopped and 
 works for one that hangs, holds its GIL in C or is stopped by a signal. The innermost frame comes last, as
 in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.")]
 pub(crate) struct BacktraceArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+
     /// Every thread; those with the same stack are shown together
     #[arg(long)]
     pub(crate) all: bool,
@@ -150,6 +170,9 @@ Nothing needs to be installed in the target's environment. One thread of it is s
 a millisecond; if this command is killed at any moment the target goes on. See docs/permissions.md for
 what the system must allow.")]
 pub(crate) struct AttachArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+
     /// Give up after so many seconds; what has not begun by then never begins
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub(crate) timeout: Duration,
@@ -166,6 +189,16 @@ pub(crate) struct AttachArguments {
     /// For tests: die by SIGKILL at this step
     #[arg(long, hide = true)]
     pub(crate) die_at_step: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 detach
+  probing -t all detach                    out of every process of this user that has it")]
+pub(crate) struct DetachArguments {
+    #[command(flatten)]
+    named: NamedTargets,
 }
 
 #[derive(Debug, Args)]
@@ -188,12 +221,36 @@ pub(crate) struct RunArguments {
     pub(crate) command: Vec<OsString>,
 }
 
+impl Command {
+    /// What stands behind `-t` after the command's name.
+    fn named_targets(&self) -> &[Choices] {
+        match self {
+            Self::Eval(EvalArguments { named, .. })
+            | Self::Backtrace(BacktraceArguments { named, .. })
+            | Self::Attach(AttachArguments { named, .. })
+            | Self::Detach(DetachArguments { named }) => &named.targets,
+            Self::List(_) | Self::Run(_) | Self::Completions { .. } => &[],
+        }
+    }
+}
+
 impl Arguments {
-    /// The target, wherever it was written.
-    pub(crate) fn target(&self) -> Option<Target> {
-        self.first_target
-            .clone()
-            .or_else(|| self.named_target.clone())
+    /// The targets, wherever they were written. `variable` is `PROBING_TARGET`, which counts when nothing else does.
+    pub(crate) fn targets(&self, variable: Option<OsString>) -> Result<TargetSet, clap::Error> {
+        let mut choices: Vec<Choices> = self.first_target.clone().into_iter().collect();
+        choices.extend(self.named.targets.iter().cloned());
+        choices.extend(self.command.named_targets().iter().cloned());
+        if let Some(variable) = variable.filter(|_| choices.is_empty()) {
+            let named = variable.to_string_lossy().parse().map_err(|error| {
+                let name = PROBING_TARGET.name;
+                Self::command().error(
+                    ErrorKind::ValueValidation,
+                    format!("invalid {name}: {error}"),
+                )
+            })?;
+            choices.push(named);
+        }
+        Ok(TargetSet::new(choices, self.ranks.clone()))
     }
 
     /// What to do about a target without a probe.
@@ -201,7 +258,7 @@ impl Arguments {
         match &self.command {
             _ if self.no_attach => Entry::Forbidden,
             // There would be nothing to take out.
-            Command::Detach => Entry::Forbidden,
+            Command::Detach(_) => Entry::Forbidden,
             Command::Attach(attach) => Entry::Attach(AttachOptions {
                 deadline: attach.timeout,
                 force: attach.force,
@@ -221,9 +278,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-    use probing_proto::process::Pid;
-
     use super::*;
 
     #[test]
@@ -231,23 +285,61 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    fn target_of(line: &str) -> Option<Target> {
-        Arguments::try_parse_from(line.split(' ')).unwrap().target()
+    fn targets(line: &str, variable: &str) -> Result<TargetSet, clap::Error> {
+        let variable = Some(OsString::from(variable)).filter(|variable| !variable.is_empty());
+        Arguments::try_parse_from(line.split(' '))?.targets(variable)
+    }
+
+    fn set(names: &[&str], ranks: Option<&str>) -> TargetSet {
+        let names = names.iter().map(|name| name.parse().unwrap());
+        TargetSet::new(names, ranks.map(|ranks| ranks.parse().unwrap()))
     }
 
     #[test]
-    fn a_target_stands_first_or_behind_t() {
+    fn targets_stand_first_or_behind_t() {
+        let check = |line: &str, expected: TargetSet| {
+            assert_eq!(targets(line, "").unwrap(), expected, "{line}");
+        };
         for line in [
             "probing 42 eval x",
             "probing -t 42 eval x",
             "probing eval -t 42 x",
         ] {
-            assert_eq!(target_of(line), Some(Target::Local(Pid(42))), "{line}");
+            check(line, set(&["42"], None));
         }
-        assert_eq!(
-            target_of("probing train.py detach"),
-            Some(Target::Name("train.py".into()))
+        check("probing train.py detach", set(&["train.py"], None));
+        check("probing list", set(&[], None));
+        for line in [
+            "probing -t 42 -t 43 backtrace",
+            "probing -t 42,43 backtrace",
+            "probing 42,43 backtrace",
+            "probing 42 -t 43 backtrace",
+            "probing 42 backtrace -t 43",
+            "probing backtrace -t 42 -t 43",
+            "probing -t 42 backtrace -t 43",
+        ] {
+            check(line, set(&["42", "43"], None));
+        }
+        check("probing --ranks 0,2-5 backtrace", set(&[], Some("0,2-5")));
+        check(
+            "probing -t all backtrace --ranks 7",
+            set(&["all"], Some("7")),
         );
-        assert_eq!(target_of("probing list"), None);
+    }
+
+    #[test]
+    fn the_variable_counts_when_nothing_else_names_a_target() {
+        let check = |line: &str, expected: TargetSet| {
+            assert_eq!(targets(line, "7,8").unwrap(), expected, "{line}");
+        };
+        check("probing eval x", set(&["7", "8"], None));
+        check("probing --ranks 1 eval x", set(&["7", "8"], Some("1")));
+        check("probing -t 42 eval x", set(&["42"], None));
+        check("probing 42 eval x", set(&["42"], None));
+        let refused = targets("probing eval x", "unix:").unwrap_err().to_string();
+        assert!(
+            refused.contains("invalid PROBING_TARGET: unix: needs the path"),
+            "{refused}"
+        );
     }
 }

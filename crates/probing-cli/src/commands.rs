@@ -10,21 +10,24 @@ pub(crate) mod run;
 
 use std::io::Write as _;
 
-use anyhow::Context as _;
-use probing_client::{AttachReport, Entry, Probe, Reached, Target};
+use anyhow::ensure;
+use probing_client::{AttachReport, Entry, Probe, Reached, Target, TargetSet};
 
-/// The target that the user named, and what to do when it has no probe.
+/// The targets that the user named, and what to do when one has no probe.
 #[derive(Debug)]
 pub(crate) struct Aim {
-    pub(crate) target: Option<Target>,
+    pub(crate) targets: TargetSet,
     pub(crate) entry: Entry,
 }
 
 impl Aim {
-    fn target(&self) -> anyhow::Result<&Target> {
-        self.target
-            .as_ref()
-            .context("no target: name one with -t PID (`probing list` shows them)")
+    /// The one target of a command that is for one.
+    fn target(&self) -> anyhow::Result<Target> {
+        ensure!(
+            !self.targets.is_empty(),
+            "no target: name one with -t PID (`probing list` shows them)"
+        );
+        Ok(self.targets.sole()?)
     }
 
     fn reach(&self) -> anyhow::Result<Reached> {

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use clap::Parser as _;
 use probing_client::ClientError;
+use probing_proto::env::PROBING_TARGET;
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::Aim;
@@ -19,8 +20,9 @@ use crate::exit::Status;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let targets = arguments.targets(PROBING_TARGET.value());
     let aim = Aim {
-        target: arguments.target(),
+        targets: targets.unwrap_or_else(|error| error.exit()),
         entry: arguments.entry(),
     };
     let result = match arguments.command {
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
         Command::Eval(eval) => commands::eval::run(&eval, &aim),
         Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
-        Command::Detach => commands::detach::run(&aim),
+        Command::Detach(_) => commands::detach::run(&aim),
         Command::Run(run) => commands::run::run(&run),
         Command::Completions { shell } => commands::completions::run(shell),
     };

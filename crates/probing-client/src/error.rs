@@ -11,6 +11,9 @@ use probing_proto::process::Pid;
 use probing_proto::wire::WireError;
 use probing_stacks::StackError;
 
+use crate::ranks::Ranks;
+use crate::who::Group;
+
 /// Why a target could not be reached or did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -58,6 +61,11 @@ pub enum ClientError {
         name: String,
         matches: Vec<(Pid, String)>,
     },
+    /// A command that is for one target was given several.
+    #[error("this command takes one target, and these are {}: {group}", .group.count())]
+    OnlyOne { group: Group },
+    #[error("{}", nobody(.ranks))]
+    NobodyChosen { ranks: Ranks },
     #[error("the Python package `probing` was not found beside this command")]
     NoPackage,
     #[error("cannot read the Python package: {source}")]
@@ -103,7 +111,9 @@ impl ClientError {
             Self::OtherProtocol { .. } => {
                 "use the `probing` command of the version that the target was started with".to_owned()
             }
-            Self::SeveralNamed { .. } => "name one of them by pid: -t PID".to_owned(),
+            Self::SeveralNamed { .. } => "name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5".to_owned(),
+            Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
+            Self::NobodyChosen { .. } => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
             Self::NoPackage => {
                 "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }
@@ -123,4 +133,12 @@ fn listed(matches: &[(Pid, String)]) -> String {
         .iter()
         .map(|(pid, command)| format!("\n  {pid}  {command}"))
         .collect()
+}
+
+fn nobody(ranks: &Ranks) -> String {
+    if ranks.is_empty() {
+        "no Python process of this user can be seen from here".to_owned()
+    } else {
+        format!("no target has one of these ranks: {ranks}")
+    }
 }

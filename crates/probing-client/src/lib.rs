@@ -10,13 +10,19 @@ mod meeting;
 mod package;
 mod probe;
 mod processes;
+mod ranks;
+mod set;
 mod stacks;
 mod target;
+mod who;
 
 pub use error::ClientError;
 pub use list::list;
 pub use package::package_dir;
 pub use probe::{Canceller, EvalEnd, Probe};
+pub use ranks::Ranks;
+pub use set::{Choices, Member, Members, TargetSet};
 pub use target::{Entry, Reached, Target};
+pub use who::{Group, Who};
 
 pub use probing_attach::{Options as AttachOptions, Report as AttachReport};

@@ -66,6 +66,11 @@ impl Process {
         env::rank(|variable| variable.value_in(&self.environ))
     }
 
+    /// Its rank, and how much the variable that says so counts: 0 most.
+    pub(crate) fn rank_claim(&self) -> Option<(u32, usize)> {
+        env::rank_claim(|variable| variable.value_in(&self.environ))
+    }
+
     pub(crate) fn age_seconds(&self) -> u64 {
         let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec as u64;
         uptime.saturating_sub(self.stat.start_ticks / rustix::param::clock_ticks_per_second())
@@ -106,6 +111,11 @@ pub(crate) fn all_python() -> Vec<Process> {
 /// Whether the process that `key` names lives, as seen from here.
 pub(crate) fn is_alive(key: ProcessKey) -> bool {
     stat(key.pid).is_some_and(|stat| stat.start_ticks == key.start_ticks && !stat.is_dead())
+}
+
+/// Who started it, as seen from here.
+pub(crate) fn parent(pid: Pid) -> Option<Pid> {
+    stat(pid).map(|stat| stat.parent)
 }
 
 pub(crate) fn proc(pid: Pid, file: &str) -> PathBuf {

@@ -16,7 +16,7 @@ use crate::processes::{self, Process};
 use crate::stacks;
 
 /// A process to look at, as the user named it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     /// `4242`
     Local(Pid),
@@ -29,7 +29,7 @@ pub enum Target {
 /// The text names no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotATarget {
-    #[error("a target is a pid, a program's name, or unix:PATH")]
+    #[error("a target is a pid, a program's name, unix:PATH, or all")]
     Empty,
     #[error("a process on another machine (host:port) cannot be reached by this version")]
     Remote,

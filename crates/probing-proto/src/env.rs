@@ -47,7 +47,7 @@ pub const PROBING_DIR: Variable = Variable {
 pub const PROBING_TARGET: Variable = Variable {
     name: "PROBING_TARGET",
     read_by: ReadBy::Command,
-    doc: "The target when neither `-t` nor a first argument names one.",
+    doc: "The targets when neither `-t` nor a first argument names one; several are separated by commas.",
 };
 pub const PROBING_PACKAGE: Variable = Variable {
     name: "PROBING_PACKAGE",
@@ -126,9 +126,15 @@ impl Variable {
 
 /// The rank of the process whose variables `value_of` knows.
 pub fn rank(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<u32> {
-    RANKS
-        .iter()
-        .find_map(|&variable| value_of(variable)?.to_str()?.parse().ok())
+    rank_claim(value_of).map(|(rank, _)| rank)
+}
+
+/// The rank, and the place of the variable that says so: 0 counts most.
+pub fn rank_claim(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<(u32, usize)> {
+    RANKS.iter().enumerate().find_map(|(place, &variable)| {
+        let rank = value_of(variable)?.to_str()?.parse().ok()?;
+        Some((rank, place))
+    })
 }
 
 /// The text of `docs/environment.md`.

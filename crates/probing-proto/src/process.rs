@@ -65,6 +65,7 @@ impl FromStr for ProcessKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     pub state: char,
+    pub parent: Pid,
     pub start_ticks: u64,
     pub threads: u32,
     flags: u32,
@@ -79,11 +80,13 @@ impl Stat {
         let (_, fields) = line.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
-        let flags = fields.nth(5)?.parse().ok()?;
+        let parent = fields.next()?.parse().ok()?;
+        let flags = fields.nth(4)?.parse().ok()?;
         let threads = fields.nth(10)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
         Some(Self {
             state,
+            parent,
             start_ticks,
             threads,
             flags,
@@ -116,8 +119,8 @@ mod tests {
         for name in ["python", "a b", "x) R 9 (y", "line\nbreak"] {
             let stat = Stat::parse(&format!("4242 ({name}) {rest}")).unwrap();
             assert_eq!(
-                (stat.state, stat.threads, stat.start_ticks),
-                ('S', 1, 81733),
+                (stat.state, stat.parent, stat.threads, stat.start_ticks),
+                ('S', Pid(1), 1, 81733),
                 "{name}"
             );
         }

@@ -132,8 +132,9 @@ fn a_name_that_is_nobodys_or_several_processes() {
             );
         }
         assert!(
-            ran.stderr
-                .ends_with("hint: name one of them by pid: -t PID\n"),
+            ran.stderr.ends_with(
+                "hint: name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5\n"
+            ),
             "{ran:?}"
         );
     });

@@ -1,0 +1,372 @@
+//! What all the targets on a command line mean together: which processes a command is for.
+
+use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
+
+use probing_proto::process::Pid;
+
+use crate::connection::PATIENCE;
+use crate::error::ClientError;
+use crate::probe::Probe;
+use crate::processes::{self, Process};
+use crate::ranks::Ranks;
+use crate::target::{NotATarget, Target};
+use crate::who::Who;
+
+/// One word behind `-t`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// `all`: every Python process of this user.
+    All,
+    One(Target),
+}
+
+/// What is written behind one `-t`, or in `PROBING_TARGET`: `4242`, `4242,4243`, `all`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choices(Vec<Choice>);
+
+/// The processes that a command is for, as the user named them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TargetSet {
+    choices: Vec<Choice>,
+    ranks: Option<Ranks>,
+}
+
+/// One process of a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// How answers call it.
+    pub who: Who,
+    pub target: Target,
+    /// What is known of it before it is asked.
+    pub pid: Option<Pid>,
+    pub rank: Option<u32>,
+}
+
+/// The processes of a set, as they are now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// Ranks ascending, then pids.
+    pub all: Vec<Member>,
+    /// Ranks that were asked for and that no process has.
+    pub missing: Ranks,
+}
+
+impl FromStr for Choices {
+    type Err = NotATarget;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let choice = |word: &str| match word.trim() {
+            "all" => Ok(Choice::All),
+            word => word.parse().map(Choice::One),
+        };
+        text.split(',')
+            .map(choice)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+impl TargetSet {
+    /// With `ranks`, those of the chosen (of all when none are) that have one of these ranks.
+    pub fn new(choices: impl IntoIterator<Item = Choices>, ranks: Option<Ranks>) -> Self {
+        let choices = choices.into_iter().flat_map(|Choices(choices)| choices);
+        Self {
+            choices: choices.collect(),
+            ranks,
+        }
+    }
+
+    /// Whether the user named nothing.
+    pub fn is_empty(&self) -> bool {
+        self.choices.is_empty() && self.ranks.is_none()
+    }
+
+    /// Whether the user chose by rank.
+    pub fn is_by_rank(&self) -> bool {
+        self.ranks.is_some()
+    }
+
+    /// The target, when the user's words can only mean one.
+    pub fn one(&self) -> Option<&Target> {
+        match (self.choices.as_slice(), &self.ranks) {
+            ([Choice::One(target)], None) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// The target of a command that is for one; an error lists them when there are several.
+    pub fn sole(&self) -> Result<Target, ClientError> {
+        if let Some(target) = self.one() {
+            return Ok(target.clone());
+        }
+        let mut members = self.members()?.all;
+        if members.len() == 1 {
+            return Ok(members.remove(0).target);
+        }
+        let group = members.iter().map(|member| &member.who).collect();
+        Err(ClientError::OnlyOne { group })
+    }
+
+    /// Looks who is there. A target that cannot be reached is a member, too: asking it tells why.
+    pub fn members(&self) -> Result<Members, ClientError> {
+        let mut candidates = self.candidates();
+        let mut seen = HashSet::new();
+        candidates.retain(|candidate| seen.insert(candidate.target.clone()));
+        let bearers = bearers(&candidates, processes::parent);
+        let (mut all, mut found) = (Vec::new(), Vec::new());
+        for (candidate, bearer) in candidates.into_iter().zip(bearers) {
+            if let Some(ranks) = &self.ranks {
+                let wanted = candidate.rank().filter(|rank| ranks.contains(*rank));
+                if wanted.is_none() || bearer == Bearer::No {
+                    continue;
+                }
+                found.extend(wanted);
+            }
+            all.push(candidate.member(bearer));
+        }
+        let missing = self.ranks.clone().unwrap_or_default();
+        let missing = missing.without(&found.into_iter().collect());
+        if all.is_empty() {
+            return Err(ClientError::NobodyChosen { ranks: missing });
+        }
+        all.sort_by(|one, other| one.who.cmp(&other.who));
+        Ok(Members { all, missing })
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let everybody = [Choice::All];
+        let choices = match self.choices.as_slice() {
+            [] => &everybody,
+            choices => choices,
+        };
+        let uses_list =
+            |choice: &Choice| matches!(choice, Choice::All | Choice::One(Target::Name(_)));
+        let processes = if choices.iter().any(uses_list) {
+            processes::all_python()
+        } else {
+            Vec::new()
+        };
+        let mut candidates = Vec::new();
+        for choice in choices {
+            match choice {
+                Choice::All => candidates.extend(ours(&processes).map(Candidate::of)),
+                Choice::One(Target::Name(name)) => {
+                    let named = || processes.iter().filter(|process| process.is_named(name));
+                    // A rank tells those of one name apart; without, there must be only one.
+                    if self.ranks.is_some() || named().count() == 1 {
+                        candidates.extend(named().map(Candidate::of));
+                    } else {
+                        candidates.push(Candidate::unseen(Target::Name(name.clone())));
+                    }
+                }
+                Choice::One(Target::Local(pid)) => candidates.push(match Process::read(*pid) {
+                    Ok(process) => Candidate::of(&process),
+                    Err(_) => Candidate::unseen(Target::Local(*pid)),
+                }),
+                Choice::One(Target::Socket(path)) => {
+                    let mut candidate = Candidate::unseen(Target::Socket(path.clone()));
+                    if let Ok(probe) = Probe::at(path, PATIENCE) {
+                        let rank = probe.hello().rank;
+                        candidate.claim = rank.map(|rank| Claim { rank, strength: 0 });
+                    }
+                    candidates.push(candidate);
+                }
+            }
+        }
+        candidates
+    }
+}
+
+/// This user's, without ourselves.
+fn ours(processes: &[Process]) -> impl Iterator<Item = &Process> {
+    let uid = rustix::process::geteuid().as_raw();
+    let own = Pid(std::process::id());
+    processes
+        .iter()
+        .filter(move |process| process.uid == uid && process.pid != own)
+}
+
+/// A process that may belong to the set.
+struct Candidate {
+    target: Target,
+    pid: Option<Pid>,
+    claim: Option<Claim>,
+}
+
+/// A rank that a process's variables name.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    rank: u32,
+    /// Which variable says so; the smaller counts more.
+    strength: usize,
+}
+
+impl Candidate {
+    fn of(process: &Process) -> Self {
+        let claim = process.rank_claim();
+        Self {
+            target: Target::Local(process.pid),
+            pid: Some(process.pid),
+            claim: claim.map(|(rank, strength)| Claim { rank, strength }),
+        }
+    }
+
+    fn unseen(target: Target) -> Self {
+        let pid = match target {
+            Target::Local(pid) => Some(pid),
+            _ => None,
+        };
+        Self {
+            target,
+            pid,
+            claim: None,
+        }
+    }
+
+    fn rank(&self) -> Option<u32> {
+        self.claim.map(|claim| claim.rank)
+    }
+
+    fn member(self, bearer: Bearer) -> Member {
+        let rank = self.rank();
+        let who = match (rank, self.pid) {
+            (Some(rank), _) if bearer == Bearer::Only => Who::Rank(rank),
+            (_, Some(pid)) => Who::Pid(pid),
+            _ => Who::Named(self.target.to_string()),
+        };
+        Member {
+            who,
+            target: self.target,
+            pid: self.pid,
+            rank,
+        }
+    }
+}
+
+/// Whether a process is what people mean by its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bearer {
+    /// It and no other.
+    Only,
+    /// It and others: of several jobs.
+    OneOfSeveral,
+    /// It has no rank; or it only inherited the variable from the process that it helps (a data loader's worker), or
+    /// only launches it.
+    No,
+}
+
+fn bearers(candidates: &[Candidate], parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Bearer> {
+    let mut by_rank: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        if let Some(rank) = candidate.rank() {
+            by_rank.entry(rank).or_default().push(index);
+        }
+    }
+    let mut bearers = vec![Bearer::No; candidates.len()];
+    for mut claimants in by_rank.into_values() {
+        let strength = |index: &usize| candidates[*index].claim.map(|claim| claim.strength);
+        let strongest = claimants.iter().filter_map(strength).min();
+        claimants.retain(|index| strength(index) == strongest);
+        if claimants.len() > 1 {
+            let pids: HashSet<Pid> = claimants
+                .iter()
+                .filter_map(|index| candidates[*index].pid)
+                .collect();
+            claimants.retain(|index| {
+                let pid = candidates[*index].pid;
+                !pid.is_some_and(|pid| ancestors(pid, &parent).any(|above| pids.contains(&above)))
+            });
+        }
+        let bearer = if claimants.len() == 1 {
+            Bearer::Only
+        } else {
+            Bearer::OneOfSeveral
+        };
+        for index in claimants {
+            bearers[index] = bearer;
+        }
+    }
+    bearers
+}
+
+fn ancestors(pid: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> impl Iterator<Item = Pid> {
+    // Pids are given anew: what is read one after the other may lead in a circle.
+    const DEEPEST: usize = 64;
+    std::iter::successors(parent(pid), move |pid| parent(*pid)).take(DEEPEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choices(text: &str) -> Result<Vec<Choice>, NotATarget> {
+        text.parse().map(|Choices(choices)| choices)
+    }
+
+    fn local(pid: u32) -> Choice {
+        Choice::One(Target::Local(Pid(pid)))
+    }
+
+    #[test]
+    fn one_t_may_name_several() {
+        assert_eq!(choices("42"), Ok(vec![local(42)]));
+        assert_eq!(choices("42,43"), Ok(vec![local(42), local(43)]));
+        assert_eq!(choices("all"), Ok(vec![Choice::All]));
+        assert_eq!(choices(""), Err(NotATarget::Empty));
+        assert_eq!(choices("42,"), Err(NotATarget::Empty));
+    }
+
+    #[test]
+    fn one_target_is_one_only_when_it_cannot_be_several() {
+        let set = |texts: &[&str], ranks: Option<&str>| {
+            let ranks = ranks.map(|ranks| ranks.parse().unwrap());
+            TargetSet::new(texts.iter().map(|text| text.parse().unwrap()), ranks)
+        };
+        assert_eq!(set(&["42"], None).one(), Some(&Target::Local(Pid(42))));
+        assert_eq!(set(&["42", "43"], None).one(), None);
+        assert_eq!(set(&["all"], None).one(), None);
+        assert_eq!(set(&["42"], Some("0")).one(), None);
+        assert!(set(&[], None).is_empty());
+        assert!(!set(&[], Some("0")).is_empty());
+    }
+
+    /// pid, rank, strength of the claim, parent
+    fn check(processes: &[(u32, u32, usize, u32)], expected: &[Bearer]) {
+        let candidates: Vec<Candidate> = processes
+            .iter()
+            .map(|&(pid, rank, strength, _)| Candidate {
+                target: Target::Local(Pid(pid)),
+                pid: Some(Pid(pid)),
+                claim: Some(Claim { rank, strength }),
+            })
+            .collect();
+        let parent = |pid: Pid| {
+            let process = processes.iter().find(|process| process.0 == pid.0)?;
+            Some(Pid(process.3))
+        };
+        assert_eq!(bearers(&candidates, parent), expected);
+    }
+
+    #[test]
+    fn a_rank_is_the_process_and_not_its_workers_or_its_launcher() {
+        use Bearer::{No, OneOfSeveral, Only};
+        check(&[(10, 0, 0, 1), (11, 1, 0, 1)], &[Only, Only]);
+        // A data loader's worker, and a worker's worker, have inherited the variables.
+        check(
+            &[(10, 0, 0, 1), (20, 0, 0, 10), (30, 0, 0, 20)],
+            &[Only, No, No],
+        );
+        // Slurm numbered the launcher; the launcher numbered the ranks.
+        check(
+            &[(10, 0, 1, 1), (20, 0, 0, 10), (21, 1, 0, 10)],
+            &[No, Only, Only],
+        );
+        check(
+            &[(10, 0, 0, 1), (20, 0, 0, 1)],
+            &[OneOfSeveral, OneOfSeveral],
+        );
+        // A circle of parents ends.
+        check(&[(10, 0, 0, 11), (11, 0, 0, 10)], &[No, No]);
+    }
+}
