@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use crate::interpreter::Interpreter;
 use crate::layout::Object;
-use crate::lines::{self, Place};
+use crate::lines;
 use crate::memory::{Memory, u32_at, u64_at};
+use crate::objects::text::{self, Form, Place};
 
 /// Read with the header of a `str` or `bytes`, in the hope that it is all.
 const GUESS: usize = 320;
@@ -39,14 +40,14 @@ impl Code {
     /// The line of an instruction.
     ///
     /// A function that was called but did not begin yet is before its first instruction: it is on its first line.
-    pub(crate) fn place(&self, offset: i64) -> Place {
+    pub(crate) fn place(&self, offset: i64) -> lines::Place {
         let inside = match u64::try_from(offset) {
             Ok(inside) => inside,
-            Err(_) if offset >= -2 => return Place::Line(self.first_line),
-            Err(_) => return Place::Beyond,
+            Err(_) if offset >= -2 => return lines::Place::Line(self.first_line),
+            Err(_) => return lines::Place::Beyond,
         };
         if self.size.is_some_and(|size| inside >= size) {
-            return Place::Beyond;
+            return lines::Place::Beyond;
         }
         if self.is_3_10 {
             lines::of_3_10(&self.table, self.first_line, inside)
@@ -179,20 +180,6 @@ impl Fields {
     }
 }
 
-/// The content of a `str`; `None` if there is none at this address.
-pub(crate) fn read_text(
-    interpreter: &Interpreter,
-    memory: &(impl Memory + ?Sized),
-    address: u64,
-) -> Option<Vec<u8>> {
-    let part = Part {
-        address,
-        kind: interpreter.types.text,
-        limit: MAX_NAME,
-    };
-    Part::read_all(&[part], &interpreter.layout.object, memory).pop()?
-}
-
 /// A `str` or `bytes` to be read.
 #[derive(Debug, Clone, Copy)]
 struct Part {
@@ -261,8 +248,8 @@ impl Part {
 struct Extent {
     start: usize,
     len: usize,
-    /// Bytes for each character; `None` for `bytes`.
-    width: Option<u8>,
+    /// `None` for `bytes`.
+    form: Option<Form>,
 }
 
 impl Extent {
@@ -271,27 +258,22 @@ impl Extent {
         if u64_at(bytes, object.kind)? != part.kind {
             return None;
         }
-        let count = usize::try_from(u64_at(bytes, object.size)?).ok()?;
         if !text {
+            let count = usize::try_from(u64_at(bytes, object.size)?).ok()?;
             return (count <= part.limit).then_some(Self {
                 start: object.bytes,
                 len: count,
-                width: None,
+                form: None,
             });
         }
-        let state = u32_at(bytes, object.text_state)? >> object.text_state_shift;
-        let (width, compact, ascii) = (state & 7, state & 8 != 0, state & 16 != 0);
-        if !compact || !matches!(width, 1 | 2 | 4) {
+        let form = Form::parse(object, bytes)?;
+        let Place::Inside(start) = form.place else {
             return None;
-        }
+        };
         Some(Self {
-            start: if ascii {
-                object.ascii_text
-            } else {
-                object.other_text
-            },
-            len: count.min(part.limit) * width as usize,
-            width: Some(width as u8),
+            start,
+            len: form.count.min(part.limit) * form.width,
+            form: Some(form),
         })
     }
 
@@ -300,53 +282,11 @@ impl Extent {
     }
 
     fn decode(self, content: &[u8]) -> Vec<u8> {
-        let Some(width) = self.width else {
-            return content.to_vec();
-        };
-        if content.is_ascii() && width == 1 {
-            return content.to_vec();
-        }
-        let mut bytes = Vec::with_capacity(content.len());
-        for unit in content.chunks_exact(usize::from(width)) {
-            let value = unit
-                .iter()
-                .rev()
-                .fold(0u32, |value, byte| value << 8 | u32::from(*byte));
-            match char::from_u32(value) {
-                Some(char) => bytes.extend(char.encode_utf8(&mut [0; 4]).bytes()),
-                // Python's `surrogateescape`.
-                None if (0xdc80..=0xdcff).contains(&value) => bytes.push(value as u8),
-                None => bytes.extend("\u{fffd}".bytes()),
+        match self.form {
+            Some(form) if form.width > 1 || !content.is_ascii() => {
+                text::utf_8(form.decode(content))
             }
+            _ => content.to_vec(),
         }
-        bytes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn decoded(width: u8, content: &[u8]) -> Vec<u8> {
-        let extent = Extent {
-            start: 0,
-            len: content.len(),
-            width: Some(width),
-        };
-        extent.decode(content)
-    }
-
-    #[test]
-    fn text_of_every_width_becomes_utf_8() {
-        assert_eq!(decoded(1, b"abc"), b"abc");
-        assert_eq!(decoded(1, &[0xe9]), "é".as_bytes());
-        assert_eq!(decoded(2, &[0x00, 0x4e, 0x78, 0]), "一x".as_bytes());
-        assert_eq!(decoded(4, &[0x00, 0xf6, 0x01, 0]), "😀".as_bytes());
-    }
-
-    #[test]
-    fn bytes_of_a_path_that_are_not_utf_8_come_back() {
-        assert_eq!(decoded(2, &[b'a', 0, 0xff, 0xdc]), b"a\xff");
-        assert_eq!(decoded(2, &[0x00, 0xd8]), "\u{fffd}".as_bytes());
     }
 }

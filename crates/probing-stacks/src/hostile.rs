@@ -20,6 +20,17 @@ const TYPES: Types = Types {
     code: ARENA,
     text: ARENA + 8,
     bytes: ARENA + 16,
+    class: ARENA + 24,
+    boolean: ARENA + 32,
+    float: ARENA + 40,
+    set: ARENA + 48,
+    frozen_set: ARENA + 56,
+    cell: ARENA + 64,
+    function: ARENA + 72,
+    c_function: ARENA + 80,
+    method: ARENA + 88,
+    module: ARENA + 96,
+    none: ARENA + 104,
 };
 
 /// A target in which everything is what it should not be.

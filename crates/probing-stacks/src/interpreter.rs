@@ -23,11 +23,76 @@ pub(crate) struct Interpreter {
 }
 
 /// Addresses of type objects. Something of another type is never taken for a code object, text or bytes.
+#[expect(dead_code, reason = "values of locals are read with the rest of it")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Types {
     pub(crate) code: u64,
     pub(crate) text: u64,
     pub(crate) bytes: u64,
+    /// `type`
+    pub(crate) class: u64,
+    pub(crate) boolean: u64,
+    pub(crate) float: u64,
+    pub(crate) set: u64,
+    pub(crate) frozen_set: u64,
+    pub(crate) cell: u64,
+    pub(crate) function: u64,
+    pub(crate) c_function: u64,
+    pub(crate) method: u64,
+    pub(crate) module: u64,
+    /// The only object of its type.
+    pub(crate) none: u64,
+}
+
+impl Types {
+    const SYMBOLS: [&str; 14] = [
+        "PyCode_Type",
+        "PyUnicode_Type",
+        "PyBytes_Type",
+        "PyType_Type",
+        "PyBool_Type",
+        "PyFloat_Type",
+        "PySet_Type",
+        "PyFrozenSet_Type",
+        "PyCell_Type",
+        "PyFunction_Type",
+        "PyCFunction_Type",
+        "PyMethod_Type",
+        "PyModule_Type",
+        "_Py_NoneStruct",
+    ];
+
+    /// From the addresses of the symbols above.
+    fn new(addresses: [u64; 14]) -> Self {
+        let [
+            code,
+            text,
+            bytes,
+            class,
+            boolean,
+            float,
+            set,
+            frozen_set,
+            ..,
+        ] = addresses;
+        let [.., cell, function, c_function, method, module, none] = addresses;
+        Self {
+            code,
+            text,
+            bytes,
+            class,
+            boolean,
+            float,
+            set,
+            frozen_set,
+            cell,
+            function,
+            c_function,
+            method,
+            module,
+            none,
+        }
+    }
 }
 
 impl Interpreter {
@@ -87,22 +152,16 @@ impl Symbols {
         let file = open(pid, mapping)?;
         let image = Image::parse(&file)?;
         let bias = image.bias(mapping.start, mapping.offset)?;
-        let [runtime, code, text, bytes, version, since_3_10] = image.exported([
-            "_PyRuntime",
-            "PyCode_Type",
-            "PyUnicode_Type",
-            "PyBytes_Type",
-            "Py_Version",
-            "PyModule_AddObjectRef",
-        ])?;
+        let names = ["_PyRuntime", "Py_Version", "PyModule_AddObjectRef"];
+        let [runtime, version, since_3_10] = image.exported(names)?;
+        let types = image.exported(Types::SYMBOLS)?;
+        if types.contains(&None) {
+            return None;
+        }
         let at = |address: u64| bias.wrapping_add(address);
         Some(Self {
             runtime: at(runtime.or_else(|| image.runtime_section())?),
-            types: Types {
-                code: at(code?),
-                text: at(text?),
-                bytes: at(bytes?),
-            },
+            types: Types::new(types.map(|address| at(address.unwrap_or(0)))),
             version: version.map(at),
             since_3_10: since_3_10.is_some(),
         })

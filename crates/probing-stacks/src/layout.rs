@@ -3,12 +3,15 @@
 //! From 3.13 on the target says it itself (`published`); before, they are known for each minor version, one file each.
 //! They do not differ between `x86_64` and aarch64: both have 8-byte pointers and the same alignment.
 
+mod builtins;
 mod published;
 mod v3_10;
 mod v3_11;
 mod v3_12;
 
 use crate::memory::Memory;
+
+pub(crate) use self::builtins::{Builtins, Class};
 
 /// Offsets in bytes unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,7 @@ pub(crate) struct Layout {
     pub(crate) frame: Frame,
     pub(crate) code: Code,
     pub(crate) object: Object,
+    pub(crate) builtins: Builtins,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +94,9 @@ pub(crate) struct Frame {
     pub(crate) code: usize,
     /// The first local variable.
     pub(crate) locals: usize,
+    /// Dictionaries of a frame that is no function's: then the mapping of its own names.
+    pub(crate) globals: usize,
+    pub(crate) mapping: usize,
     pub(crate) instruction: Instruction,
     /// One byte that says who owns the frame.
     pub(crate) owner: Option<usize>,
@@ -128,13 +135,40 @@ pub(crate) struct Code {
     pub(crate) first_line: usize,
     /// The instructions, inside the object from 3.11 on, where its size is their number.
     pub(crate) instructions: Option<usize>,
+    pub(crate) flags: usize,
+    pub(crate) variables: Variables,
+}
+
+/// Where the names of local variables are, in the order of their values in a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Variables {
+    /// Three tuples: of locals, of cells, of free variables.
+    Three([usize; 3]),
+    /// One tuple, and bytes that say what each is.
+    One { names: usize, kinds: usize },
+}
+
+impl Variables {
+    fn last(&self) -> usize {
+        match self {
+            Self::Three(fields) => fields.iter().copied().max().unwrap_or(0),
+            Self::One { names, kinds } => *names.max(kinds),
+        }
+    }
 }
 
 impl Code {
     /// How many bytes hold the fields.
     pub(crate) fn size(&self) -> usize {
-        let fields = [self.file, self.name, self.lines, self.first_line];
-        fields.into_iter().max().unwrap_or(0) + 8
+        let fields = [
+            self.file,
+            self.name,
+            self.lines,
+            self.first_line,
+            self.flags,
+        ];
+        let fields = fields.into_iter().chain([self.variables.last()]);
+        fields.max().unwrap_or(0) + 8
     }
 }
 
@@ -149,6 +183,8 @@ pub(crate) struct Object {
     pub(crate) text_state_shift: u32,
     pub(crate) ascii_text: usize,
     pub(crate) other_text: usize,
+    /// Wide characters and their number, for text that has no other (until 3.11).
+    pub(crate) wide: Option<(usize, usize)>,
     pub(crate) bytes: usize,
 }
 
@@ -162,6 +198,7 @@ const fn object(version: u8) -> Object {
         text_state_shift: 2,
         ascii_text: 48 - shorter,
         other_text: 72 - 2 * shorter,
+        wide: if version >= 12 { None } else { Some((40, 64)) },
         bytes: 32,
     }
 }

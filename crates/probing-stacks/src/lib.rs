@@ -5,7 +5,8 @@
 //! (`memory`): the list of threads (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
 //! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
 //! and, if asked to, holds the thread (`stop`).
-//! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`).
+//! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`), which is an
+//! attribute of an object (`objects`).
 //!
 //! *Invariant:* nothing is ever written to the target.
 //!
@@ -23,6 +24,8 @@ mod lines;
 mod maps;
 mod memory;
 mod names;
+#[expect(dead_code, reason = "values of locals are read with the rest of it")]
+mod objects;
 mod permission;
 mod settle;
 mod snapshot;

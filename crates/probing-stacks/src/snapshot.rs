@@ -10,7 +10,8 @@ use crate::error::StackError;
 use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
-use crate::names::Names;
+use crate::names;
+use crate::objects::Objects;
 use crate::settle::{Reading, Settled};
 use crate::tasks::{self, Place, State, Task};
 use crate::threads::{self, Head, Thread};
@@ -142,8 +143,7 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
         frames.map(|frame| frame.code),
     );
     let stopped = tasks::is_stopped(pid);
-    let mut names = Names::new(reading.interpreter, reading.memory);
-    let (mut stacks, mut retried, mut paused) = (Vec::new(), 0, Duration::ZERO);
+    let mut found = Vec::new();
     for (index, known) in known.into_iter().enumerate() {
         let place = known.tid.map_or(Place::Other, |tid| Place::of(pid, tid));
         let (head, chain) = (heads[index], &chains[index]);
@@ -164,14 +164,8 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
                 [chain, &chains_again[index]],
             ),
         };
-        retried += settled.retried;
-        paused = paused.max(settled.paused);
-        stacks.push(ThreadStack {
-            tid: known.tid,
-            ident: known.thread.ident,
-            name: thread_name(&mut names, codes, &settled.chain).or(known.name),
+        found.push(Found {
             is_main: known.tid == Some(pid.0),
-            interpreter: known.thread.interpreter,
             state: if stopped {
                 State::Stopped
             } else {
@@ -182,30 +176,58 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
                 () if place.waits_for(known.thread.gil) => Gil::Waits,
                 () => Gil::Free,
             },
-            missing: match settled.chain.end {
-                _ if settled.torn => Missing::Inner,
+            known,
+            settled,
+        });
+    }
+    let retried = found.iter().map(|found| found.settled.retried).sum();
+    let paused = found.iter().map(|found| found.settled.paused).max();
+    let stacks = Found::name_all(found, reading, codes);
+    (merged(stacks), retried, paused.unwrap_or_default())
+}
+
+/// A thread whose frames are known by their addresses.
+struct Found {
+    known: Known,
+    settled: Settled,
+    is_main: bool,
+    state: State,
+    gil: Gil,
+}
+
+impl Found {
+    /// Adds what the objects of the target tell.
+    fn name_all<M: Memory + ?Sized>(
+        all: Vec<Self>,
+        reading: &Reading<'_, M>,
+        codes: &Codes,
+    ) -> Vec<ThreadStack> {
+        let mut objects = Objects::new(reading.interpreter, reading.memory);
+        let chains: Vec<&Chain> = all.iter().map(|found| &found.settled.chain).collect();
+        let names = names::of_all(&mut objects, codes, &chains);
+        all.into_iter()
+            .zip(names)
+            .map(|(found, name)| found.named(name, codes))
+            .collect()
+    }
+
+    fn named(self, name: Option<String>, codes: &Codes) -> ThreadStack {
+        ThreadStack {
+            tid: self.known.tid,
+            ident: self.known.thread.ident,
+            name: name.or(self.known.name),
+            is_main: self.is_main,
+            interpreter: self.known.thread.interpreter,
+            state: self.state,
+            gil: self.gil,
+            missing: match self.settled.chain.end {
+                _ if self.settled.torn => Missing::Inner,
                 End::Outermost => Missing::Nothing,
                 End::TooDeep | End::Broken => Missing::Outer,
             },
-            frames: name_all(codes, &settled.chain.frames),
-        });
+            frames: name_all(codes, &self.settled.chain.frames),
+        }
     }
-    (merged(stacks), retried, paused)
-}
-
-/// What `threading` calls it.
-fn thread_name<M: Memory + ?Sized>(
-    names: &mut Names<'_, M>,
-    codes: &Codes,
-    chain: &Chain,
-) -> Option<String> {
-    let frame = chain.frames.last()?;
-    let code = codes.get(frame.code)?;
-    let is_bootstrap = matches!(&*code.name, "_bootstrap" | "Thread._bootstrap");
-    if !is_bootstrap || !code.file.ends_with("threading.py") {
-        return None;
-    }
-    names.of(frame.address)
 }
 
 /// Where all threads are, and their frames.

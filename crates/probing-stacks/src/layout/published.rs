@@ -4,7 +4,8 @@
 //! minor versions only. What it says is checked against bounds, like everything that is read.
 
 use super::{
-    Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Object, Thread,
+    Builtins, Class, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout,
+    Object, Thread, Variables,
 };
 use crate::memory::{Memory, u64_at};
 
@@ -13,6 +14,11 @@ const TABLE: usize = 100 * 8;
 /// An interpreter's state has a few hundred kilobytes.
 const LARGEST: u64 = 16 << 20;
 const LARGEST_OBJECT: u64 = 64 << 10;
+/// Not published, but as in 3.12: both follow the frame's code, its caller and its function.
+const GLOBALS: usize = 24;
+const MAPPING: usize = 40;
+/// The flags of code follow its header, its size, and three pointers.
+const AFTER_CODE_SIZE: usize = 32;
 
 /// Where groups of fields start, counted in numbers.
 struct Places {
@@ -21,6 +27,7 @@ struct Places {
     frame: usize,
     code: usize,
     object: usize,
+    dict: usize,
     bytes: usize,
     text: usize,
 }
@@ -31,6 +38,7 @@ const PLACES_3_13: Places = Places {
     frame: 28,
     code: 34,
     object: 44,
+    dict: 56,
     bytes: 64,
     text: 67,
 };
@@ -41,6 +49,7 @@ const PLACES_3_14: Places = Places {
     frame: 31,
     code: 39,
     object: 50,
+    dict: 66,
     bytes: 74,
     text: 77,
 };
@@ -101,6 +110,8 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
             previous: small(at.frame + 1)?,
             code: small(at.frame + 2)?,
             locals: small(at.frame + 4)?,
+            globals: GLOBALS,
+            mapping: MAPPING,
             instruction: Instruction::Pointer(small(at.frame + 3)?),
             owner: Some(small(at.frame + 5)?),
             first_shim_owner: 3,
@@ -112,6 +123,11 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
             lines: small(at.code + 4)?,
             first_line: small(at.code + 5)?,
             instructions: Some(small(at.code + 9)?),
+            flags: small(at.object)? + AFTER_CODE_SIZE,
+            variables: Variables::One {
+                names: small(at.code + 7)?,
+                kinds: small(at.code + 8)?,
+            },
         },
         object: Object {
             kind: small(at.object + 1)?,
@@ -122,6 +138,22 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
             ascii_text: small(at.text + 3)?,
             // After the fields of ASCII text: the length in UTF-8 and a pointer to it.
             other_text: small(at.text + 3)? + 16,
+            wide: None,
+        },
+        builtins: Builtins {
+            header: small(at.object)?,
+            class: Class {
+                size: small(at.object + 2)?,
+                name: small(at.object + 3)?,
+                flags: small(at.object + 5)?,
+            },
+            tuple_items: small(at.object + 7)?,
+            list_items: small(at.object + 10)?,
+            dict_keys: small(at.dict + 1)?,
+            dict_values: small(at.dict + 2)?,
+            float_value: small(at.dict + 4)?,
+            int_size: small(at.dict + 6)?,
+            int_digits: small(at.dict + 7)?,
         },
     })
 }

@@ -5,7 +5,8 @@
 //! place in the releases looked at of 3.10 are used.
 
 use super::{
-    Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread, object,
+    Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
+    Variables, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -34,6 +35,8 @@ pub(super) const LAYOUT: Layout = Layout {
         previous: 24,
         code: 32,
         locals: 352,
+        globals: 48,
+        mapping: 56,
         instruction: Instruction::Index(96),
         owner: None,
         first_shim_owner: u8::MAX,
@@ -45,6 +48,9 @@ pub(super) const LAYOUT: Layout = Layout {
         lines: 120,
         first_line: 40,
         instructions: None,
+        flags: 36,
+        variables: Variables::Three([72, 88, 80]),
     },
     object: object(10),
+    builtins: Builtins::of(10),
 };

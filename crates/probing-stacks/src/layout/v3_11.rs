@@ -4,7 +4,8 @@
 //! (`internal/pycore_runtime.h`, `internal/pycore_interp.h`, `internal/pycore_frame.h`).
 
 use super::{
-    Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread, object,
+    Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
+    Variables, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -36,6 +37,8 @@ pub(super) const LAYOUT: Layout = Layout {
         previous: 48,
         code: 32,
         locals: 72,
+        globals: 8,
+        mapping: 24,
         instruction: Instruction::Pointer(56),
         owner: Some(69),
         first_shim_owner: u8::MAX,
@@ -47,6 +50,12 @@ pub(super) const LAYOUT: Layout = Layout {
         lines: 136,
         first_line: 72,
         instructions: Some(184),
+        flags: 48,
+        variables: Variables::One {
+            names: 96,
+            kinds: 104,
+        },
     },
     object: object(11),
+    builtins: Builtins::of(11),
 };

@@ -4,7 +4,8 @@
 //! (`internal/pycore_runtime.h`, `internal/pycore_interp.h`, `internal/pycore_frame.h`).
 
 use super::{
-    Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread, object,
+    Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
+    Variables, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -36,6 +37,8 @@ pub(super) const LAYOUT: Layout = Layout {
         previous: 8,
         code: 0,
         locals: 72,
+        globals: 24,
+        mapping: 40,
         instruction: Instruction::Pointer(56),
         owner: Some(70),
         first_shim_owner: 3,
@@ -47,6 +50,12 @@ pub(super) const LAYOUT: Layout = Layout {
         lines: 136,
         first_line: 68,
         instructions: Some(192),
+        flags: 48,
+        variables: Variables::One {
+            names: 96,
+            kinds: 104,
+        },
     },
     object: object(12),
+    builtins: Builtins::of(12),
 };

@@ -1,0 +1,85 @@
+//! Attributes of instances.
+//!
+//! How objects keep them differs in each version:
+//!
+//! * 3.10: `tp_dictoffset` says where the dictionary is
+//! * 3.11: three words before the object there is the dictionary, four before it the bare values
+//! * 3.12: three words before the object there is either; an odd number points one byte before the values
+//! * 3.13 and later: three words before the object there is the dictionary, or nothing, then values follow the object
+//!
+//! In every version some types say where their dictionary is, as in 3.10.
+
+use super::{Gap, Look, Pairs, Type, View};
+
+enum Place {
+    Dictionary(u64),
+    Values(u64),
+    Nowhere,
+}
+
+impl View<'_> {
+    /// Names and values of the attributes of an instance: those in its dictionary.
+    pub(crate) fn attributes(&self, object: u64, limit: usize) -> Look<Pairs> {
+        let class = self.type_of(object)?;
+        match self.place(object, &class)? {
+            Place::Nowhere => Ok(Pairs::default()),
+            Place::Dictionary(dict) => self.pairs(dict, limit),
+            Place::Values(values) => {
+                let cached = self.interpreter.layout.builtins.class.cached_keys();
+                let mut first = self.split(self.word(class.address, cached)?, values)?;
+                let count = first.len();
+                first.truncate(limit);
+                Ok(Pairs { first, count })
+            }
+        }
+    }
+
+    /// The value of an attribute in the dictionary of an instance.
+    pub(crate) fn attribute(&self, object: u64, name: &str) -> Look<Option<u64>> {
+        const MOST: usize = 1024;
+        let pairs = self.attributes(object, MOST)?;
+        self.find(&pairs.first, name)
+    }
+
+    fn place(&self, object: u64, class: &Type) -> Look<Place> {
+        let minor = self.interpreter.layout.version.1;
+        let before = |words: u64| {
+            let at = object.checked_sub(8 * words).ok_or(Gap::Wrong)?;
+            self.word(at, 0)
+        };
+        let dictionary = |dict| {
+            if dict == 0 {
+                Place::Nowhere
+            } else {
+                Place::Dictionary(dict)
+            }
+        };
+        if minor == 10 || !class.has(Type::MANAGED_DICT) {
+            // Counted from the end for objects of variable size.
+            return match i64::try_from(class.dict_offset) {
+                Ok(offset) if offset > 0 => Ok(dictionary(self.word(object, offset as usize)?)),
+                _ => Ok(Place::Nowhere),
+            };
+        }
+        match minor {
+            11 => match (before(3)?, before(4)?) {
+                (0, 0) => Ok(Place::Nowhere),
+                (0, values) => Ok(Place::Values(values)),
+                (dict, _) => Ok(Place::Dictionary(dict)),
+            },
+            12 => match before(3)? {
+                values if values % 2 == 1 => {
+                    Ok(Place::Values(values.checked_add(1).ok_or(Gap::Wrong)?))
+                }
+                dict => Ok(dictionary(dict)),
+            },
+            _ => match before(3)? {
+                0 if class.has(Type::INLINE_VALUES) => {
+                    let values = object.checked_add(class.basic_size);
+                    Ok(Place::Values(values.ok_or(Gap::Wrong)?))
+                }
+                dict => Ok(dictionary(dict)),
+            },
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `str` and `bytes`.
+//!
+//! A `str` keeps its characters in 1, 2 or 4 bytes each, after a header that is shorter for ASCII. One of a derived class
+//! points to them, and one that C code made in an old way has only wide characters (until 3.11).
+
+use super::{Gap, Look, Type, View};
+use crate::layout::Object;
+use crate::memory::{u32_at, u64_at};
+
+/// More than any process has.
+const MAX_LENGTH: u64 = 1 << 44;
+
+/// The first characters of a `str`, as code points: surrogates are possible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Characters {
+    pub(crate) first: Vec<u32>,
+    /// How many there are in all.
+    pub(crate) count: usize,
+}
+
+/// How a `str` keeps its characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// Bytes for each character.
+    pub(crate) width: usize,
+    pub(crate) count: usize,
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// So many bytes after the start of the object.
+    Inside(usize),
+    /// At this address.
+    At(u64),
+}
+
+impl Form {
+    /// How many bytes of an object tell its form.
+    pub(crate) fn size(object: &Object) -> usize {
+        object.other_text + 8
+    }
+
+    /// From the first bytes of a `str`; those after `other_text` are needed for derived classes only.
+    pub(crate) fn parse(object: &Object, bytes: &[u8]) -> Option<Self> {
+        let count = u64_at(bytes, object.size).filter(|count| *count < MAX_LENGTH)?;
+        let state = u32_at(bytes, object.text_state)? >> object.text_state_shift;
+        let (width, compact, ascii) = (state & 7, state & 8 != 0, state & 16 != 0);
+        let wide = object.wide.filter(|_| width == 0);
+        let (count, place) = match wide {
+            Some((at, len)) => (u64_at(bytes, len)?, Place::At(u64_at(bytes, at)?)),
+            None if !compact => (count, Place::At(u64_at(bytes, object.other_text)?)),
+            None if ascii => (count, Place::Inside(object.ascii_text)),
+            None => (count, Place::Inside(object.other_text)),
+        };
+        let width = if wide.is_some() { 4 } else { width as usize };
+        let is_form = matches!(width, 1 | 2 | 4) && count < MAX_LENGTH;
+        is_form.then_some(Self {
+            width,
+            count: count as usize,
+            place,
+        })
+    }
+
+    pub(crate) fn decode(self, content: &[u8]) -> impl Iterator<Item = u32> {
+        content.chunks_exact(self.width).map(|unit| {
+            let bytes = unit.iter().rev();
+            bytes.fold(0, |value, byte| value << 8 | u32::from(*byte))
+        })
+    }
+}
+
+/// Text as UTF-8, where what stands for bytes that were none (`surrogateescape`) becomes those bytes again.
+pub(crate) fn utf_8(characters: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in characters {
+        match char::from_u32(value) {
+            Some(char) => bytes.extend(char.encode_utf8(&mut [0; 4]).bytes()),
+            None if (0xdc80..=0xdcff).contains(&value) => bytes.push(value as u8),
+            None => bytes.extend("\u{fffd}".bytes()),
+        }
+    }
+    bytes
+}
+
+impl View<'_> {
+    /// The first characters of a `str`.
+    pub(crate) fn characters(&self, object: u64, limit: usize) -> Look<Characters> {
+        let class = self.is(object, Type::TEXT)?;
+        let layout = &self.interpreter.layout.object;
+        let is_exact = class.address == self.interpreter.types.text;
+        let size = Form::size(layout).min(if is_exact {
+            layout.other_text
+        } else {
+            usize::MAX
+        });
+        let header = self.bytes(object, size)?;
+        let form = Form::parse(layout, &header).ok_or(Gap::Wrong)?;
+        let at = match form.place {
+            Place::Inside(offset) => object.checked_add(offset as u64).ok_or(Gap::Wrong)?,
+            Place::At(address) => address,
+        };
+        let content = self.bytes(at, form.count.min(limit) * form.width)?;
+        let first: Vec<u32> = form.decode(&content).collect();
+        if first.iter().any(|value| *value > char::MAX as u32) {
+            return Err(Gap::Wrong);
+        }
+        Ok(Characters {
+            first,
+            count: form.count,
+        })
+    }
+
+    /// The first characters of a `str`, as far as they are characters.
+    pub(crate) fn text(&self, object: u64, limit: usize) -> Look<String> {
+        let characters = self.characters(object, limit)?.first;
+        let text = utf_8(characters);
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The first of a `bytes`, and how many there are.
+    pub(crate) fn byte_string(&self, object: u64, limit: usize) -> Look<(Vec<u8>, usize)> {
+        self.is(object, Type::BYTES)?;
+        let layout = &self.interpreter.layout.object;
+        let count = self.word(object, layout.size)?;
+        if count > MAX_LENGTH {
+            return Err(Gap::Wrong);
+        }
+        let at = object.checked_add(layout.bytes as u64).ok_or(Gap::Wrong)?;
+        let first = self.bytes(at, limit.min(count as usize))?;
+        Ok((first, count as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(width: usize, content: &[u8]) -> Vec<u8> {
+        let form = Form {
+            width,
+            count: 0,
+            place: Place::At(0),
+        };
+        utf_8(form.decode(content))
+    }
+
+    #[test]
+    fn text_of_every_width_becomes_utf_8() {
+        assert_eq!(decoded(1, b"abc"), b"abc");
+        assert_eq!(decoded(1, &[0xe9]), "é".as_bytes());
+        assert_eq!(decoded(2, &[0x00, 0x4e, 0x78, 0]), "一x".as_bytes());
+        assert_eq!(decoded(4, &[0x00, 0xf6, 0x01, 0]), "😀".as_bytes());
+    }
+
+    #[test]
+    fn bytes_of_a_path_that_are_not_utf_8_come_back() {
+        assert_eq!(decoded(2, &[b'a', 0, 0xff, 0xdc]), b"a\xff");
+        assert_eq!(decoded(2, &[0x00, 0xd8]), "\u{fffd}".as_bytes());
+    }
+}
