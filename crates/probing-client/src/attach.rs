@@ -56,7 +56,7 @@ fn run(
     options: &probing_attach::Options,
 ) -> Result<Report, ClientError> {
     let source = format!(
-        "{loader}\nimport_threading()\nstart({})\n",
+        "{loader}\nstart({})\ndel start\n",
         python_text(library.as_os_str())
     );
     probing_attach::run(process.pid, &source, options).map_err(|error| explained(process, error))

@@ -9,6 +9,7 @@ mod directory;
 mod eval;
 mod evals;
 mod forked;
+mod forks;
 mod guarded;
 mod interrupt;
 mod life;
@@ -18,6 +19,7 @@ mod output;
 mod peer;
 mod server;
 mod signals;
+mod threading;
 mod traceback;
 mod worker;
 

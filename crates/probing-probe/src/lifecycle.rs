@@ -20,7 +20,7 @@ use pyo3::types::PyDict;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, output};
+use crate::{eval, forked, forks, output};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -30,6 +30,9 @@ const GOODBYE: Duration = Duration::from_millis(2);
 
 /// The server of this process, or null. An atomic and not a lock: a fork may come at any moment.
 static RUNNING: AtomicPtr<Server> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether a thread is about to fill [`RUNNING`].
+static STARTING: AtomicBool = AtomicBool::new(false);
 
 /// Why the probe did not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,20 +67,45 @@ impl StartError {
 pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
     std::panic::set_hook(Box::new(|_| {}));
-    import_threading(py)?;
     eval::prepare(py)?;
     hook_into_fork_and_exit(py)?;
     reap_ended(py);
-    // From this look on the GIL is not let go: of two threads that start the probe at the same time one does.
+    // Of two threads that start the probe at the same time one does. The GIL, which orders their looks, is let go for the
+    // rest: the program need not wait for it.
+    while STARTING.load(Ordering::Acquire) {
+        py.detach(thread::yield_now);
+    }
     if running().is_some() {
         return Ok(false);
     }
     let key = own_key()?;
-    let directory = Directory::open(key)?;
-    let server = Server::start(directory, hello(py, key), Evals::of_this_process())
-        .map_err(|source| StartError::NoThread { source })?;
-    RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
-    Ok(true)
+    let hello = hello(py, key);
+    let _starting = Starting::begin();
+    forks::kept_out(py, || {
+        py.detach(|| {
+            let directory = Directory::open(key)?;
+            let server = Server::start(directory, hello, Evals::of_this_process())
+                .map_err(|source| StartError::NoThread { source })?;
+            RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
+            Ok(true)
+        })
+    })
+}
+
+/// While this lives the probe is being started.
+struct Starting;
+
+impl Starting {
+    fn begin() -> Self {
+        STARTING.store(true, Ordering::Release);
+        Self
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        STARTING.store(false, Ordering::Release);
+    }
 }
 
 /// Ends the probe; false when none runs.
@@ -91,6 +119,7 @@ pub(crate) fn stop(py: Python<'_>) -> bool {
 /// must not be that thread: where it is the only one beside the main thread, it goes away for the moment.
 #[pyfunction]
 fn before_fork(py: Python<'_>) {
+    forks::before(py);
     let only_ours = || own_stat().is_some_and(|stat| stat.threads == 2);
     if py.version_info() < (3, 12) || !is_main_thread() || !only_ours() {
         return;
@@ -115,6 +144,7 @@ fn after_fork_in_parent(py: Python<'_>) {
         }
         0
     }
+    forks::after_in_parent();
     if !running().is_some_and(Server::is_paused) {
         return;
     }
@@ -130,8 +160,10 @@ fn after_fork_in_parent(py: Python<'_>) {
 #[pyfunction]
 fn after_fork(py: Python<'_>) {
     output::after_fork(py);
+    forks::after_in_child();
     Evals::after_fork();
     let asked_for = running().is_some();
+    STARTING.store(false, Ordering::Release);
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
     // `forked` has closed already.
     RUNNING.store(ptr::null_mut(), Ordering::Release);
@@ -181,16 +213,6 @@ fn reap(py: Python<'_>) {
     // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
     let server = unsafe { Box::from_raw(server) };
     py.detach(|| server.stop());
-}
-
-/// Before 3.13 `threading` takes the thread that imports it first for the main thread, and the end of the program waits
-/// for that thread. So the first must not be an eval; and not later than here: a fork in the middle of such an import
-/// would leave its lock held in the child for ever.
-fn import_threading(py: Python<'_>) -> PyResult<()> {
-    if is_main_thread() && py.version_info() < (3, 13) {
-        py.import("threading")?;
-    }
-    Ok(())
 }
 
 fn is_main_thread() -> bool {

@@ -14,6 +14,7 @@ use crate::forked;
 use crate::lifecycle;
 use crate::output::{self, Sink};
 use crate::signals::Mask;
+use crate::threading;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
@@ -58,6 +59,7 @@ fn answer(sink: &Sink, code: &str) -> Event {
     let generation = forked::generation();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         Python::try_attach(|py| {
+            threading::prepare(py);
             let outcome =
                 output::captured(py, sink.clone(), || eval::run(py, code, &sink.interrupt));
             forget_thread(py);
