@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use probing_client::{AttachOptions, Choices, Entry, Ranks, TargetSet};
 use probing_proto::env::PROBING_TARGET;
 
@@ -51,6 +51,7 @@ const EXAMPLES: &str = "\
 Examples:
   probing list                             what can be looked at
   probing -t 4242 backtrace --all          where every thread is
+  probing -t 4242 flamegraph -o out.svg    where it spends its time
   probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
   probing -t train.py detach               take the probe out again
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Eval(EvalArguments),
     /// Show where the target is: the stack of its main thread, or of every thread
     Backtrace(BacktraceArguments),
+    /// Sample where the target spends its time, into a flame graph
+    Flamegraph(FlamegraphArguments),
     /// Bring the probe into a running process (other commands do it by themselves)
     Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
@@ -162,6 +165,71 @@ pub(crate) struct BacktraceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  probing -t 4242 flamegraph
+  probing -t 4242 flamegraph -o out.svg --seconds 30 --rate 200
+  probing -t 4242 flamegraph -o out.speedscope.json      for https://www.speedscope.app
+  probing -t 4242 flamegraph --idle --thread loader-3 -o -  > loader.svg
+
+Stacks are read from outside: nothing runs in the target and, without --pause, it is never stopped. What
+changes while it is read counts as far as it stayed; the rest is shown as moving. Counted are threads on a
+CPU and those that hold the GIL; `--idle` adds those that sleep, wait for the GIL or are stopped. Ctrl-C
+ends the sampling early; the file is written all the same. Speedscope files have no order in time: look at
+Left Heavy or Sandwich.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct FlamegraphArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+
+    /// The file to write, `-` for standard output; flamegraph-PID.svg if not given
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Sample for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+
+    /// Sample so many times a second
+    #[arg(long, value_name = "HERTZ", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rate: u32,
+
+    /// What to write; if not given, what the file's name ends with: .svg, .json (speedscope), .folded
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<FlamegraphFormat>,
+
+    /// Only one thread, by its name or its id (the kernel's or Python's)
+    #[arg(long, value_name = "NAME|ID")]
+    pub(crate) thread: Option<String>,
+
+    /// Keep threads apart
+    #[arg(long)]
+    pub(crate) threads: bool,
+
+    /// Count threads that sleep or wait, too
+    #[arg(long)]
+    pub(crate) idle: bool,
+
+    /// Count by function, not by line
+    #[arg(long)]
+    pub(crate) functions: bool,
+
+    /// Hold a thread for a moment when it moves too fast to be seen whole
+    #[arg(long)]
+    pub(crate) pause: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FlamegraphFormat {
+    /// A picture for the browser
+    Svg,
+    /// JSON for <https://www.speedscope.app>
+    Speedscope,
+    /// A line per stack and its count, for other tools
+    Folded,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   probing -t 4242 attach
   probing -t 4242 attach --json
   probing -t 4242 attach --force           the process is stopped, or its GIL is stuck in C
@@ -227,6 +295,7 @@ impl Command {
         match self {
             Self::Eval(EvalArguments { named, .. })
             | Self::Backtrace(BacktraceArguments { named, .. })
+            | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
             | Self::Detach(DetachArguments { named }) => &named.targets,
             Self::List(_) | Self::Run(_) | Self::Completions { .. } => &[],

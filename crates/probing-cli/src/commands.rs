@@ -5,6 +5,7 @@ pub(crate) mod backtrace;
 pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod eval;
+pub(crate) mod flamegraph;
 pub(crate) mod list;
 pub(crate) mod run;
 

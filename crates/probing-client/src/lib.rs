@@ -3,26 +3,33 @@
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 
 mod attach;
+mod calls;
 mod connection;
 mod error;
 mod list;
 mod meeting;
+mod pace;
 mod package;
 mod probe;
 mod processes;
 mod ranks;
+mod samples;
 mod set;
 mod stacks;
 mod target;
 mod who;
 
+pub use calls::{Calls, Place};
 pub use error::ClientError;
 pub use list::list;
+pub use pace::{Pace, Stop};
 pub use package::package_dir;
 pub use probe::{Canceller, EvalEnd, Probe};
 pub use ranks::Ranks;
+pub use samples::{Plan, Samples, SamplesEnd};
 pub use set::{Choices, Member, Members, TargetSet};
 pub use target::{Entry, Reached, Target};
 pub use who::{Group, Who};
 
 pub use probing_attach::{Options as AttachOptions, Report as AttachReport};
+pub use probing_stacks::Pause;

@@ -62,6 +62,14 @@ impl Process {
         }
     }
 
+    /// The process as it is seen from here.
+    pub(crate) fn seen_key(&self) -> ProcessKey {
+        ProcessKey {
+            pid: self.pid,
+            start_ticks: self.stat.start_ticks,
+        }
+    }
+
     pub(crate) fn rank(&self) -> Option<u32> {
         env::rank(|variable| variable.value_in(&self.environ))
     }

@@ -16,14 +16,19 @@ const LARGEST_SOURCE: u64 = 8 << 20;
 
 /// The stacks of all threads, main first, with their source lines.
 pub(crate) fn stacks(process: &Process) -> Result<BacktraceReport, ClientError> {
-    if process.python.is_none() {
-        return Err(ClientError::NotPython {
-            pid: process.pid,
-            command: process.command.join(" "),
-        });
-    }
+    check_python(process)?;
     let snapshot = probing_stacks::read(process.pid, &Options::default())?;
     Ok(report(process, &snapshot))
+}
+
+pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
+    match process.python {
+        Some(_) => Ok(()),
+        None => Err(ClientError::NotPython {
+            pid: process.pid,
+            command: process.command.join(" "),
+        }),
+    }
 }
 
 /// Which thread holds the GIL and where it is, in words: `thread 4243 (loader) in fetch (data.py:42)`.
@@ -101,6 +106,21 @@ fn name(thread: &ThreadStack) -> Option<String> {
         return Some("MainThread".to_owned());
     }
     thread.name.clone()
+}
+
+/// Name and id: `loader-3 (4243)`.
+pub(crate) fn title(thread: &ThreadStack) -> String {
+    let id = thread
+        .tid
+        .map_or_else(|| "?".to_owned(), |id| id.to_string());
+    name(thread).map_or_else(|| id.clone(), |name| format!("{name} ({id})"))
+}
+
+/// Whether `wanted` is its name or one of its ids.
+pub(crate) fn is_named(thread: &ThreadStack, wanted: &str) -> bool {
+    name(thread).as_deref() == Some(wanted)
+        || thread.ident.to_string() == wanted
+        || thread.tid.is_some_and(|id| id.to_string() == wanted)
 }
 
 /// Source files of a target, as the target sees them, each read once.

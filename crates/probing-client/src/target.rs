@@ -11,8 +11,10 @@ use probing_proto::report::BacktraceReport;
 use crate::attach;
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
+use crate::pace::Stop;
 use crate::probe::Probe;
 use crate::processes::{self, Process};
+use crate::samples::{self, Plan, Samples};
 use crate::stacks;
 
 /// A process to look at, as the user named it.
@@ -107,6 +109,16 @@ impl Target {
     /// The stacks of all its threads, read from outside. Needs no probe.
     pub fn stacks(&self) -> Result<BacktraceReport, ClientError> {
         stacks::stacks(&self.process()?)
+    }
+
+    /// Many readings of its stacks, counted. `on_reading` sees what there is after each.
+    pub fn sample(
+        &self,
+        plan: &Plan,
+        stop: &Stop,
+        on_reading: impl FnMut(&Samples),
+    ) -> Result<Samples, ClientError> {
+        samples::sample(&self.process()?, plan, stop, on_reading)
     }
 
     /// Which thread of it holds the GIL and where, if any does and we may look.

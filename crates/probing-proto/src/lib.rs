@@ -8,4 +8,5 @@ pub mod message;
 pub mod paths;
 pub mod process;
 pub mod report;
+pub mod speedscope;
 pub mod wire;

@@ -10,6 +10,7 @@ mod pythons;
 mod sandbox;
 mod socket;
 mod target;
+mod terminal;
 
 pub use command::Ran;
 pub use docs::{Document, documents};
@@ -18,6 +19,7 @@ pub use pythons::{Python, every_python};
 pub use sandbox::Sandbox;
 pub use socket::RawClient;
 pub use target::{Ended, Target, TargetBuilder};
+pub use terminal::Terminal;
 
 use std::path::PathBuf;
 use std::time::Duration;

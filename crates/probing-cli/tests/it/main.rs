@@ -6,6 +6,7 @@ mod backtrace;
 mod detach;
 mod errors;
 mod eval;
+mod flamegraph;
 mod interrupt;
 mod list;
 mod output;

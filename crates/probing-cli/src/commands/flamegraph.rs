@@ -1,0 +1,123 @@
+//! `probing -t PID flamegraph`
+
+mod drawing;
+mod file;
+mod progress;
+
+use std::io::Write as _;
+
+use anyhow::bail;
+use probing_client::{Pause, Plan, Samples, SamplesEnd, Stop};
+
+use self::file::File;
+use self::progress::Progress;
+use super::Aim;
+use crate::arguments::{FlamegraphArguments, FlamegraphFormat};
+use crate::exit::{self, Status};
+
+pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let target = aim.target()?;
+    let format = format(arguments)?;
+    let file = match &arguments.output {
+        Some(path) => File::named(path)?,
+        None => File::in_this_folder(&format!("flamegraph-{target}"), format)?,
+    };
+    let stop = Stop::default();
+    let asked = stop.clone();
+    ctrlc::set_handler(move || asked.ask())?;
+    let mut progress = Progress::new(arguments.seconds);
+    let samples = target.sample(&plan(arguments), &stop, |samples| progress.show(samples));
+    progress.clear();
+    let samples = samples?;
+    check(&samples, arguments)?;
+    let text = drawing::drawn(&samples, format, &target.to_string())?;
+    file.write(&text)?;
+    writeln!(anstream::stderr(), "{}", summary(&samples, &file))?;
+    Ok(exit::OK)
+}
+
+fn plan(arguments: &FlamegraphArguments) -> Plan {
+    Plan {
+        duration: arguments.seconds,
+        rate: arguments.rate,
+        thread: arguments.thread.clone(),
+        idle: arguments.idle,
+        threads: arguments.threads,
+        functions: arguments.functions,
+        pause: if arguments.pause {
+            Pause::Moving
+        } else {
+            Pause::Never
+        },
+    }
+}
+
+/// What to write: as asked for, else as the file's name tells.
+fn format(arguments: &FlamegraphArguments) -> anyhow::Result<FlamegraphFormat> {
+    let path = arguments.output.as_deref();
+    let ending = path.and_then(|path| path.extension()?.to_str());
+    match (arguments.format, path, ending) {
+        (Some(format), ..) => Ok(format),
+        (_, None, _) | (.., Some("svg")) => Ok(FlamegraphFormat::Svg),
+        (_, Some(path), _) if file::is_stdout(path) => Ok(FlamegraphFormat::Svg),
+        (.., Some("json")) => Ok(FlamegraphFormat::Speedscope),
+        (.., Some("folded" | "txt")) => Ok(FlamegraphFormat::Folded),
+        (_, Some(path), _) => bail!(
+            "what to write into {}? Say it with --format svg, speedscope or folded",
+            path.display()
+        ),
+    }
+}
+
+/// An empty picture helps nobody: says why it would be one.
+fn check(samples: &Samples, arguments: &FlamegraphArguments) -> anyhow::Result<()> {
+    if !samples.calls.is_empty() {
+        return Ok(());
+    }
+    let wanted = arguments.thread.as_deref();
+    match wanted {
+        _ if samples.taken == 0 && samples.end == SamplesEnd::TargetEnded => {
+            bail!("process {} ended before it could be sampled", samples.pid)
+        }
+        _ if samples.taken == 0 => bail!(
+            "no stack could be read in {:.1} s; {} readings failed",
+            samples.took.as_secs_f64(),
+            samples.failed
+        ),
+        Some(wanted) if !samples.wanted_was_seen => bail!(
+            "no thread is called {wanted}; there are: {}",
+            samples.names.join(", ")
+        ),
+        _ => bail!(
+            "{} never ran in {} samples; --idle counts those that sleep, too",
+            wanted.map_or("a thread".to_owned(), |wanted| format!("thread {wanted}")),
+            samples.taken
+        ),
+    }
+}
+
+/// What was done, what is lacking, what it cost.
+fn summary(samples: &Samples, file: &File) -> String {
+    let took = samples.took.as_secs_f64();
+    let why = match samples.end {
+        SamplesEnd::Done => "",
+        SamplesEnd::Stopped => " (stopped early)",
+        SamplesEnd::TargetEnded => " (the process ended)",
+    };
+    let mut text = format!(
+        "{file}: {} samples in {took:.1} s{why}, {} missed, {} failed; {} of {} stacks torn",
+        samples.taken, samples.missed, samples.failed, samples.torn, samples.counted
+    );
+    if samples.calls.cut() > 0 {
+        text += &format!(
+            ", {} cut: there are too many different ones",
+            samples.calls.cut()
+        );
+    }
+    if !samples.paused.is_zero() {
+        let millis = samples.paused.as_secs_f64() * 1e3;
+        text += &format!("; threads were held for at most {millis:.2} ms");
+    }
+    let share = samples.cpu.as_secs_f64() / took.max(f64::EPSILON) * 100.0;
+    text + &format!("; sampling used {share:.1} % of a core")
+}

@@ -1,0 +1,72 @@
+//! How far the sampling is: one line on stderr that is drawn over itself, where someone can see it.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use probing_client::Samples;
+
+/// Between two drawings.
+const STEP: Duration = Duration::from_millis(100);
+const WIDTH: usize = 30;
+/// To the line's beginning, and clear the line.
+const OVER: &str = "\r\x1b[2K";
+
+pub(super) struct Progress {
+    total: Duration,
+    /// `None`: nobody sees it.
+    next: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn new(total: Duration) -> Self {
+        Self {
+            total,
+            next: io::stderr().is_terminal().then(Instant::now),
+        }
+    }
+
+    pub(super) fn show(&mut self, samples: &Samples) {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + STEP);
+        // A terminal that is gone must not end the sampling.
+        write!(io::stderr(), "{OVER}{}", line(samples, self.total)).ok();
+    }
+
+    pub(super) fn clear(&self) {
+        if self.next.is_some() {
+            write!(io::stderr(), "{OVER}").ok();
+        }
+    }
+}
+
+fn line(samples: &Samples, total: Duration) -> String {
+    let (took, total) = (samples.took.as_secs_f64(), total.as_secs_f64());
+    let part = if total > 0.0 { took / total } else { 1.0 };
+    format!(
+        "sampling {} {} {took:.1} of {total:.1} s, {} samples, {} missed (Ctrl-C: enough)",
+        samples.pid,
+        bar(part),
+        samples.taken,
+        samples.missed
+    )
+}
+
+fn bar(part: f64) -> String {
+    let done = ((part * WIDTH as f64) as usize).min(WIDTH);
+    format!("[{}{}]", "=".repeat(done), " ".repeat(WIDTH - done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_fills_from_the_left() {
+        assert_eq!(bar(0.0), format!("[{}]", " ".repeat(30)));
+        assert_eq!(bar(0.1), format!("[==={}]", " ".repeat(27)));
+        assert_eq!(bar(7.0), format!("[{}]", "=".repeat(30)));
+    }
+}

@@ -1,0 +1,120 @@
+//! A steady beat for what is done again and again, and a way to end it early.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// Wakes the thread that it was made on from its waiting, for good. Any thread may [`ask`](Self::ask).
+#[derive(Debug, Clone)]
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    waiting: Thread,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self {
+            asked: Arc::default(),
+            waiting: thread::current(),
+        }
+    }
+}
+
+impl Stop {
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.waiting.unpark();
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    fn wait_until(&self, time: Instant) {
+        loop {
+            let left = time.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.is_asked() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+/// Beats that are so far apart, counted from the start: one that comes late does not delay the next.
+#[derive(Debug)]
+pub struct Pace {
+    start: Instant,
+    interval: Duration,
+    beats: u64,
+    missed: u64,
+    stop: Stop,
+}
+
+impl Pace {
+    /// The first beat is now.
+    pub fn new(interval: Duration, stop: &Stop) -> Self {
+        Self {
+            start: Instant::now(),
+            interval: interval.max(Duration::from_micros(1)),
+            beats: 0,
+            missed: 0,
+            stop: stop.clone(),
+        }
+    }
+
+    /// Waits for the next beat and gives its time since the start. `None`: asked to stop.
+    pub fn wait(&mut self) -> Option<Duration> {
+        let passed = (self.start.elapsed().as_nanos() / self.interval.as_nanos()) as u64;
+        // Whoever was busy for longer than an interval goes on with the beat that is nearest.
+        let late = passed.saturating_sub(self.beats);
+        self.missed += late;
+        self.beats += late;
+        let due = self.interval.saturating_mul(self.beats as u32);
+        self.beats += 1;
+        if let Some(time) = self.start.checked_add(due) {
+            self.stop.wait_until(time);
+        }
+        (!self.stop.is_asked()).then_some(due)
+    }
+
+    /// Beats that nobody was there for.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEAT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn beats_come_at_their_time_and_late_ones_are_counted() {
+        let mut pace = Pace::new(BEAT, &Stop::default());
+        assert_eq!(pace.wait(), Some(Duration::ZERO));
+        let second = pace.wait().unwrap();
+        assert!(pace.elapsed() >= second && second >= BEAT);
+        // Busy for five beats: some are lost, the next is on the grid.
+        thread::sleep(BEAT * 5);
+        let after = pace.wait().unwrap();
+        assert!(after >= BEAT * 5 && pace.missed() >= 3, "{pace:?}");
+        assert_eq!(after.as_nanos() % BEAT.as_nanos(), 0);
+    }
+
+    #[test]
+    fn a_wait_ends_when_asked_to() {
+        let stop = Stop::default();
+        let mut pace = Pace::new(Duration::from_hours(1), &stop);
+        pace.wait();
+        let asker = thread::spawn(move || stop.ask());
+        assert_eq!(pace.wait(), None);
+        asker.join().unwrap();
+    }
+}
