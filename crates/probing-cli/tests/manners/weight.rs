@@ -33,12 +33,14 @@ fn the_library_has_at_most_three_megabytes() {
     });
 }
 
+/// In KiB.
+const FOUR_MEGABYTES: u64 = 4 << 10;
 const EVALS_THAT_END_WELL: [&str; 2] = ["[loss] * 100", "print('x' * 1000, train_step)"];
 const EVALS_THAT_FAIL: [&str; 2] = ["train_step(0)", "x = ("];
 
 /// What a hundred evals cost a program that has run `first`, beside a twin without the probe.
 #[track_caller]
-fn check_a_hundred(python: &Python, first: &str, evals: &[&str]) {
+fn check_a_hundred(python: &Python, first: &str, evals: &[&str], limit_kib: u64) {
     let sandbox = sandbox();
     let (mut with, mut without) = (probed(&sandbox, python), unprobed(&sandbox, python));
     order(&mut with, first);
@@ -49,21 +51,24 @@ fn check_a_hundred(python: &Python, first: &str, evals: &[&str]) {
         answer(&mut client, id);
     }
     let extra = with.usage().rss_kib.saturating_sub(without.usage().rss_kib);
-    assert!(extra <= 4096, "{extra} KiB more after {evals:?}");
+    assert!(extra <= limit_kib, "{extra} KiB more after {evals:?}");
 }
 
 #[test]
 fn a_hundred_evals_cost_at_most_four_megabytes() {
     every_python(|python| {
-        check_a_hundred(python, "pass", &EVALS_THAT_END_WELL);
-        // From 3.14 on what the standard library shows tracebacks with is itself larger than that: the first traceback in
-        // a program that has not loaded it costs 6 MB, without cached bytecode 13.
-        if python.version < (3, 14) {
-            check_a_hundred(python, "pass", &EVALS_THAT_FAIL);
-        }
+        check_a_hundred(python, "pass", &EVALS_THAT_END_WELL, FOUR_MEGABYTES);
+        // What the standard library shows tracebacks with grows: in a program that has not loaded it, the first traceback
+        // alone reaches the limit on 3.13, and costs 6 MB on 3.14, without cached bytecode 13.
+        let limit = match python.version {
+            version if version >= (3, 14) => 14 << 10,
+            (3, 13) => FOUR_MEGABYTES + 512,
+            _ => FOUR_MEGABYTES,
+        };
+        check_a_hundred(python, "pass", &EVALS_THAT_FAIL, limit);
         // Nearly every program has loaded it, with this.
         let all = [EVALS_THAT_END_WELL, EVALS_THAT_FAIL].concat();
-        check_a_hundred(python, "import logging", &all);
+        check_a_hundred(python, "import logging", &all, FOUR_MEGABYTES);
     });
 }
 
