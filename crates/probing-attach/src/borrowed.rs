@@ -6,11 +6,14 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use probing_process::error::ProcessError;
+use probing_process::threads::{self as kernel, Place, Tid};
+
 use crate::arch;
 use crate::block::{Block, PAGE, State, Status, Way, at};
 use crate::error::{AttachError, During as _, Unsupported};
 use crate::inject::{self, Attempt, Target};
-use crate::threads::{self, Place, Tid};
+use crate::threads::safe_call;
 use crate::tracee::{Running, Tracee, nap};
 
 /// How long we look whether the borrowed thread is home, and then whether the block is gone. On a machine that is
@@ -82,7 +85,7 @@ impl Borrowed {
                     paused: self.paused(status),
                 }),
                 Ok(message) => Err(AttachError::Raised { pid, message }),
-                Err(_gone) => Err(AttachError::Ended { pid }),
+                Err(_gone) => Err(ProcessError::Ended { pid }.into()),
             },
             State::Failed => Err(AttachError::Raised {
                 pid,
@@ -110,7 +113,7 @@ impl Borrowed {
         // Memory that cannot be read any more belonged to a process that is gone.
         self.block
             .status(&target.memory)
-            .map_err(|_gone| AttachError::Ended { pid: target.pid })
+            .map_err(|_gone| ProcessError::Ended { pid: target.pid }.into())
     }
 
     /// Whether a queued call will not be seen for long, but a thread could be started now.
@@ -120,7 +123,7 @@ impl Borrowed {
             && status.queued == Some(true)
             && status.caller == 0
             && self.since.elapsed() > COMES_BY
-            && Place::of(target.pid, self.tid).safe_call().is_some()
+            && safe_call(Place::of(target.pid, self.tid)).is_some()
     }
 
     /// Takes the source back. If it has begun in this very moment it ends; it never begins after this.
@@ -141,7 +144,8 @@ impl Borrowed {
         }
         self.check_memory(target)?;
         let waited = target.started.elapsed();
-        let seen = crate::gil::seen(target);
+        let main = Place::of(pid, Tid::main_of(pid));
+        let seen = format!("the GIL was not free, and main {main}");
         self.clean_up(target);
         Err(match status.state {
             State::Running => AttachError::Unfinished { pid, waited },
@@ -236,7 +240,7 @@ impl Borrowed {
     /// Whether the borrowed thread is seen outside the stub.
     fn is_home(&self, target: &Target<'_>, look: Look) -> bool {
         let (pid, tid) = (target.pid, self.tid);
-        if threads::stat(pid, tid).is_none() {
+        if kernel::stat(pid, tid).is_none() {
             return true; // it has ended
         }
         match Place::of(pid, tid) {

@@ -1,29 +1,20 @@
 //! Why a process could not be entered, and what to do about it.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use probing_process::error::ProcessError;
+use probing_process::permission;
+use probing_process::status::Status;
 use probing_proto::process::Pid;
 
 /// The source did not run to its end. Nothing of it runs later, unless the error says so.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    #[error("no such process: {pid}")]
-    NoSuchProcess { pid: Pid },
-    #[error("not a process but a thread of process {process}: {pid}")]
-    IsThread { pid: Pid, process: Pid },
-    #[error("not permitted to enter process {pid}: {reason}")]
-    NotPermitted {
-        pid: Pid,
-        reason: Denied,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     #[error("process {pid} is already traced by process: {tracer}")]
     AlreadyTraced { pid: Pid, tracer: Pid },
-    #[error("process {pid} is not a Python: {}", program.display())]
-    NotPython { pid: Pid, program: PathBuf },
     #[error("process {pid} cannot be entered: {what}")]
     NotSupported { pid: Pid, what: Unsupported },
     #[error("process is stopped: {pid}")]
@@ -42,32 +33,8 @@ pub enum AttachError {
     NoThread { pid: Pid, seen: String },
     #[error("the code raised in process {pid}: {message}")]
     Raised { pid: Pid, message: String },
-    #[error("process ended meanwhile: {pid}")]
-    Ended { pid: Pid },
     #[error("source is longer than {limit} bytes: {len}")]
     SourceTooLong { len: usize, limit: usize },
-    #[error("cannot {what} in process {pid}")]
-    Io {
-        pid: Pid,
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// Who or what forbids it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
-    #[error("it belongs to user {uid}")]
-    OtherUser { uid: u32 },
-    #[error("kernel.yama.ptrace_scope is {value}")]
-    PtraceScope { value: u8 },
-    #[error("it is not dumpable (it changed users, or asked to be left alone)")]
-    NotDumpable,
-    #[error("it is a thread of the kernel")]
-    KernelThread,
-    #[error("the kernel does not say why (seccomp, a security module, or another user namespace)")]
-    Unknown,
 }
 
 /// What we have no way into.
@@ -93,8 +60,7 @@ impl AttachError {
     /// What the reader can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::NotPermitted { reason, .. } => return reason.hint(),
-            Self::IsThread { process, .. } => return Some(format!("name the process: {process}")),
+            Self::Process(error) => return error.hint(),
             Self::AlreadyTraced { tracer, .. } => {
                 return Some(format!(
                     "only one debugger fits: end process {tracer} (gdb, strace, py-spy …) first"
@@ -123,31 +89,13 @@ impl AttachError {
     }
 }
 
-impl Denied {
-    fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::OtherUser { uid } => {
-                return Some(format!(
-                    "run as user {uid}, or with CAP_SYS_PTRACE (see docs/permissions.md)"
-                ));
-            }
-            Self::PtraceScope { value: 1 } => {
-                "only parents may trace here: run with sudo, or `sysctl kernel.yama.ptrace_scope=0` \
-                 (see docs/permissions.md)"
-            }
-            Self::PtraceScope { value: 3 } => {
-                "tracing is off until the next boot: start the program with PROBING=1 instead"
-            }
-            Self::PtraceScope { .. } | Self::NotDumpable => {
-                "run with CAP_SYS_PTRACE, for instance with sudo (see docs/permissions.md)"
-            }
-            Self::KernelThread => return None,
-            Self::Unknown => {
-                "in a container, allow ptrace: docker run --cap-add=SYS_PTRACE, or \
-                 securityContext.capabilities.add: [SYS_PTRACE] (see docs/permissions.md)"
-            }
-        };
-        Some(hint.to_owned())
+/// Turns the kernel's refusal to do `what` into its reason.
+pub(crate) fn explained(pid: Pid, what: &'static str, source: io::Error) -> AttachError {
+    let error = permission::explain(pid, what, source);
+    let denied = matches!(error, ProcessError::NotPermitted { .. });
+    match Status::of(pid).and_then(|status| status.tracer()) {
+        Some(tracer) if denied => AttachError::AlreadyTraced { pid, tracer },
+        _ => error.into(),
     }
 }
 
@@ -159,8 +107,8 @@ pub(crate) trait During<T> {
 impl<T> During<T> for io::Result<T> {
     fn during(self, pid: Pid, what: &'static str) -> Result<T, AttachError> {
         self.map_err(|source| match source.raw_os_error() {
-            Some(libc::ESRCH) => AttachError::Ended { pid },
-            _ => AttachError::Io { pid, what, source },
+            Some(libc::ESRCH) => ProcessError::Ended { pid }.into(),
+            _ => ProcessError::Io { pid, what, source }.into(),
         })
     }
 }

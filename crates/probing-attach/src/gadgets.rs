@@ -1,10 +1,10 @@
 //! Finds the few instructions that we use where they already are: nothing in the target is patched.
 
+use probing_process::maps::Mapping;
 use probing_proto::process::Pid;
 
 use crate::arch::{CALL_PATTERNS, Gadgets, RESTORER_PATTERNS};
 use crate::error::{AttachError, Unsupported};
-use crate::maps::Mapping;
 use crate::memory::Memory;
 
 /// Read in pieces, because both are usually found in the first few.

@@ -7,6 +7,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use probing_process::error::ProcessError;
+use probing_process::maps::Mapping;
+use probing_process::threads::Tid;
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Plan};
@@ -14,11 +17,10 @@ use crate::block::{Block, Layout, Way, at};
 use crate::borrowed::Borrowed;
 use crate::dtv::Storage;
 use crate::error::{AttachError, During as _, Unsupported};
-use crate::maps::Mapping;
 use crate::memory::Memory;
 use crate::python::Python;
 use crate::steps::Steps;
-use crate::threads::{self, Tid};
+use crate::threads;
 use crate::tracee::{Net, Tracee};
 use crate::wrapper;
 
@@ -68,8 +70,8 @@ pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, 
         let tracee = match Tracee::stop(target, tid) {
             Ok(tracee) => tracee,
             // It ended, or would not stop: there are others.
-            Err(AttachError::Ended { .. }) => continue,
-            Err(AttachError::Io { what, source, .. }) => {
+            Err(AttachError::Process(ProcessError::Ended { .. })) => continue,
+            Err(AttachError::Process(ProcessError::Io { what, source, .. })) => {
                 seen = format!("thread {tid}: cannot {what}: {source}");
                 continue;
             }
@@ -198,7 +200,7 @@ fn write_context(
         (at::INTERRUPTED_RESULT, home.interrupted.0),
         (at::INTERRUPTED_PC, home.interrupted.1),
         (at::OWN_STACK, arch::below_red_zone(&home.regs)),
-        (at::BORROWED, tracee.tid.0 as u64),
+        (at::BORROWED, u64::from(tracee.tid.0)),
         (at::EVERY_SIGNAL, u64::MAX),
         (at::NAP + 8, 200_000), // nanoseconds
         (at::FLOAT_CONTROL, arch::FLOAT_CONTROL),

@@ -1,6 +1,6 @@
 //! Runs a piece of Python in a process that nobody prepared, and harms it in no way.
 //!
-//! The story, in the order of the files: the target's memory map (`maps`) leads to its Python (`elf`, `python`).
+//! The story, in the order of the files: the target's memory map leads to its Python (`python`).
 //! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
 //! call (`threads`) is stopped (`ptrace`, `tracee`) and borrowed for a fraction of a millisecond (`inject`): it maps
 //! some memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
@@ -28,14 +28,10 @@ mod arch;
 mod block;
 mod borrowed;
 mod dtv;
-mod elf;
 mod error;
 mod gadgets;
-mod gil;
 mod inject;
-mod maps;
 mod memory;
-mod permission;
 mod ptrace;
 mod python;
 mod remote_exec;
@@ -47,17 +43,18 @@ mod wrapper;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_proto::process::Pid;
+use probing_process::status::Status;
+use probing_process::threads::Tid;
+use probing_process::{maps, permission};
+use probing_proto::process::{Pid, Stat};
 
-pub use crate::error::{AttachError, Denied, Unsupported};
+pub use crate::error::{AttachError, Unsupported};
 
 use crate::block::Way;
 use crate::inject::{Attempt, Target};
 use crate::memory::Memory;
-use crate::permission::Status;
 use crate::python::Python;
 use crate::steps::Steps;
-use crate::threads::Tid;
 
 /// How to enter.
 #[derive(Debug, Clone)]
@@ -160,11 +157,13 @@ fn look(
     deadline: Duration,
 ) -> Result<Target<'_>, AttachError> {
     let main_ran_before = threads::cpu_time(pid, Tid::main_of(pid));
-    let maps = maps::of(pid).map_err(|source| permission::explain(pid, source))?;
+    let maps =
+        maps::of(pid).map_err(|source| error::explained(pid, "read the memory map", source))?;
     if maps.is_empty() {
-        return Err(permission::without_memory(pid));
+        return Err(permission::without_memory(pid).into());
     }
-    let memory = Memory::open(pid).map_err(|source| permission::explain(pid, source))?;
+    let memory =
+        Memory::open(pid).map_err(|source| error::explained(pid, "open the memory", source))?;
     let python = Python::find(pid, &maps, &memory)?;
     let gadgets = gadgets::find(pid, &maps, &memory)?;
     Ok(Target {
@@ -188,8 +187,8 @@ fn enter(
     options: &Options,
 ) -> Result<(Strategy, Duration), AttachError> {
     let pid = target.pid;
-    // 'T': by a signal; 't' would be by a tracer.
-    let stopped = threads::stat(pid, Tid::main_of(pid)).is_some_and(|stat| stat.state == 'T');
+    let stopped =
+        probing_process::threads::stat(pid, Tid::main_of(pid)).is_some_and(Stat::is_stopped);
     if stopped && !options.force {
         return Err(AttachError::Stopped { pid });
     }

@@ -1,48 +1,44 @@
-//! Another process's memory, through `/proc/<pid>/mem`.
+//! Another process's memory, to read and to write.
 //!
 //! Writes go through page protections, as a debugger's do: that is how code gets into a page that is never
 //! writable for the target itself.
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt as _;
 
+use probing_process::memory::MemoryFile;
+use probing_process::proc;
 use probing_proto::process::Pid;
 
 #[derive(Debug)]
-pub(crate) struct Memory(File);
+pub(crate) struct Memory {
+    reader: MemoryFile,
+    writer: File,
+}
 
 impl Memory {
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
-        let path = format!("/proc/{pid}/mem");
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map(Self)
-    }
-
-    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(bytes, address)
-    }
-
-    pub(crate) fn read_vec(&self, address: u64, len: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        self.read(address, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    pub(crate) fn read_u64(&self, address: u64) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.read(address, &mut bytes)?;
-        Ok(u64::from_le_bytes(bytes))
+        Ok(Self {
+            reader: MemoryFile::open(pid)?,
+            writer: OpenOptions::new().write(true).open(proc(pid, "mem"))?,
+        })
     }
 
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, address)
+        self.writer.write_all_at(bytes, address)
     }
 
     pub(crate) fn write_u64(&self, address: u64, value: u64) -> io::Result<()> {
         self.write(address, &value.to_le_bytes())
+    }
+}
+
+impl Deref for Memory {
+    type Target = MemoryFile;
+
+    fn deref(&self) -> &MemoryFile {
+        &self.reader
     }
 }

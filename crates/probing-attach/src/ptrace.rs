@@ -11,8 +11,9 @@ use std::io;
 use std::ptr;
 use std::time::Duration;
 
+use probing_process::threads::Tid;
+
 use crate::arch::Regs;
-use crate::threads::Tid;
 
 const GET_SIGMASK: libc::c_uint = 0x420a;
 const SET_SIGMASK: libc::c_uint = 0x420b;
@@ -23,7 +24,7 @@ const GENERAL_SET: usize = 1;
 fn request(request: libc::c_uint, tid: Tid, address: usize, data: *mut c_void) -> io::Result<()> {
     // SAFETY: the callers below pass, for requests that read or write our memory, a pointer to a live value of
     // the size that the request is defined with; all other requests take a plain number.
-    let result = unsafe { libc::ptrace(request, tid.0, address, data) };
+    let result = unsafe { libc::ptrace(request, tid.0 as i32, address, data) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -144,7 +145,8 @@ pub(crate) enum Event {
 pub(crate) fn poll(tid: Tid) -> io::Result<Event> {
     let mut status = 0;
     // SAFETY: the kernel writes one int.
-    let found = unsafe { libc::waitpid(tid.0, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    let found =
+        unsafe { libc::waitpid(tid.0 as i32, &raw mut status, libc::__WALL | libc::WNOHANG) };
     Ok(match found {
         -1 => return Err(io::Error::last_os_error()),
         0 => Event::None,

@@ -12,12 +12,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use probing_process::error::ProcessError;
+use probing_process::proc;
+use probing_process::status::Status;
+use probing_process::threads::{self, Place, Tid};
 use probing_proto::process::Pid;
 
 use crate::error::AttachError;
 use crate::inject::Target;
-use crate::permission::Status;
-use crate::threads::{self, Place, Tid};
 use crate::tracee::nap;
 use crate::wrapper;
 
@@ -128,7 +130,7 @@ impl Door {
         let main = read(thread + word(at::NATIVE_THREAD_ID)?)?;
         (enabled == 1 && thread != 0).then_some(())?;
         Some(Self {
-            main: threads::by_id_inside(target.pid, i32::try_from(main).ok()?)?,
+            main: threads::by_id_inside(target.pid, u32::try_from(main).ok()?)?,
             eval_breaker: thread + word(at::EVAL_BREAKER)?,
             pending: support + word(at::PENDING)?,
             script: support + word(at::SCRIPT)?,
@@ -172,7 +174,7 @@ impl Folder {
         let status = Status::of(pid)?;
         let now = SystemTime::UNIX_EPOCH.elapsed().ok()?.as_nanos();
         let name = format!("probing-attach-{pid}-");
-        let outside = PathBuf::from(format!("/proc/{pid}/root/tmp"));
+        let outside = proc(pid, "root/tmp");
         sweep(&outside, &name);
         let inside = format!("/tmp/{name}{now:x}");
         let path = outside.join(format!("{name}{now:x}"));
@@ -222,8 +224,8 @@ impl Folder {
                     _ => Err(AttachError::Raised { pid, message }),
                 };
             }
-            if !Path::new(&format!("/proc/{pid}")).exists() {
-                return Err(AttachError::Ended { pid });
+            if !proc(pid, "").exists() {
+                return Err(ProcessError::Ended { pid }.into());
             }
             if Instant::now() > target.deadline {
                 let waited = target.started.elapsed();

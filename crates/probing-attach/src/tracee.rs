@@ -13,18 +13,19 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use probing_process::maps::Mapping;
+use probing_process::status::Status;
+use probing_process::threads::{Place, Tid};
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Home, Regs};
 use crate::block::{PAGE, VECTOR_ROOM};
-use crate::error::{AttachError, During as _, Unsupported};
+use crate::error::{self, AttachError, During as _, Unsupported};
 use crate::inject::Target;
-use crate::maps::Mapping;
 use crate::memory::Memory;
-use crate::permission::{self, Status};
 use crate::ptrace::{self, Event};
 use crate::steps::Steps;
-use crate::threads::{self, Place, Tid};
+use crate::threads;
 
 /// The longest and the shortest time that a thread may take to stop, if the deadline allows.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -81,7 +82,7 @@ impl<'a> Tracee<'a> {
         let patience = left.clamp(LEAST_PATIENCE, PATIENCE);
         // Before we wake it. If it is in no epoll call now, one that it is stopped in began after this.
         let looked_at = Instant::now();
-        let in_epoll = Place::of(pid, tid).safe_call().is_some_and(arch::is_epoll);
+        let in_epoll = threads::safe_call(Place::of(pid, tid)).is_some_and(arch::is_epoll);
         let asleep = in_epoll.then(|| threads::asleep(pid, tid));
         seize(pid, tid)?;
         steps.pass();
@@ -328,7 +329,7 @@ fn seize(pid: Pid, tid: Tid) -> Result<(), AttachError> {
             return Err(AttachError::AlreadyTraced { pid, tracer });
         }
         if attempt == 3 || source.raw_os_error() != Some(libc::EPERM) {
-            return Err(permission::explain(pid, source));
+            return Err(error::explained(pid, "trace a thread", source));
         }
         attempt += 1;
         thread::sleep(Duration::from_millis(1));

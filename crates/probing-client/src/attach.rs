@@ -13,6 +13,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use probing_attach::{AttachError, Report};
+use probing_process::proc;
+use probing_process::processes::Process;
 use probing_proto::paths::{self, FOLDER_MODE, NotPrivate};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::process::{Gid, Uid};
@@ -20,7 +22,6 @@ use rustix::process::{Gid, Uid};
 use crate::error::ClientError;
 use crate::meeting;
 use crate::package::{self, PROBE};
-use crate::processes::{self, Process};
 use crate::stacks;
 
 /// Source that starts the probe, once it is told where the library is.
@@ -99,8 +100,8 @@ impl Copy {
     /// every step goes from an open folder to a name in it that is not a link.
     fn make(process: &Process, library: &[u8]) -> Result<Self, ClientError> {
         let runtime_dir = meeting::own_runtime_dir(process);
-        let place = processes::proc(process.pid, "root")
-            .join(runtime_dir.strip_prefix("/").unwrap_or(&runtime_dir));
+        let place =
+            proc(process.pid, "root").join(runtime_dir.strip_prefix("/").unwrap_or(&runtime_dir));
         let failed = |source: io::Error| ClientError::NotCopied {
             place: place.clone(),
             source,
@@ -128,7 +129,7 @@ impl Copy {
 /// Opens a folder of the target, resolving links as the target would.
 fn open_in_target(process: &Process, folder: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(processes::proc(process.pid, "root"), flags, Mode::empty())?;
+    let root = rustix::fs::open(proc(process.pid, "root"), flags, Mode::empty())?;
     Ok(rustix::fs::openat2(
         root,
         folder,

@@ -11,7 +11,6 @@ mod meeting;
 mod pace;
 mod package;
 mod probe;
-mod processes;
 mod ranks;
 mod samples;
 mod set;

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
+use probing_process::processes::{self, Process, PythonVersion};
 use probing_proto::message::Hello;
 use probing_proto::report::{ListedProcess, ProbeState};
 
 use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::meeting;
-use crate::processes::{self, Process, PythonVersion};
 
 /// How long the list waits for a probe to say hello.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ fn listed_process(process: &Process) -> ListedProcess {
         .or_else(|| process.rank());
     let python = match (&hello, &process.python) {
         (Some(hello), _) => Some(hello.python.clone()),
-        (None, Some(PythonVersion::Known(version))) => Some(version.clone()),
+        (None, Some(PythonVersion::Known(major, minor))) => Some(format!("{major}.{minor}")),
         _ => None,
     };
     ListedProcess {

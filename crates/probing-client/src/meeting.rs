@@ -6,12 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use probing_process::proc;
+use probing_process::processes::{self, Process};
 use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, NotPrivate};
 use probing_proto::process::ProcessKey;
 
 use crate::connection;
-use crate::processes::{self, Process};
 
 /// A folder without a socket may be one that a probe is just making.
 const TIME_TO_BIND: Duration = Duration::from_mins(1);
@@ -38,9 +39,9 @@ pub(crate) fn socket_of(process: &Process) -> Result<Option<PathBuf>, NotPrivate
 fn runtime_dirs(process: &Process) -> Vec<PathBuf> {
     let its_own = own_runtime_dir(process);
     let seen_from_here = if its_own.is_relative() {
-        processes::proc(process.pid, "cwd").join(&its_own)
+        proc(process.pid, "cwd").join(&its_own)
     } else if process.sees_other_files() {
-        processes::proc(process.pid, "root").join(its_own.strip_prefix("/").unwrap_or(&its_own))
+        proc(process.pid, "root").join(its_own.strip_prefix("/").unwrap_or(&its_own))
     } else {
         its_own
     };

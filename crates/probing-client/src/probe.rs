@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use probing_process::processes::Process;
 use probing_proto::message::{Call, Evaluated, Event, Hello, Request, RequestId, Stream};
 
 use crate::connection::{Connection, PATIENCE, Sender};
 use crate::error::ClientError;
 use crate::meeting;
-use crate::processes::Process;
 
 /// How long code that was interrupted may take to end before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(2);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use probing_process::error::ProcessError;
+use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_stacks::{Frame, Gil, Missing, Options, Pause, Reader, StackError, State, ThreadStack};
 use rustix::time::{ClockId, clock_gettime};
@@ -9,7 +11,6 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::calls::{Calls, Place};
 use crate::error::ClientError;
 use crate::pace::{Pace, Stop};
-use crate::processes::{self, Process};
 use crate::stacks;
 
 /// Stands for frames that a thread changed each time they were read.
@@ -101,7 +102,9 @@ pub(crate) fn sample(
                 samples.paused = samples.paused.max(snapshot.paused);
                 samples.add(&snapshot.threads, plan);
             }
-            Err(StackError::Ended { .. } | StackError::NoSuchProcess { .. }) => {
+            Err(StackError::Process(
+                ProcessError::Ended { .. } | ProcessError::NoSuchProcess { .. },
+            )) => {
                 samples.end = SamplesEnd::TargetEnded;
                 break;
             }

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
+use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
-use crate::processes::{self, Process};
 use crate::ranks::Ranks;
 use crate::target::{NotATarget, Target};
 use crate::who::Who;
@@ -161,8 +161,8 @@ impl TargetSet {
                     }
                 }
                 Choice::One(Target::Local(pid)) => candidates.push(match Process::read(*pid) {
-                    Ok(process) => Candidate::of(&process),
-                    Err(_) => Candidate::unseen(Target::Local(*pid)),
+                    Some(process) => Candidate::of(&process),
+                    None => Candidate::unseen(Target::Local(*pid)),
                 }),
                 Choice::One(Target::Socket(path)) => {
                     let mut candidate = Candidate::unseen(Target::Socket(path.clone()));

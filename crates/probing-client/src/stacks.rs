@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use probing_process::proc;
+use probing_process::processes::Process;
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, GilState, ReportedFrame, ReportedThread};
 use probing_stacks::{Frame, Gil, Missing, Options, Snapshot, State, ThreadStack};
 
 use crate::error::ClientError;
-use crate::processes::{self, Process};
 
 /// A file larger than this is not somebody's source.
 const LARGEST_SOURCE: u64 = 8 << 20;
@@ -134,10 +135,10 @@ impl Sources {
     fn of(process: &Process) -> Self {
         let root = process
             .sees_other_files()
-            .then(|| processes::proc(process.pid, "root"));
+            .then(|| proc(process.pid, "root"));
         Self {
             root,
-            folder: processes::proc(process.pid, "cwd"),
+            folder: proc(process.pid, "cwd"),
             files: HashMap::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
+use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 
@@ -13,7 +14,6 @@ use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::pace::Stop;
 use crate::probe::Probe;
-use crate::processes::{self, Process};
 use crate::samples::{self, Plan, Samples};
 use crate::stacks;
 
@@ -95,7 +95,7 @@ impl Target {
     /// Connects to the target's probe.
     pub fn connect(&self, entry: &Entry) -> Result<Reached, ClientError> {
         match self {
-            Self::Local(pid) => connect_to(&Process::read(*pid)?, entry),
+            Self::Local(pid) => connect_to(&process(*pid)?, entry),
             Self::Name(name) => connect_to(&named(name)?, entry),
             Self::Socket(path) => Ok(Reached {
                 probe: Probe::at(path, PATIENCE)?,
@@ -128,11 +128,15 @@ impl Target {
 
     fn process(&self) -> Result<Process, ClientError> {
         match self {
-            Self::Local(pid) => Process::read(*pid),
+            Self::Local(pid) => process(*pid),
             Self::Name(name) => named(name),
-            Self::Socket(path) => Process::read(Probe::at(path, PATIENCE)?.hello().pid),
+            Self::Socket(path) => process(Probe::at(path, PATIENCE)?.hello().pid),
         }
     }
+}
+
+fn process(pid: Pid) -> Result<Process, ClientError> {
+    Process::read(pid).ok_or(ClientError::NoSuchProcess { pid })
 }
 
 fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> {

@@ -1,97 +1,30 @@
 //! Why stacks could not be read, and what to do about it.
 
-use std::io;
-use std::path::PathBuf;
-
+use probing_process::error::ProcessError;
 use probing_proto::process::Pid;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    #[error("no such process: {pid}")]
-    NoSuchProcess { pid: Pid },
-    #[error("not a process but a thread of process {process}: {pid}")]
-    IsThread { pid: Pid, process: Pid },
-    #[error("not permitted to read the memory of process {pid}: {reason}")]
-    NotPermitted {
-        pid: Pid,
-        reason: Denied,
-        #[source]
-        source: io::Error,
-    },
-    #[error("process {pid} is not a Python: {}", program.display())]
-    NotPython { pid: Pid, program: PathBuf },
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     #[error("stacks of Python {}.{} cannot be read, in process: {pid}", version.0, version.1)]
     NotSupported { pid: Pid, version: (u8, u8) },
     /// It starts, ends, or its memory is not what a Python's should be.
     #[error("no {missing} found in process: {pid}")]
     NotInitialized { pid: Pid, missing: &'static str },
-    #[error("process has ended: {pid}")]
-    Ended { pid: Pid },
-    #[error("cannot {what} of process {pid}")]
-    Io {
-        pid: Pid,
-        what: &'static str,
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// Who or what forbids it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
-    #[error("it belongs to user {uid}")]
-    OtherUser { uid: u32 },
-    #[error("kernel.yama.ptrace_scope is {value}")]
-    PtraceScope { value: u8 },
-    #[error("it is not dumpable (it changed users, or asked to be left alone)")]
-    NotDumpable,
-    #[error("it is a thread of the kernel")]
-    KernelThread,
-    #[error("the kernel does not say why (seccomp, a security module, or another user namespace)")]
-    Unknown,
 }
 
 impl StackError {
     /// What the reader can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotPermitted { reason, .. } => reason.hint(),
-            Self::IsThread { process, .. } => Some(format!("name the process: {process}")),
+            Self::Process(error) => error.hint(),
             Self::NotSupported { .. } => {
                 Some("Python 3.10 to 3.14 can be read from outside".to_owned())
             }
             Self::NotInitialized { .. } => {
                 Some("it may be starting or ending: try again in a moment".to_owned())
             }
-            _ => None,
         }
-    }
-}
-
-impl Denied {
-    fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::OtherUser { uid } => {
-                return Some(format!(
-                    "run as user {uid}, or with CAP_SYS_PTRACE (see docs/permissions.md)"
-                ));
-            }
-            Self::PtraceScope { value: 1 } => {
-                "only parents may look here: run with sudo, or `sysctl kernel.yama.ptrace_scope=0` \
-                 (see docs/permissions.md)"
-            }
-            Self::PtraceScope { value: 3 } => {
-                "looking is off until the next boot: start the program with PROBING=1 instead"
-            }
-            Self::PtraceScope { .. } | Self::NotDumpable => {
-                "run with CAP_SYS_PTRACE, for instance with sudo (see docs/permissions.md)"
-            }
-            Self::KernelThread => return None,
-            Self::Unknown => {
-                "in a container, allow ptrace: docker run --cap-add=SYS_PTRACE, or \
-                 securityContext.capabilities.add: [SYS_PTRACE] (see docs/permissions.md)"
-            }
-        };
-        Some(hint.to_owned())
     }
 }

@@ -1,18 +1,12 @@
-//! Finds the interpreter in a process: its version, `_PyRuntime`, and the types that tell objects apart.
-//!
-//! Everything comes from the target's own files under `/proc/<pid>/root`, so containers need no special care,
-//! and from exported symbols, so a stripped or statically linked Python serves as well.
+//! The interpreter in a process: its version, `_PyRuntime`, and the types that tell objects apart.
 
-use std::fs::{self, File};
-
+use probing_process::python::{self, Library};
 use probing_proto::process::Pid;
 
-use crate::elf::Image;
 use crate::error::StackError;
 use crate::layout::Layout;
-use crate::maps::{self, Mapping};
 use crate::memory::{Memory, u32_at};
-use crate::permission;
+use crate::{maps, permission};
 
 /// Addresses in the target and what is known of its structures.
 #[derive(Debug, Clone)]
@@ -100,13 +94,13 @@ impl Interpreter {
         let maps = maps::of(pid)
             .map_err(|source| permission::explain(pid, "read the memory map", source))?;
         if maps.is_empty() {
-            return Err(permission::without_memory(pid));
+            return Err(permission::without_memory(pid).into());
         }
-        for mapping in candidates(pid, &maps) {
-            let Some(symbols) = Symbols::read(pid, mapping) else {
+        for library in Library::candidates(pid, &maps) {
+            let Some(symbols) = Symbols::of(&library) else {
                 continue;
             };
-            let version = symbols.version(memory, mapping);
+            let version = library.version(|at| u32_at(&memory.read(at, 4)?, 0));
             let layout = Layout::of(version, memory, symbols.runtime);
             let layout = layout.ok_or(StackError::NotSupported { pid, version })?;
             return Ok(Self {
@@ -115,105 +109,25 @@ impl Interpreter {
                 types: symbols.types,
             });
         }
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        Err(StackError::NotPython { pid, program })
+        Err(python::none_in(pid).into())
     }
-}
-
-/// The first mapping of every file that may hold an interpreter, the likeliest first.
-fn candidates(pid: Pid, maps: &[Mapping]) -> Vec<&Mapping> {
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let program = program.to_string_lossy();
-    let mut found: Vec<(u8, &Mapping)> = Vec::new();
-    for mapping in maps {
-        let rank = match mapping.name() {
-            name if name.starts_with("libpython") => 0,
-            _ if mapping.path == program => 1,
-            name if name.contains("python") => 2,
-            _ => continue,
-        };
-        if found.iter().all(|(_, seen)| seen.path != mapping.path) {
-            found.push((rank, mapping));
-        }
-    }
-    found.sort_by_key(|(rank, _)| *rank);
-    found.into_iter().map(|(_, mapping)| mapping).collect()
 }
 
 struct Symbols {
     runtime: u64,
     types: Types,
-    version: Option<u64>,
-    since_3_10: bool,
 }
 
 impl Symbols {
-    fn read(pid: Pid, mapping: &Mapping) -> Option<Self> {
-        let file = open(pid, mapping)?;
-        let image = Image::parse(&file)?;
-        let bias = image.bias(mapping.start, mapping.offset)?;
-        let names = ["_PyRuntime", "Py_Version", "PyModule_AddObjectRef"];
-        let [runtime, version, since_3_10] = image.exported(names)?;
-        let types = image.exported(Types::SYMBOLS)?;
+    fn of(library: &Library) -> Option<Self> {
+        let [runtime] = library.exported(["_PyRuntime"])?;
+        let types = library.exported(Types::SYMBOLS)?;
         if types.contains(&None) {
             return None;
         }
-        let at = |address: u64| bias.wrapping_add(address);
         Some(Self {
-            runtime: at(runtime.or_else(|| image.runtime_section())?),
-            types: Types::new(types.map(|address| at(address.unwrap_or(0)))),
-            version: version.map(at),
-            since_3_10: since_3_10.is_some(),
+            runtime: runtime.or_else(|| library.runtime_section())?,
+            types: Types::new(types.map(|address| address.unwrap_or(0))),
         })
-    }
-
-    /// `Py_Version` exists from 3.11 on; before it, one function that came with 3.10 tells, and the file's name.
-    fn version(&self, memory: &impl Memory, mapping: &Mapping) -> (u8, u8) {
-        let bytes = self.version.and_then(|at| memory.read(at, 4));
-        if let Some(hex) = bytes.and_then(|bytes| u32_at(&bytes, 0)) {
-            return ((hex >> 24) as u8, (hex >> 16) as u8);
-        }
-        if self.since_3_10 {
-            return (3, 10);
-        }
-        version_in_name(mapping.name()).unwrap_or((3, 0))
-    }
-}
-
-/// `libpython3.9.so.1.0`, `python2.7`.
-fn version_in_name(name: &str) -> Option<(u8, u8)> {
-    let (_, rest) = name.split_once("python")?;
-    let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
-/// The file behind a mapping. After an upgrade its path is gone, but the kernel still has the file.
-fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
-    let Mapping { start, end, .. } = mapping;
-    if let Some(path) = mapping.path.strip_suffix(" (deleted)") {
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let is_program = program.to_string_lossy().starts_with(path);
-        return File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
-            .or_else(|error| {
-                if is_program {
-                    File::open(format!("/proc/{pid}/exe"))
-                } else {
-                    Err(error)
-                }
-            })
-            .ok();
-    }
-    File::open(format!("/proc/{pid}/root{}", mapping.path)).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_is_in_the_name_of_the_file() {
-        assert_eq!(version_in_name("libpython3.9.so.1.0"), Some((3, 9)));
-        assert_eq!(version_in_name("python2.7"), Some((2, 7)));
-        assert_eq!(version_in_name("uwsgi"), None);
     }
 }

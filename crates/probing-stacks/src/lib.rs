@@ -1,8 +1,8 @@
 //! Reads the Python stacks of a process from outside: from its memory alone, without code in it, without stopping it.
 //!
-//! The story, in the order of the files: the memory map (`maps`) leads to the interpreter (`elf`, `interpreter`) and to
-//! what is known of its structures (`layout`). From there on only memory is read, many pieces in one system call
-//! (`memory`): the list of threads (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
+//! The story, in the order of the files: the memory map leads to the interpreter (`interpreter`) and to what is known
+//! of its structures (`layout`). From there on only memory is read, many pieces in one system call: the list of threads
+//! (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
 //! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
 //! and, if asked to, holds the thread (`stop`).
 //! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`), which is an
@@ -13,7 +13,6 @@
 //! *Invariant:* whatever the target's memory holds, reading it ends, with bounded memory and without a panic.
 
 mod code;
-mod elf;
 mod error;
 mod frames;
 #[cfg(test)]
@@ -21,12 +20,9 @@ mod hostile;
 mod interpreter;
 mod layout;
 mod lines;
-mod maps;
-mod memory;
 mod names;
 #[expect(dead_code, reason = "values of locals are read with the rest of it")]
 mod objects;
-mod permission;
 mod settle;
 mod snapshot;
 mod stop;
@@ -37,9 +33,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use probing_process::{maps, memory, permission};
 use probing_proto::process::Pid;
 
-pub use crate::error::{Denied, StackError};
+pub use crate::error::StackError;
 pub use crate::snapshot::Reader;
 pub use crate::tasks::State;
 

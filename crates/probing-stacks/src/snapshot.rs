@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use probing_process::error::ProcessError;
+use probing_process::threads::{self as kernel, Place, Tid};
 use probing_proto::process::Pid;
 
 use crate::code::Codes;
@@ -13,7 +15,7 @@ use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
 use crate::names;
 use crate::objects::Objects;
 use crate::settle::{Reading, Settled};
-use crate::tasks::{self, Place, State, Task};
+use crate::tasks::{self, State, Task};
 use crate::threads::{self, Head, Thread};
 use crate::{Frame, Gil, Missing, Options, Snapshot, ThreadStack, permission};
 
@@ -63,7 +65,7 @@ impl Reader {
         };
         let tasks = tasks::all(pid);
         if tasks.is_empty() {
-            return Err(StackError::Ended { pid });
+            return Err(ProcessError::Ended { pid }.into());
         }
         if self.interpreter.layout.thread.native_id.is_none() {
             let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
@@ -110,7 +112,7 @@ impl Known {
                 },
                 None => None,
             };
-            let name = tid.and_then(|tid| tasks::name(pid, tid));
+            let name = tid.and_then(|tid| kernel::name(pid, Tid(tid)));
             Some(Self { thread, tid, name })
         });
         found
@@ -145,7 +147,9 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
     let stopped = tasks::is_stopped(pid);
     let mut found = Vec::new();
     for (index, known) in known.into_iter().enumerate() {
-        let place = known.tid.map_or(Place::Other, |tid| Place::of(pid, tid));
+        let place = known
+            .tid
+            .map_or(Place::Other, |tid| Place::of(pid, Tid(tid)));
         let (head, chain) = (heads[index], &chains[index]);
         let stood_still = head == heads_again[index] && *chain == chains_again[index];
         let rests = stopped || (known.tid.is_some() && place != Place::Running);
@@ -169,11 +173,11 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
             state: if stopped {
                 State::Stopped
             } else {
-                place.state()
+                place.into()
             },
             gil: match () {
                 () if holders[index] => Gil::Holds,
-                () if place.waits_for(known.thread.gil) => Gil::Waits,
+                () if tasks::waits_for(place, known.thread.gil) => Gil::Waits,
                 () => Gil::Free,
             },
             known,

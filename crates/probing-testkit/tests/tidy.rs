@@ -14,11 +14,17 @@ use probing_testkit::{documents, root};
 const EDGES: &[(&str, &[&str])] = &[
     ("probing-proto", &[]),
     ("probing-probe", &["probing-proto"]),
-    ("probing-attach", &["probing-proto"]),
-    ("probing-stacks", &["probing-proto"]),
+    ("probing-process", &["probing-proto"]),
+    ("probing-attach", &["probing-proto", "probing-process"]),
+    ("probing-stacks", &["probing-proto", "probing-process"]),
     (
         "probing-client",
-        &["probing-proto", "probing-attach", "probing-stacks"],
+        &[
+            "probing-proto",
+            "probing-process",
+            "probing-attach",
+            "probing-stacks",
+        ],
     ),
     ("probing-cli", &["probing-proto", "probing-client"]),
     ("probing-testkit", &["probing-proto"]),
@@ -41,6 +47,7 @@ const BANS: &[(&str, &[&str])] = &[
         ],
     ),
     ("probing-proto", &["pyo3", "tokio", "rustix", "libc"]),
+    ("probing-process", &["pyo3", "tokio"]),
     ("probing-attach", &["pyo3", "tokio"]),
     ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),

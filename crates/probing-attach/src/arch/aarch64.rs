@@ -19,10 +19,6 @@ pub(crate) const VECTOR_SET: usize = 2;
 pub(crate) const SHADOW_STACK_SET: usize = 0x410;
 pub(crate) const FLOAT_CONTROL: u64 = 0;
 
-/// Not known; address and id do not match then, and nothing is said.
-pub(crate) const PTHREAD_SELF: u64 = 0;
-pub(crate) const PTHREAD_KERNEL_ID: u64 = 0;
-
 /// `svc #0; ret`: returns by x30.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6]];
 /// `mov x8, #139; svc #0`: `rt_sigreturn`. The vDSO has it as well.
@@ -32,36 +28,29 @@ pub(crate) fn check() -> Result<(), Unsupported> {
     Err(Unsupported::Architecture { name: "aarch64" })
 }
 
-const SAFE_CALLS: &[(i64, &str)] = &[
-    (libc::SYS_read, "read"),
-    (libc::SYS_write, "write"),
-    (libc::SYS_accept, "accept"),
-    (libc::SYS_accept4, "accept4"),
-    (libc::SYS_recvfrom, "recvfrom"),
-    (libc::SYS_recvmsg, "recvmsg"),
-    (libc::SYS_sendto, "sendto"),
-    (libc::SYS_sendmsg, "sendmsg"),
-    (libc::SYS_wait4, "wait4"),
-    (libc::SYS_waitid, "waitid"),
-    (libc::SYS_futex, "futex"),
-    (libc::SYS_restart_syscall, "restart_syscall"),
-    (libc::SYS_nanosleep, "nanosleep"),
-    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
-    (libc::SYS_pselect6, "pselect6"),
-    (libc::SYS_ppoll, "ppoll"),
-    (libc::SYS_epoll_pwait, "epoll_pwait"),
-    (libc::SYS_epoll_pwait2, "epoll_pwait2"),
+const SAFE_CALLS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_futex,
+    libc::SYS_restart_syscall,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
 ];
 
 pub(crate) fn is_safe_call(number: i64) -> bool {
-    call_name(number).is_some()
-}
-
-pub(crate) fn call_name(number: i64) -> Option<&'static str> {
-    SAFE_CALLS
-        .iter()
-        .find(|(safe, _)| *safe == number)
-        .map(|(_, name)| *name)
+    SAFE_CALLS.contains(&number)
 }
 
 pub(crate) fn is_epoll(number: i64) -> bool {

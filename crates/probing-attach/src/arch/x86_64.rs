@@ -21,10 +21,6 @@ pub(crate) const VECTOR_SET: usize = 0x202;
 /// The register set that only a thread with a shadow stack has.
 pub(crate) const SHADOW_STACK_SET: usize = 0x204;
 
-/// Where glibc's description of a thread has its own address and its kernel id; the same since 2.4.
-pub(crate) const PTHREAD_SELF: u64 = 16;
-pub(crate) const PTHREAD_KERNEL_ID: u64 = 0x2d0;
-
 /// `syscall; ret`.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x0f, 0x05, 0xc3]];
 /// `mov rax, 15; syscall` in glibc's and musl's spellings: `rt_sigreturn`.
@@ -60,44 +56,37 @@ pub(crate) fn check() -> Result<(), Unsupported> {
 }
 
 /// A thread in one of these waits: it holds no lock of libc and is not inside malloc.
-const SAFE_CALLS: &[(i64, &str)] = &[
-    (libc::SYS_read, "read"),
-    (libc::SYS_write, "write"),
-    (POLL, "poll"),
-    (libc::SYS_select, "select"),
-    (libc::SYS_pause, "pause"),
-    (libc::SYS_nanosleep, "nanosleep"),
-    (libc::SYS_accept, "accept"),
-    (libc::SYS_sendto, "sendto"),
-    (libc::SYS_recvfrom, "recvfrom"),
-    (libc::SYS_sendmsg, "sendmsg"),
-    (libc::SYS_recvmsg, "recvmsg"),
-    (libc::SYS_wait4, "wait4"),
-    (FUTEX, "futex"),
-    (RESTART, "restart_syscall"),
-    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
-    (EPOLL_WAIT, "epoll_wait"),
-    (libc::SYS_waitid, "waitid"),
-    (libc::SYS_pselect6, "pselect6"),
-    (libc::SYS_ppoll, "ppoll"),
-    (EPOLL_PWAIT, "epoll_pwait"),
-    (libc::SYS_accept4, "accept4"),
-    (EPOLL_PWAIT2, "epoll_pwait2"),
-    (libc::SYS_futex_waitv, "futex_waitv"),
-    (libc::SYS_connect, "connect"),
-    (libc::SYS_fcntl, "fcntl"),
-    (libc::SYS_flock, "flock"),
+const SAFE_CALLS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    POLL,
+    libc::SYS_select,
+    libc::SYS_pause,
+    libc::SYS_nanosleep,
+    libc::SYS_accept,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_wait4,
+    FUTEX,
+    RESTART,
+    libc::SYS_clock_nanosleep,
+    EPOLL_WAIT,
+    libc::SYS_waitid,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+    EPOLL_PWAIT,
+    libc::SYS_accept4,
+    EPOLL_PWAIT2,
+    libc::SYS_futex_waitv,
+    libc::SYS_connect,
+    libc::SYS_fcntl,
+    libc::SYS_flock,
 ];
 
 pub(crate) fn is_safe_call(number: i64) -> bool {
-    call_name(number).is_some()
-}
-
-pub(crate) fn call_name(number: i64) -> Option<&'static str> {
-    SAFE_CALLS
-        .iter()
-        .find(|(safe, _)| *safe == number)
-        .map(|(_, name)| *name)
+    SAFE_CALLS.contains(&number)
 }
 
 /// Whether every stop makes this call answer EINTR.

@@ -233,6 +233,23 @@ fn a_gil_that_is_held_in_c_is_told_and_nothing_runs_late() {
 }
 
 #[test]
+fn the_thread_that_holds_the_gil_is_named_and_where_it_is() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = unprepared(&sandbox, python, "attach/worker_holds_gil.py");
+        let worker = target.line();
+        let pid = target.pid().to_string();
+        let ran = sandbox.probing(["-t", &pid, "attach", "--timeout", "0.5"]);
+        assert_eq!(ran.status, 3, "{ran:?}");
+        let holder = format!("; thread {worker} (Thread-1 (hold)) holds the GIL in hold (");
+        assert!(ran.stderr.contains(&holder), "{ran:?}");
+        assert!(ran.stderr.contains("worker_holds_gil.py:12)\n"), "{ran:?}");
+        target.say("");
+        assert_eq!(target.line(), "released");
+    });
+}
+
+#[test]
 fn a_stopped_process_is_left_stopped_and_forced_only_when_asked() {
     every_python(|python| {
         let sandbox = sandbox();

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use probing_process::error::ProcessError;
 use probing_stacks::StackError;
 
 use crate::target::try_read;
@@ -12,18 +13,34 @@ fn what_is_no_python_is_refused() {
     let error = loop {
         // Between fork and exec it is still this test.
         match try_read(cat.id()) {
-            Err(StackError::NotPython { program, .. }) if !program.ends_with("cat") => {}
-            Err(StackError::NotInitialized { .. }) => {}
+            Err(StackError::Process(ProcessError::NotPython { program, .. }))
+                if !program.ends_with("cat") => {}
+            Err(
+                StackError::Process(ProcessError::WithoutMemory { .. })
+                | StackError::NotInitialized { .. },
+            ) => {}
             other => break other.unwrap_err(),
         }
     };
-    assert!(matches!(error, StackError::NotPython { .. }), "{error}");
+    assert!(
+        matches!(error, StackError::Process(ProcessError::NotPython { .. })),
+        "{error}"
+    );
     cat.kill().unwrap();
     // Ended, but nobody has asked for its status yet.
     probing_testkit::wait_until("it has ended", || {
-        matches!(try_read(cat.id()), Err(StackError::Ended { .. }))
+        matches!(
+            try_read(cat.id()),
+            Err(StackError::Process(ProcessError::Ended { .. }))
+        )
     });
     cat.wait().unwrap();
     let error = try_read(cat.id()).unwrap_err();
-    assert!(matches!(error, StackError::NoSuchProcess { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            StackError::Process(ProcessError::NoSuchProcess { .. })
+        ),
+        "{error}"
+    );
 }

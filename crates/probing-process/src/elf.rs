@@ -1,9 +1,10 @@
-//! Finds exported symbols in an ELF file that someone else wrote.
+//! Finds exported symbols and the section `.PyRuntime` in an ELF file that someone else wrote.
 //!
 //! Only what is needed is read (headers, `.dynsym`, its strings): a libpython has 30 MB, of which this is 1 %.
 //! Read, not mapped, because a file that shrinks under a mapping kills the reader. Every size is checked
 //! before it is believed, so a hostile file gives `None`, never a panic or a huge allocation.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
@@ -19,7 +20,7 @@ const SHT_DYNSYM: u32 = 11;
 const MAX_PAGE: u64 = 0x10000;
 
 /// Bytes with random access: a file, or a slice in tests.
-pub(crate) trait Bytes {
+pub trait Bytes {
     fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
@@ -35,7 +36,7 @@ impl Bytes for File {
     }
 }
 
-impl Bytes for [u8] {
+impl Bytes for &[u8] {
     fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
         let start = usize::try_from(offset).ok()?;
         self.get(start..start.checked_add(len)?).map(<[u8]>::to_vec)
@@ -44,14 +45,21 @@ impl Bytes for [u8] {
 
 /// A 64-bit little-endian ELF file.
 #[derive(Debug)]
-pub(crate) struct Image<'a, B: Bytes + ?Sized> {
-    file: &'a B,
+pub struct Image<B> {
+    file: B,
     segments: Vec<u8>,
     sections: Vec<u8>,
+    exports: OnceCell<Option<Exports>>,
 }
 
-impl<'a, B: Bytes + ?Sized> Image<'a, B> {
-    pub(crate) fn parse(file: &'a B) -> Option<Self> {
+#[derive(Debug)]
+struct Exports {
+    symbols: Vec<u8>,
+    strings: Vec<u8>,
+}
+
+impl<B: Bytes> Image<B> {
+    pub fn parse(file: B) -> Option<Self> {
         let header = file.read(0, HEADER)?;
         let is_elf64_le = header.starts_with(b"\x7fELF\x02\x01");
         let sizes = (u16_at(&header, 54)?, u16_at(&header, 58)?);
@@ -60,14 +68,15 @@ impl<'a, B: Bytes + ?Sized> Image<'a, B> {
         }
         let table = |offset, count: u16, size| file.read(offset, usize::from(count) * size);
         Some(Self {
-            file,
             segments: table(u64_at(&header, 32)?, u16_at(&header, 56)?, PROGRAM_HEADER)?,
             sections: table(u64_at(&header, 40)?, u16_at(&header, 60)?, SECTION_HEADER)?,
+            exports: OnceCell::new(),
+            file,
         })
     }
 
     /// What to add to an address in the file to have it in memory, given where one page of the file is mapped.
-    pub(crate) fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
+    pub fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
         self.segments
             .chunks_exact(PROGRAM_HEADER)
             .find_map(|segment| {
@@ -79,14 +88,9 @@ impl<'a, B: Bytes + ?Sized> Image<'a, B> {
     }
 
     /// Addresses in the file of exported symbols, in the order of `names`.
-    pub(crate) fn exported<const N: usize>(&self, names: [&str; N]) -> Option<[Option<u64>; N]> {
-        let sections: Vec<&[u8]> = self.sections.chunks_exact(SECTION_HEADER).collect();
-        let dynsym = sections
-            .iter()
-            .find(|section| u32_at(section, 4) == Some(SHT_DYNSYM))?;
-        let strings = sections.get(u32_at(dynsym, 40)? as usize)?;
-        let symbols = self.section(dynsym)?;
-        let strings = self.section(strings)?;
+    pub fn exported<const N: usize>(&self, names: [&str; N]) -> Option<[Option<u64>; N]> {
+        let exports = self.exports.get_or_init(|| self.read_exports());
+        let Exports { symbols, strings } = exports.as_ref()?;
         let mut found = [None; N];
         for symbol in symbols.chunks_exact(SYMBOL) {
             let (name, section, address) =
@@ -103,6 +107,30 @@ impl<'a, B: Bytes + ?Sized> Image<'a, B> {
             }
         }
         Some(found)
+    }
+
+    fn read_exports(&self) -> Option<Exports> {
+        let mut sections = self.sections.chunks_exact(SECTION_HEADER);
+        let mut all = sections.clone();
+        let dynsym = sections.find(|section| u32_at(section, 4) == Some(SHT_DYNSYM))?;
+        let strings = all.nth(u32_at(dynsym, 40)? as usize)?;
+        Some(Exports {
+            symbols: self.section(dynsym)?,
+            strings: self.section(strings)?,
+        })
+    }
+
+    /// Address in the file of the section that holds `_PyRuntime`, for a Python that exports nothing.
+    pub fn runtime_section(&self) -> Option<u64> {
+        let header = self.file.read(0, HEADER)?;
+        let names = usize::from(u16_at(&header, 62)?);
+        let mut sections = self.sections.chunks_exact(SECTION_HEADER);
+        let names = self.section(sections.clone().nth(names)?)?;
+        let found = sections.find(|section| {
+            let name = u32_at(section, 0).and_then(|at| names.get(at as usize..));
+            name.is_some_and(|name| is_c_string(name, ".PyRuntime"))
+        })?;
+        u64_at(found, 16)
     }
 
     fn section(&self, header: &[u8]) -> Option<Vec<u8>> {
@@ -147,6 +175,7 @@ mod tests {
     fn read_all(bytes: &[u8]) -> Option<[Option<u64>; 2]> {
         let image = Image::parse(bytes)?;
         image.bias(0x7000, 0);
+        image.runtime_section();
         image.exported(["Py_Version", "_PyRuntime"])
     }
 

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use probing_proto::process::Pid;
 
+use crate::proc;
+
 /// Address and length.
-pub(crate) type Range = (u64, usize);
+pub type Range = (u64, usize);
 
 /// The most ranges that the kernel takes at once.
 const MAX_RANGES: usize = 1024;
@@ -20,7 +22,7 @@ const PAGE: u64 = 4096;
 /// No process has memory beyond this.
 const HIGHEST: u64 = 1 << 56;
 
-pub(crate) trait Memory: Sync {
+pub trait Memory: Sync {
     /// Reads ranges, one after the other in this order; `None` for one that is not wholly mapped.
     fn read_many(&self, ranges: &[Range]) -> Vec<Option<Vec<u8>>>;
 
@@ -33,30 +35,59 @@ pub(crate) trait Memory: Sync {
     }
 }
 
+/// `/proc/<pid>/mem`, for reading.
+#[derive(Debug)]
+pub struct MemoryFile(File);
+
+impl MemoryFile {
+    /// Opening the file asks the kernel for permission, so a refusal is seen here and nowhere else.
+    pub fn open(pid: Pid) -> io::Result<Self> {
+        File::open(proc(pid, "mem")).map(Self)
+    }
+
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, address)
+    }
+
+    pub fn read_vec(&self, address: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub fn read_u64(&self, address: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    pub fn read_u32(&self, address: u64) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+}
+
 /// A living process.
 #[derive(Debug)]
-pub(crate) struct ProcessMemory {
+pub struct ProcessMemory {
     pid: Pid,
-    file: File,
+    file: MemoryFile,
     /// Whether `process_vm_readv` is refused (seccomp): then the file serves.
     refused: AtomicBool,
 }
 
 impl ProcessMemory {
-    /// Opening the file asks the kernel for permission, so a refusal is seen here and nowhere else.
-    pub(crate) fn open(pid: Pid) -> io::Result<Self> {
-        let file = File::open(format!("/proc/{pid}/mem"))?;
+    pub fn open(pid: Pid) -> io::Result<Self> {
         Ok(Self {
             pid,
-            file,
+            file: MemoryFile::open(pid)?,
             refused: AtomicBool::new(false),
         })
     }
 
     fn read_from_file(&self, (address, len): Range) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, address).ok()?;
-        Some(bytes)
+        self.file.read_vec(address, len).ok()
     }
 }
 
@@ -131,13 +162,13 @@ fn read_vectors(pid: Pid, ranges: &[Range], buffers: &mut [Vec<u8>]) -> Result<u
 
 /// Gives at most so many bytes, then nothing: structures that lead on and on come to an end.
 #[derive(Debug)]
-pub(crate) struct Bounded<'a, M: ?Sized> {
+pub struct Bounded<'a, M: ?Sized> {
     memory: &'a M,
     left: AtomicUsize,
 }
 
 impl<'a, M: Memory + ?Sized> Bounded<'a, M> {
-    pub(crate) fn new(memory: &'a M, bytes: usize) -> Self {
+    pub fn new(memory: &'a M, bytes: usize) -> Self {
         Self {
             memory,
             left: AtomicUsize::new(bytes),
@@ -164,7 +195,7 @@ impl<M: Memory + ?Sized> Memory for Bounded<'_, M> {
 
 /// What is known of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub enum Known {
     Here,
     NotLoaded,
     /// Not mapped in the target, or an address that cannot be one.
@@ -173,7 +204,7 @@ pub(crate) enum Known {
 
 /// Pages of the target as they once were.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
+pub struct Pages {
     buffers: Vec<Vec<u8>>,
     /// Page number to buffer and offset in it; `None` for a page that is not mapped.
     places: HashMap<u64, Option<(u32, u32)>>,
@@ -182,7 +213,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// The pages that hold a range.
-    pub(crate) fn around((address, len): Range) -> Range {
+    pub fn around((address, len): Range) -> Range {
         let start = address & !(PAGE - 1);
         let end = address.saturating_add(len as u64);
         let end = end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
@@ -190,12 +221,12 @@ impl Pages {
     }
 
     /// Whether not all pages are from the moment when the first were put in.
-    pub(crate) fn was_loaded(&self) -> bool {
+    pub fn was_loaded(&self) -> bool {
         self.was_loaded
     }
 
     /// Loads the pages of ranges that are not there yet.
-    pub(crate) fn load(&mut self, memory: &(impl Memory + ?Sized), ranges: &[Range]) {
+    pub fn load(&mut self, memory: &(impl Memory + ?Sized), ranges: &[Range]) {
         self.was_loaded = true;
         let possible = ranges.iter().filter(|(address, _)| *address < HIGHEST);
         let mut wanted: Vec<Range> = possible.map(|range| Self::around(*range)).collect();
@@ -221,7 +252,7 @@ impl Pages {
     }
 
     /// Keeps the bytes of whole pages.
-    pub(crate) fn insert(&mut self, range: Range, bytes: Vec<u8>) {
+    pub fn insert(&mut self, range: Range, bytes: Vec<u8>) {
         let buffer = self.buffers.len() as u32;
         for (index, page) in numbers(range).enumerate() {
             let place = (buffer, index as u32 * PAGE as u32);
@@ -231,7 +262,7 @@ impl Pages {
     }
 
     /// Copies bytes that were loaded.
-    pub(crate) fn copy(&self, address: u64, into: &mut [u8]) -> Known {
+    pub fn copy(&self, address: u64, into: &mut [u8]) -> Known {
         if address >= HIGHEST {
             return Known::Never;
         }
@@ -263,12 +294,12 @@ fn numbers((start, len): Range) -> impl Iterator<Item = u64> {
     first..first + (len as u64).div_ceil(PAGE)
 }
 
-pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let end = offset.checked_add(8)?;
     Some(u64::from_le_bytes(bytes.get(offset..end)?.try_into().ok()?))
 }
 
-pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let end = offset.checked_add(4)?;
     Some(u32::from_le_bytes(bytes.get(offset..end)?.try_into().ok()?))
 }

@@ -5,37 +5,44 @@ use std::io;
 
 use probing_proto::process::Pid;
 
+use crate::proc;
+
 /// One mapping. `path` is empty for anonymous memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) offset: u64,
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    pub(crate) executable: bool,
-    pub(crate) path: String,
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+    pub path: String,
 }
 
 impl Mapping {
     /// The file's name without its folders.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    pub(crate) fn contains(&self, address: u64) -> bool {
+    pub fn is_file(&self) -> bool {
+        self.path.starts_with('/')
+    }
+
+    pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 }
 
-pub(crate) fn of(pid: Pid) -> io::Result<Vec<Mapping>> {
+/// All mappings; none for a process without memory (ended, or the kernel's own).
+pub fn of(pid: Pid) -> io::Result<Vec<Mapping>> {
     // A path may hold any bytes but a line break, which the kernel escapes.
-    let bytes = fs::read(format!("/proc/{pid}/maps"))?;
+    let bytes = fs::read(proc(pid, "maps"))?;
     Ok(parse(&String::from_utf8_lossy(&bytes)))
 }
 
 /// Reads the lines it understands; there are no others unless the text is not from the kernel.
-pub(crate) fn parse(text: &str) -> Vec<Mapping> {
+fn parse(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_line).collect()
 }
 

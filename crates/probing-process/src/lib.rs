@@ -1,0 +1,38 @@
+//! What a process is from outside: who it is and who may look at it (`processes`, `status`, `permission`), its threads
+//! for the kernel (`threads`), what it has mapped (`maps`), the files behind that (`elf`), the one that is its Python
+//! (`python`), and its memory (`memory`).
+//!
+//! Each fact about `/proc` stands here once. Nothing is executed, stopped or written.
+//!
+//! *Invariant:* whatever a file or a process holds, reading it ends, with bounded memory and without a panic.
+
+pub mod elf;
+pub mod error;
+pub mod maps;
+pub mod memory;
+pub mod permission;
+pub mod processes;
+pub mod python;
+pub mod status;
+mod system_calls;
+pub mod threads;
+
+use std::fs;
+use std::path::PathBuf;
+
+use probing_proto::process::Pid;
+
+/// A file of `/proc/<pid>`.
+pub fn proc(pid: Pid, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}
+
+/// What such a file holds; `None` when it is not to be had.
+fn read(pid: Pid, file: &str) -> Option<Vec<u8>> {
+    fs::read(proc(pid, file)).ok()
+}
+
+/// The same as text. Names and paths in it are the program's, so it may hold any bytes.
+pub fn read_text(pid: Pid, file: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&read(pid, file)?).into_owned())
+}

@@ -1,0 +1,125 @@
+//! Finds the file that is a process's Python: its program or its libpython.
+//!
+//! Everything comes from the target's own files under `/proc/<pid>/root`, so containers need no special care,
+//! and from exported symbols, so a stripped or statically linked Python serves as well.
+
+use std::fs::{self, File};
+
+use probing_proto::process::Pid;
+
+use crate::elf::Image;
+use crate::error::ProcessError;
+use crate::maps::Mapping;
+use crate::proc;
+
+/// A file that may hold an interpreter, and where it is in the target's memory.
+#[derive(Debug)]
+pub struct Library {
+    image: Image<File>,
+    bias: u64,
+    name: String,
+}
+
+impl Library {
+    /// Every such file of the process, the likeliest first.
+    pub fn candidates(pid: Pid, maps: &[Mapping]) -> impl Iterator<Item = Self> {
+        candidates(pid, maps)
+            .into_iter()
+            .filter_map(move |mapping| {
+                let image = Image::parse(open(pid, mapping)?)?;
+                Some(Self {
+                    bias: image.bias(mapping.start, mapping.offset)?,
+                    image,
+                    name: mapping.name().to_owned(),
+                })
+            })
+    }
+
+    /// Addresses in the target's memory of exported symbols, in the order of `names`.
+    pub fn exported<const N: usize>(&self, names: [&str; N]) -> Option<[Option<u64>; N]> {
+        let found = self.image.exported(names)?;
+        Some(found.map(|address| Some(self.bias.wrapping_add(address?))))
+    }
+
+    /// Address of the section that holds `_PyRuntime`, for a Python that exports nothing.
+    pub fn runtime_section(&self) -> Option<u64> {
+        Some(self.bias.wrapping_add(self.image.runtime_section()?))
+    }
+
+    /// `Py_Version` exists from 3.11 on; before it, one function that came with 3.10 tells, and the file's name.
+    pub fn version(&self, read_u32: impl FnOnce(u64) -> Option<u32>) -> (u8, u8) {
+        let found = self.exported(["Py_Version", "PyModule_AddObjectRef"]);
+        let [version, since_3_10] = found.unwrap_or_default();
+        if let Some(hex) = version.and_then(read_u32) {
+            return ((hex >> 24) as u8, (hex >> 16) as u8);
+        }
+        if since_3_10.is_some() {
+            return (3, 10);
+        }
+        version_in(&self.name).unwrap_or((3, 0))
+    }
+}
+
+/// For a process without such a file.
+pub fn none_in(pid: Pid) -> ProcessError {
+    let program = fs::read_link(proc(pid, "exe")).unwrap_or_default();
+    ProcessError::NotPython { pid, program }
+}
+
+/// The version in a file's name: `libpython3.9.so.1.0`, `python2.7`.
+pub fn version_in(name: &str) -> Option<(u8, u8)> {
+    let (_, rest) = name.split_once("python")?;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The first mapping of every file that may hold an interpreter, the likeliest first.
+fn candidates(pid: Pid, maps: &[Mapping]) -> Vec<&Mapping> {
+    let program = fs::read_link(proc(pid, "exe")).unwrap_or_default();
+    let program = program.to_string_lossy();
+    let mut found: Vec<(u8, &Mapping)> = Vec::new();
+    for mapping in maps.iter().filter(|mapping| mapping.is_file()) {
+        let rank = match mapping.name() {
+            name if name.starts_with("libpython") => 0,
+            _ if mapping.path == program => 1,
+            name if name.contains("python") => 2,
+            _ => continue,
+        };
+        if found.iter().all(|(_, seen)| seen.path != mapping.path) {
+            found.push((rank, mapping));
+        }
+    }
+    found.sort_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, mapping)| mapping).collect()
+}
+
+/// The file behind a mapping. After an upgrade its path is gone, but the kernel still has the file.
+pub fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
+    let Mapping { start, end, .. } = mapping;
+    let Some(path) = mapping.path.strip_suffix(" (deleted)") else {
+        return File::open(format!("/proc/{pid}/root{}", mapping.path)).ok();
+    };
+    let program = fs::read_link(proc(pid, "exe")).unwrap_or_default();
+    let is_program = program.to_string_lossy().starts_with(path);
+    let kept = File::open(proc(pid, &format!("map_files/{start:x}-{end:x}")));
+    match kept {
+        Err(_) if is_program => File::open(proc(pid, "exe")).ok(),
+        kept => kept.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_in_the_name_of_the_file() {
+        assert_eq!(version_in("libpython3.9.so.1.0"), Some((3, 9)));
+        assert_eq!(version_in("libpython3.13t.so.1.0"), Some((3, 13)));
+        assert_eq!(version_in("python3.12"), Some((3, 12)));
+        assert_eq!(version_in("python2.7"), Some((2, 7)));
+        for name in ["python3", "python3.", "uwsgi", "bash"] {
+            assert_eq!(version_in(name), None, "{name}");
+        }
+    }
+}

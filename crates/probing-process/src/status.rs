@@ -1,0 +1,87 @@
+//! What `/proc/<pid>/status` says of a process or a thread.
+
+use probing_proto::process::Pid;
+
+use crate::read_text;
+use crate::threads::Tid;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    pub process: Pid,
+    /// Its id in its own pid namespace: another one inside a container.
+    pub id_inside: u32,
+    /// The kernel names the thread that traces, not its process.
+    tracer_thread: Option<Pid>,
+    /// Whom the files that it makes belong to, as seen from here.
+    pub uid: u32,
+    pub gid: u32,
+    /// One bit for each signal that is blocked.
+    pub blocked: u64,
+}
+
+impl Status {
+    pub fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&read_text(pid, "status")?)
+    }
+
+    pub fn of_thread(pid: Pid, tid: Tid) -> Option<Self> {
+        Self::parse(&read_text(pid, &format!("task/{tid}/status"))?)
+    }
+
+    pub fn tracer(&self) -> Option<Pid> {
+        let thread = self.tracer_thread?;
+        Some(Self::of(thread).map_or(thread, |tracer| tracer.process))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(|value| value.split_ascii_whitespace())
+        };
+        // Uid and Gid: real, effective, saved, file system. The last is the effective one for all but file servers.
+        let last = |name| field(name)?.nth(3)?.parse().ok();
+        Some(Self {
+            process: Pid(field("Tgid")?.next()?.parse().ok()?),
+            id_inside: field("NSpid").or(field("Pid"))?.last()?.parse().ok()?,
+            tracer_thread: field("TracerPid")?
+                .next()?
+                .parse()
+                .ok()
+                .filter(|pid| *pid != 0)
+                .map(Pid),
+            uid: last("Uid")?,
+            gid: last("Gid")?,
+            blocked: u64::from_str_radix(field("SigBlk")?.next()?, 16).ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_status_is_read() {
+        let text = "Name:\tpy\nTgid:\t42\nPid:\t43\nTracerPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t43\t2\nSigBlk:\t0000000000000005\n";
+        let status = Status::parse(text).unwrap();
+        assert_eq!(
+            (status.process, status.tracer_thread),
+            (Pid(42), Some(Pid(7)))
+        );
+        assert_eq!(status.id_inside, 2);
+        assert_eq!((status.uid, status.gid, status.blocked), (4, 8, 5));
+        assert_eq!(Status::parse("Name:\tpy\n"), None);
+        let old = text.replace("NSpid:\t43\t2\n", "");
+        assert_eq!(Status::parse(&old).unwrap().id_inside, 43);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(?s)((Tgid|Uid|NSpid|SigBlk|.{0,5}):.{0,20}\n){0,8}") {
+            Status::parse(&text);
+        }
+    }
+}
