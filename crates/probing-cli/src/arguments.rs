@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 }
 
 /// `-t`, which may stand before the command and behind it. (As one global argument, one place would hide the other.)
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct NamedTargets {
     /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; several
     /// by commas or by several -t [env: `PROBING_TARGET`]
@@ -130,13 +130,15 @@ pub(crate) struct EvalArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   probing -t 4242 backtrace
   probing -t 4242 backtrace --all
   probing -t train.py backtrace --thread loader-3
   probing -t 4242 backtrace --all --json
+  probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
+  probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
 
 Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
 works for one that hangs, holds its GIL in C or is stopped by a signal. The innermost frame comes last, as

@@ -5,6 +5,7 @@ pub(crate) mod backtrace;
 pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod eval;
+mod failures;
 pub(crate) mod flamegraph;
 pub(crate) mod list;
 pub(crate) mod run;
@@ -12,7 +13,7 @@ pub(crate) mod run;
 use std::io::Write as _;
 
 use anyhow::ensure;
-use probing_client::{AttachReport, Entry, Probe, Reached, Target, TargetSet};
+use probing_client::{AttachReport, Entry, Members, Probe, Reached, Target, TargetSet};
 
 /// The targets that the user named, and what to do when one has no probe.
 #[derive(Debug)]
@@ -24,11 +25,22 @@ pub(crate) struct Aim {
 impl Aim {
     /// The one target of a command that is for one.
     fn target(&self) -> anyhow::Result<Target> {
+        self.check_named()?;
+        Ok(self.targets.sole()?)
+    }
+
+    /// All targets of a command that is for several.
+    fn members(&self) -> anyhow::Result<Members> {
+        self.check_named()?;
+        Ok(self.targets.members()?)
+    }
+
+    fn check_named(&self) -> anyhow::Result<()> {
         ensure!(
             !self.targets.is_empty(),
             "no target: name one with -t PID (`probing list` shows them)"
         );
-        Ok(self.targets.sole()?)
+        Ok(())
     }
 
     fn reach(&self) -> anyhow::Result<Reached> {

@@ -66,6 +66,8 @@ pub enum ClientError {
     OnlyOne { group: Group },
     #[error("{}", nobody(.ranks))]
     NobodyChosen { ranks: Ranks },
+    #[error("no answer within {patience:?}")]
+    TooLong { patience: Duration },
     #[error("the Python package `probing` was not found beside this command")]
     NoPackage,
     #[error("cannot read the Python package: {source}")]
@@ -113,6 +115,7 @@ impl ClientError {
             }
             Self::SeveralNamed { .. } => "name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5".to_owned(),
             Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
+            Self::TooLong { .. } => "the process may be stuck in the kernel: state D in `ps`".to_owned(),
             Self::NobodyChosen { .. } => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
             Self::NoPackage => {
                 "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()

@@ -2,6 +2,7 @@
 //!
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 
+mod ask;
 mod attach;
 mod calls;
 mod connection;
@@ -16,8 +17,10 @@ mod samples;
 mod set;
 mod stacks;
 mod target;
+mod tree;
 mod who;
 
+pub use ask::ask_each;
 pub use calls::{Calls, Place};
 pub use error::ClientError;
 pub use list::list;
@@ -28,6 +31,7 @@ pub use ranks::Ranks;
 pub use samples::{Plan, Samples, SamplesEnd};
 pub use set::{Choices, Member, Members, TargetSet};
 pub use target::{Entry, Reached, Target};
+pub use tree::{Branch, End, Merge, Then, Tree};
 pub use who::{Group, Who};
 
 pub use probing_attach::{Options as AttachOptions, Report as AttachReport};

@@ -1,9 +1,15 @@
 //! What `--json` prints: promises to scripts.
 
+mod sets;
+
 use serde::Serialize;
 
 use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
+
+pub use sets::{
+    BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, TargetReport,
+};
 
 /// A process that can be looked at: one element of `probing list --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,7 +86,7 @@ pub struct ReportedThread {
 }
 
 /// What a thread has to do with the GIL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GilState {
     Holds,

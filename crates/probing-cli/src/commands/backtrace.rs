@@ -1,10 +1,13 @@
 //! `probing -t PID backtrace`: asks, keeps the threads that are wanted, prints.
 
+mod set;
 mod text;
+mod tree;
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
+use probing_client::Target;
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use super::Aim;
@@ -12,8 +15,19 @@ use crate::arguments::BacktraceArguments;
 use crate::exit::{self, Status};
 
 pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<Status> {
-    let mut report = aim.target()?.stacks()?;
-    choose(&mut report, arguments)?;
+    if let Some(target) = aim.targets.one() {
+        return one(arguments, target);
+    }
+    let members = aim.members()?;
+    match members.all.as_slice() {
+        // What `--json` prints hangs on what was asked for, not on how many happen to be there.
+        [only] if members.missing.is_empty() && !arguments.json => one(arguments, &only.target),
+        _ => set::run(arguments, &members),
+    }
+}
+
+fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
+    let report = read(arguments, target)?;
     let mut out = anstream::stdout();
     if arguments.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
@@ -21,6 +35,13 @@ pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<S
         write!(out, "{}", text::text(&report, arguments.reverse))?;
     }
     Ok(exit::OK)
+}
+
+/// The threads of one target that were asked for.
+fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
+    let mut report = target.stacks()?;
+    choose(&mut report, arguments)?;
+    Ok(report)
 }
 
 /// Keeps the threads that were asked for.

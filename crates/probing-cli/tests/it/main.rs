@@ -12,6 +12,7 @@ mod list;
 mod output;
 mod readme;
 mod run;
+mod sets;
 mod start;
 mod stress;
 

@@ -14,7 +14,7 @@ pub(super) fn text(report: &BacktraceReport, reverse: bool) -> String {
             let head = format!(
                 "{}, {} (most recent call {order})\n",
                 names(threads),
-                state(thread)
+                state(&thread.state, thread.gil)
             );
             let mut frames: Vec<String> = thread.frames.iter().map(frame).collect();
             if !thread.complete {
@@ -65,19 +65,19 @@ pub(super) fn name(thread: &ReportedThread) -> String {
     }
 }
 
-fn state(thread: &ReportedThread) -> String {
-    let place = match thread.state.as_str() {
+pub(super) fn state(state: &str, gil: GilState) -> String {
+    let place = match state {
         state @ ("running" | "asleep" | "stopped") => state.to_owned(),
         call => format!("waits in {call}"),
     };
-    match thread.gil {
+    match gil {
         GilState::Holds => format!("holds the GIL, {place}"),
         GilState::Waits => "waits for the GIL".to_owned(),
         GilState::Free => place,
     }
 }
 
-fn frame(frame: &ReportedFrame) -> String {
+pub(super) fn frame(frame: &ReportedFrame) -> String {
     let line = frame
         .lineno
         .map_or_else(|| "?".to_owned(), |line| line.to_string());

@@ -1,0 +1,458 @@
+//! Many stacks as one tree: what they have in common once, then where they part and who went which way.
+//!
+//! A stack is a path from its outermost frame to where the thread is now (which may be the only thing that differs: one
+//! is stopped where the others wait). Frames are the same when function, file and line are: two lines of one function
+//! are two places, and who is at which is what one wants to see.
+//!
+//! Who passes through a node is not written down at the node. All are listed once, in the order of the tree's leaves, so
+//! that every branch is a stretch of that list: memory grows with the tree and with the number of stacks, not with
+//! stacks times depth.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use probing_proto::report::{GilState, ReportedFrame, ReportedThread};
+
+use crate::who::{Group, Who};
+
+/// Partings on one path. What parts deeper down is one branch: nobody reads further, and it bounds every recursion.
+const DEEPEST: usize = 40;
+
+/// Many stacks, merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// Whose stacks these are, in the order of the leaves.
+    order: Vec<Who>,
+    pub trunk: Branch,
+}
+
+/// A stretch that some stacks have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// Outermost first.
+    pub frames: Vec<ReportedFrame>,
+    /// What becomes of it.
+    pub then: Then,
+    /// Few are here, and nearly all others are together elsewhere.
+    pub odd: bool,
+    members: Range<usize>,
+}
+
+/// How a branch ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Then {
+    /// The stacks end, all alike.
+    End(End),
+    /// The stacks part: most first.
+    Parts(Vec<Branch>),
+    /// They part once more, too far from the trunk to be told.
+    TooDeep,
+}
+
+/// What a thread does in its innermost frame.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct End {
+    /// As in [`ReportedThread::state`].
+    pub state: String,
+    pub gil: GilState,
+    /// False when the thread moved too fast: its innermost frames are not known.
+    pub complete: bool,
+}
+
+impl Tree {
+    /// The targets of all stacks.
+    pub fn group(&self) -> Group {
+        self.who(&self.trunk)
+    }
+
+    /// The targets whose stacks go through `branch`.
+    pub fn who(&self, branch: &Branch) -> Group {
+        self.order[branch.members.clone()].iter().collect()
+    }
+}
+
+type NodeId = u32;
+
+/// What a step along a stack leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    Frame(u32),
+    End(u32),
+}
+
+#[derive(Debug)]
+struct Node {
+    step: Step,
+    children: Vec<NodeId>,
+    /// Stacks that go through here.
+    count: usize,
+    /// Stacks that end here, by their place in `Merge::whos`.
+    ended: Vec<u32>,
+}
+
+/// A tree in the making.
+#[derive(Debug, Default)]
+pub struct Merge {
+    whos: Vec<Who>,
+    texts: HashMap<String, u32>,
+    places: HashMap<Place, u32>,
+    frames: Vec<ReportedFrame>,
+    ends: HashMap<End, u32>,
+    nodes: Vec<Node>,
+    roots: Vec<NodeId>,
+    steps: HashMap<(Option<NodeId>, Step), NodeId>,
+}
+
+/// What makes two frames the same: texts by number.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place {
+    func: u32,
+    file: u32,
+    lineno: Option<u32>,
+    frame_type: &'static str,
+}
+
+impl Merge {
+    /// Adds a thread of `who`.
+    pub fn add(&mut self, who: &Who, thread: &ReportedThread) {
+        let stack = self.whos.len() as u32;
+        self.whos.push(who.clone());
+        let mut at = None;
+        for frame in thread.frames.iter().rev() {
+            let frame = Step::Frame(self.frame(frame));
+            at = Some(self.step(at, frame));
+        }
+        let end = End {
+            state: thread.state.clone(),
+            gil: thread.gil,
+            complete: thread.complete,
+        };
+        let next = self.ends.len() as u32;
+        let end = *self.ends.entry(end).or_insert(next);
+        let leaf = self.step(at, Step::End(end));
+        self.nodes[leaf as usize].ended.push(stack);
+    }
+
+    fn frame(&mut self, frame: &ReportedFrame) -> u32 {
+        let place = Place {
+            func: self.text(&frame.func),
+            file: self.text(&frame.file),
+            lineno: frame.lineno,
+            frame_type: frame.frame_type,
+        };
+        let frames = &mut self.frames;
+        *self.places.entry(place).or_insert_with(|| {
+            frames.push(frame.clone());
+            frames.len() as u32 - 1
+        })
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        if let Some(known) = self.texts.get(text) {
+            return *known;
+        }
+        let next = self.texts.len() as u32;
+        self.texts.insert(text.to_owned(), next);
+        next
+    }
+
+    fn step(&mut self, from: Option<NodeId>, step: Step) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        let id = *self.steps.entry((from, step)).or_insert(next);
+        if id == next {
+            self.nodes.push(Node {
+                step,
+                children: Vec::new(),
+                count: 0,
+                ended: Vec::new(),
+            });
+            match from {
+                Some(from) => self.nodes[from as usize].children.push(id),
+                None => self.roots.push(id),
+            }
+        }
+        self.nodes[id as usize].count += 1;
+        id
+    }
+
+    /// The tree of all that was added; `None` when nothing was.
+    pub fn tree(mut self) -> Option<Tree> {
+        let roots = std::mem::take(&mut self.roots);
+        if roots.is_empty() {
+            return None;
+        }
+        let ends: HashMap<u32, End> = self.ends.drain().map(|(end, id)| (id, end)).collect();
+        let mut growth = Growth {
+            merge: &self,
+            ends,
+            order: Vec::with_capacity(self.whos.len()),
+        };
+        let trunk = growth.branch(&roots, 0, false);
+        Some(Tree {
+            order: growth.order,
+            trunk,
+        })
+    }
+}
+
+/// Turns nodes into branches.
+struct Growth<'a> {
+    merge: &'a Merge,
+    ends: HashMap<u32, End>,
+    order: Vec<Who>,
+}
+
+impl Growth<'_> {
+    /// The branch that begins with one of `nexts`: follows it until it ends or parts.
+    fn branch(&mut self, nexts: &[NodeId], depth: usize, odd: bool) -> Branch {
+        let began = self.order.len();
+        let mut frames = Vec::new();
+        let mut nexts = nexts;
+        let then = loop {
+            let [only] = nexts else {
+                break self.parts(nexts, depth, odd);
+            };
+            let node = &self.merge.nodes[*only as usize];
+            match node.step {
+                Step::Frame(frame) => frames.push(self.merge.frames[frame as usize].clone()),
+                Step::End(end) => {
+                    let whos = node
+                        .ended
+                        .iter()
+                        .map(|stack| &self.merge.whos[*stack as usize]);
+                    self.order.extend(whos.cloned());
+                    break self
+                        .ends
+                        .get(&end)
+                        .map_or(Then::TooDeep, |end| Then::End(end.clone()));
+                }
+            }
+            nexts = &node.children;
+        };
+        Branch {
+            frames,
+            then,
+            odd,
+            members: began..self.order.len(),
+        }
+    }
+
+    fn parts(&mut self, nexts: &[NodeId], depth: usize, odd: bool) -> Then {
+        if depth == DEEPEST {
+            self.everybody_below(nexts);
+            return Then::TooDeep;
+        }
+        let count = |id: &NodeId| self.merge.nodes[*id as usize].count;
+        let mut nexts = nexts.to_vec();
+        // Stable, so that those come first that were added first.
+        nexts.sort_by_key(|id| std::cmp::Reverse(count(id)));
+        let (most, all) = (count(&nexts[0]), nexts.iter().map(count).sum());
+        let rest_is_odd = !odd && stands_out(most, all);
+        let branches = nexts.iter().enumerate().map(|(place, id)| {
+            let odd = rest_is_odd && place > 0;
+            self.branch(&[*id], depth + 1, odd)
+        });
+        Then::Parts(branches.collect())
+    }
+
+    fn everybody_below(&mut self, nexts: &[NodeId]) {
+        let mut below = nexts.to_vec();
+        while let Some(id) = below.pop() {
+            let node = &self.merge.nodes[id as usize];
+            let whos = node
+                .ended
+                .iter()
+                .map(|stack| &self.merge.whos[*stack as usize]);
+            self.order.extend(whos.cloned());
+            below.extend(&node.children);
+        }
+    }
+}
+
+/// Whether `most` of `all` are so many that the rest are the odd ones out: three quarters, or two of three.
+fn stands_out(most: usize, all: usize) -> bool {
+    most * 4 >= all * 3 || (most, all) == (2, 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A thread whose frames are the words of `stack`, outermost first, behind the last of which stands its state.
+    fn thread(stack: &str) -> ReportedThread {
+        let (calls, state) = stack.rsplit_once(' ').unwrap_or(("", stack));
+        let frame = |(depth, call): (usize, &str)| {
+            let (func, line) = call.split_once(':').unwrap_or((call, "1"));
+            ReportedFrame {
+                func: func.to_owned(),
+                file: "job.py".to_owned(),
+                lineno: line.parse().ok(),
+                depth,
+                frame_type: "Python",
+                source: None,
+            }
+        };
+        ReportedThread {
+            thread_id: None,
+            ident: 1,
+            thread_name: None,
+            main: true,
+            state: state.to_owned(),
+            gil: GilState::Free,
+            complete: true,
+            frames: calls
+                .split_whitespace()
+                .rev()
+                .enumerate()
+                .map(frame)
+                .collect(),
+        }
+    }
+
+    fn merged<S: AsRef<str>>(stacks: impl IntoIterator<Item = S>) -> Tree {
+        let mut merge = Merge::default();
+        for (rank, stack) in stacks.into_iter().enumerate() {
+            merge.add(&Who::Rank(rank as u32), &thread(stack.as_ref()));
+        }
+        merge.tree().unwrap()
+    }
+
+    fn drawn(tree: &Tree, branch: &Branch, indent: usize, drawing: &mut String) {
+        let frames: Vec<String> = branch
+            .frames
+            .iter()
+            .map(|frame| format!("{}:{}", frame.func, frame.lineno.unwrap_or(0)))
+            .collect();
+        let end = match &branch.then {
+            Then::End(end) => &end.state,
+            Then::Parts(_) => "parts",
+            Then::TooDeep => "too deep",
+        };
+        let odd = if branch.odd { " ODD" } else { "" };
+        let (who, frames) = (tree.who(branch), frames.join(" "));
+        writeln!(drawing, "{:indent$}{who}: [{frames}] {end}{odd}", "").unwrap();
+        if let Then::Parts(branches) = &branch.then {
+            for branch in branches {
+                drawn(tree, branch, indent + 2, drawing);
+            }
+        }
+    }
+
+    fn drawing(tree: &Tree) -> String {
+        let mut drawing = String::new();
+        drawn(tree, &tree.trunk, 0, &mut drawing);
+        drawing
+    }
+
+    #[test]
+    fn what_is_common_is_told_once_and_the_odd_one_is_marked() {
+        let mut stacks = vec!["main step:9 all_reduce futex"; 8];
+        stacks[5] = "main step:7 load read read";
+        insta::assert_snapshot!(drawing(&merged(&stacks)), @"
+        ranks 0-7: [main:1] parts
+          ranks 0-4,6-7: [step:9 all_reduce:1] futex
+          rank 5: [step:7 load:1 read:1] read ODD
+        ");
+    }
+
+    #[test]
+    fn one_that_is_stopped_where_the_others_wait_is_the_odd_one() {
+        insta::assert_snapshot!(drawing(&merged(["main wait futex", "main wait stopped", "main wait futex"])), @"
+        ranks 0-2: [main:1 wait:1] parts
+          ranks 0,2: [] futex
+          rank 1: [] stopped ODD
+        ");
+    }
+
+    #[test]
+    fn without_a_large_majority_nobody_is_odd() {
+        assert!(!drawing(&merged(["main a x", "main b x"])).contains("ODD"));
+        let thirds = ["main a x", "main b x", "main c x"];
+        assert!(!drawing(&merged(thirds.iter().cycle().take(99))).contains("ODD"));
+        // What parts within the odd branch is not marked again.
+        let mut stacks = vec!["main a x"; 20];
+        stacks.extend(["main b c x", "main b c x", "main b c x", "main b d x"]);
+        assert_eq!(drawing(&merged(&stacks)).matches("ODD").count(), 1);
+    }
+
+    #[test]
+    fn stacks_without_a_frame_in_common_part_at_the_trunk() {
+        insta::assert_snapshot!(drawing(&merged(["a x", "b x", "x"])), @"
+        ranks 0-2: [] parts
+          rank 0: [a:1] x
+          rank 1: [b:1] x
+          rank 2: [] x
+        ");
+    }
+
+    /// Ten thousand ranks, a hundred frames deep; every thousandth is elsewhere. Even and odd ranks part early, so that
+    /// the ranks of a branch are as many ranges as they can be.
+    #[test]
+    fn ten_thousand_ranks_take_no_more_than_their_tree() {
+        let tail: String = (0..98).map(|depth| format!("layer{depth} ")).collect();
+        let mut merge = Merge::default();
+        for rank in 0..10_000u32 {
+            let way = if rank % 1000 == 7 { "load" } else { "reduce" };
+            let stack = format!("main half:{} {tail}{way} futex", rank % 2 + 1);
+            merge.add(&Who::Rank(rank), &thread(&stack));
+        }
+        // main, two halves of 98 frames, "reduce" twice and "load" once, each with an end.
+        assert_eq!(merge.nodes.len(), 1 + 2 * 99 + 2 * 3);
+        assert_eq!((merge.frames.len(), merge.steps.len()), (103, 205));
+        let kept: usize = merge
+            .nodes
+            .iter()
+            .map(|node| node.ended.len() + node.children.len())
+            .sum();
+        assert_eq!(kept, 10_000 + 204);
+        let tree = merge.tree().unwrap();
+        assert_eq!((tree.order.len(), tree.group().count()), (10_000, 10_000));
+        assert!(drawing(&tree).contains(
+            "    ranks 7,1007,2007,3007,4007,5007,6007,7007,8007,9007: [load:1] futex ODD\n"
+        ));
+    }
+
+    #[test]
+    fn stacks_that_part_at_every_depth_still_end() {
+        let stacks = (1..1000).map(|depth| "f ".repeat(depth) + "x");
+        let tree = merged(stacks);
+        assert_eq!(tree.group().count(), 999);
+        assert!(drawing(&tree).contains("too deep"));
+    }
+
+    fn told(tree: &Tree, branch: &Branch, before: &str, told: &mut BTreeSet<(String, String)>) {
+        let frames = branch.frames.iter().map(|frame| format!("{} ", frame.func));
+        let path = before.to_owned() + &frames.collect::<String>();
+        match &branch.then {
+            Then::End(end) => {
+                told.insert((format!("{path}{}", end.state), tree.who(branch).to_string()));
+            }
+            Then::Parts(branches) => branches
+                .iter()
+                .for_each(|branch| self::told(tree, branch, &path, told)),
+            Then::TooDeep => panic!("not with so few frames"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_tells_every_stack_and_whose_it_is(
+            stacks in prop::collection::vec("([abc] ){0,5}[xy]", 1..12)
+        ) {
+            let mut seen = BTreeSet::new();
+            let tree = merged(&stacks);
+            told(&tree, &tree.trunk, "", &mut seen);
+            let expected: BTreeSet<(String, String)> = stacks.iter().map(|stack| {
+                let same = (0..stacks.len()).filter(|rank| stacks[*rank] == *stack);
+                let who: Vec<Who> = same.map(|rank| Who::Rank(rank as u32)).collect();
+                (stack.clone(), who.iter().collect::<Group>().to_string())
+            }).collect();
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}
