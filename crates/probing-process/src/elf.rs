@@ -120,15 +120,15 @@ impl<B: Bytes> Image<B> {
         })
     }
 
-    /// Address in the file of the section that holds `_PyRuntime`, for a Python that exports nothing.
-    pub fn runtime_section(&self) -> Option<u64> {
+    /// Address in the file of the section of this name.
+    pub fn section_named(&self, wanted: &str) -> Option<u64> {
         let header = self.file.read(0, HEADER)?;
         let names = usize::from(u16_at(&header, 62)?);
         let mut sections = self.sections.chunks_exact(SECTION_HEADER);
         let names = self.section(sections.clone().nth(names)?)?;
         let found = sections.find(|section| {
             let name = u32_at(section, 0).and_then(|at| names.get(at as usize..));
-            name.is_some_and(|name| is_c_string(name, ".PyRuntime"))
+            name.is_some_and(|name| is_c_string(name, wanted))
         })?;
         u64_at(found, 16)
     }
@@ -175,7 +175,7 @@ mod tests {
     fn read_all(bytes: &[u8]) -> Option<[Option<u64>; 2]> {
         let image = Image::parse(bytes)?;
         image.bias(0x7000, 0);
-        image.runtime_section();
+        image.section_named(".PyRuntime");
         image.exported(["Py_Version", "_PyRuntime"])
     }
 

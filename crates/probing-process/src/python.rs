@@ -25,14 +25,27 @@ impl Library {
     pub fn candidates(pid: Pid, maps: &[Mapping]) -> impl Iterator<Item = Self> {
         candidates(pid, maps)
             .into_iter()
-            .filter_map(move |mapping| {
-                let image = Image::parse(open(pid, mapping)?)?;
-                Some(Self {
-                    bias: image.bias(mapping.start, mapping.offset)?,
-                    image,
-                    name: mapping.name().to_owned(),
-                })
-            })
+            .filter_map(move |mapping| Self::mapped(pid, mapping))
+    }
+
+    /// The file that holds a module in C: its own, whose name begins so, or the interpreter that it is built into.
+    pub fn of_module(pid: Pid, maps: &[Mapping], name: &str) -> impl Iterator<Item = Self> {
+        let is_its_own = move |mapping: &&Mapping| {
+            let rest = mapping.name().strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        };
+        let own = maps.iter().find(is_its_own);
+        let own = own.and_then(|mapping| Self::mapped(pid, mapping));
+        own.into_iter().chain(Self::candidates(pid, maps))
+    }
+
+    fn mapped(pid: Pid, mapping: &Mapping) -> Option<Self> {
+        let image = Image::parse(open(pid, mapping)?)?;
+        Some(Self {
+            bias: image.bias(mapping.start, mapping.offset)?,
+            image,
+            name: mapping.name().to_owned(),
+        })
     }
 
     /// Addresses in the target's memory of exported symbols, in the order of `names`.
@@ -43,7 +56,12 @@ impl Library {
 
     /// Address of the section that holds `_PyRuntime`, for a Python that exports nothing.
     pub fn runtime_section(&self) -> Option<u64> {
-        Some(self.bias.wrapping_add(self.image.runtime_section()?))
+        self.section(".PyRuntime")
+    }
+
+    /// Address of a section, by its name.
+    pub fn section(&self, name: &str) -> Option<u64> {
+        Some(self.bias.wrapping_add(self.image.section_named(name)?))
     }
 
     /// `Py_Version` exists from 3.11 on; before it, one function that came with 3.10 tells, and the file's name.

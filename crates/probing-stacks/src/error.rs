@@ -12,6 +12,8 @@ pub enum StackError {
     /// It starts, ends, or its memory is not what a Python's should be.
     #[error("no {missing} found in process: {pid}")]
     NotInitialized { pid: Pid, missing: &'static str },
+    #[error("tasks of a Python without a GIL cannot be read, in process: {pid}")]
+    NoTasks { pid: Pid },
 }
 
 impl StackError {
@@ -25,6 +27,7 @@ impl StackError {
             Self::NotInitialized { .. } => {
                 Some("it may be starting or ending: try again in a moment".to_owned())
             }
+            Self::NoTasks { .. } => Some("`probing backtrace --all` shows its threads".to_owned()),
         }
     }
 }

@@ -162,13 +162,13 @@ impl Walk {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Found {
+pub(crate) enum Found {
     Frame(RawFrame),
     Mark,
 }
 
 /// A frame and the address of the one that called it.
-fn parse(layout: &Layout, address: u64, bytes: &[u8]) -> Option<(u64, Found)> {
+pub(crate) fn parse(layout: &Layout, address: u64, bytes: &[u8]) -> Option<(u64, Found)> {
     let frame = &layout.frame;
     let previous = u64_at(bytes, frame.previous)?;
     let owner = match frame.owner {

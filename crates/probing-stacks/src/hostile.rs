@@ -1,5 +1,7 @@
 //! Tests of the reader on memory that no Python ever had: random, self-pointing, damaged, changing while it is read.
 
+mod living;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 use probing_proto::process::Pid;
 use proptest::prelude::*;
 
+use crate::asyncio::{self, Lists};
 use crate::code::Codes;
 use crate::interpreter::{Interpreter, Types};
 use crate::layout::{CurrentFrame, GilPlace, Instruction, Layout};
@@ -31,6 +34,12 @@ const TYPES: Types = Types {
     method: ARENA + 88,
     module: ARENA + 96,
     none: ARENA + 104,
+};
+
+const LISTS: Lists = Lists {
+    task: 152,
+    interpreter: 0x800,
+    thread: 0x180,
 };
 
 /// A target in which everything is what it should not be.
@@ -114,8 +123,10 @@ fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadSta
         pause: crate::Pause::Never,
         until: Instant::now() + Duration::from_millis(5),
     };
-    let known = threads.into_iter().map(unknown).collect();
+    let known: Vec<Known> = threads.into_iter().map(unknown).collect();
     let pid = Pid(std::process::id());
+    let found = asyncio::read(pid, &reading, &mut Codes::default(), &known, Some(LISTS));
+    assert!(found.tasks.iter().all(|task| task.frames.len() <= 5_000));
     let (stacks, _, _) = snapshot::stacks(pid, &reading, &mut Codes::default(), known);
     assert!(stacks.iter().all(|stack| stack.frames.len() <= 1000));
     stacks

@@ -25,6 +25,7 @@ pub(crate) struct Layout {
     pub(crate) gil: Gil,
     pub(crate) thread: Thread,
     pub(crate) frame: Frame,
+    pub(crate) coroutine: Coroutine,
     pub(crate) code: Code,
     pub(crate) object: Object,
     pub(crate) builtins: Builtins,
@@ -35,6 +36,8 @@ pub(crate) struct Interpreter {
     pub(crate) id: u64,
     pub(crate) next: u64,
     pub(crate) threads: u64,
+    /// `sys.modules`
+    pub(crate) modules: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +129,35 @@ impl Frame {
     }
 }
 
+/// Coroutines, generators and asynchronous generators begin alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Coroutine {
+    pub(crate) frame: FramePlace,
+    /// One byte that says whether it runs, waits or has ended: in the object, before 3.11 in its frame.
+    pub(crate) state: usize,
+    pub(crate) stack: StackTop,
+    /// The qualified name of its function.
+    pub(crate) name: usize,
+}
+
+/// Where the frame of a coroutine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FramePlace {
+    Inside(usize),
+    Pointer(usize),
+}
+
+/// How a frame says how far its variables and temporary values reach. Only a frame that waits says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StackTop {
+    /// Their number, 4 bytes.
+    Count(usize),
+    /// Address behind the last.
+    Pointer(usize),
+    /// Address of the first temporary value, and how many there are, 4 bytes.
+    Depth { base: usize, count: usize },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) file: usize,
@@ -186,6 +218,16 @@ pub(crate) struct Object {
     /// Wide characters and their number, for text that has no other (until 3.11).
     pub(crate) wide: Option<(usize, usize)>,
     pub(crate) bytes: usize,
+}
+
+/// Of versions that publish nothing; a frame lies in its coroutine from 3.11 on.
+const fn coroutine(frame: usize) -> Coroutine {
+    Coroutine {
+        frame: FramePlace::Inside(frame),
+        state: frame - 5,
+        stack: StackTop::Count(64),
+        name: frame - 40,
+    }
 }
 
 /// Of versions that publish nothing. 3.12 dropped a pointer from `str`.

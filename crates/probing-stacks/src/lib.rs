@@ -5,6 +5,7 @@
 //! (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
 //! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
 //! and, if asked to, holds the thread (`stop`).
+//! Tasks of asyncio are read much like threads (`asyncio`).
 //! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`), which is an
 //! attribute of an object (`objects`).
 //!
@@ -12,6 +13,7 @@
 //!
 //! *Invariant:* whatever the target's memory holds, reading it ends, with bounded memory and without a panic.
 
+mod asyncio;
 mod code;
 mod error;
 mod frames;
@@ -36,6 +38,7 @@ use std::time::Duration;
 use probing_process::{maps, memory, permission};
 use probing_proto::process::Pid;
 
+pub use crate::asyncio::{AsyncTask, TaskState, Tasks, Wait, WaitKind};
 pub use crate::error::StackError;
 pub use crate::snapshot::Reader;
 pub use crate::tasks::State;
@@ -130,6 +133,8 @@ pub struct Frame {
     pub line: Option<u32>,
     /// C called the interpreter for this frame.
     pub is_entry: bool,
+    /// Where it lies in the target.
+    pub(crate) address: u64,
 }
 
 /// Reads the Python stacks of every thread of `pid`.

@@ -20,6 +20,7 @@ use crate::interpreter::Interpreter;
 use crate::memory::{Known, Memory, Pages, Range, u64_at};
 
 pub(crate) use self::containers::Pairs;
+pub(crate) use self::numbers::Integer;
 pub(crate) use self::types::Type;
 
 /// Waves of one call: more than any chain of objects that a look follows.

@@ -20,9 +20,9 @@ use crate::threads::{self, Head, Thread};
 use crate::{Frame, Gil, Missing, Options, Snapshot, ThreadStack, permission};
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
-const MAX_READ: usize = 512 << 20;
+pub(crate) const MAX_READ: usize = 512 << 20;
 /// For all threads that move, together.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The smallest piece of a thread's stack that Python maps.
 const CHUNK: usize = 16 << 10;
 /// A larger one is read page by page, as its frames are come by.
@@ -33,10 +33,10 @@ const OURS: [&str; 3] = ["probing", "probing-eval", "probing-cancel"];
 /// Reads the stacks of one process again and again: what does not change is read once.
 #[derive(Debug)]
 pub struct Reader {
-    pid: Pid,
-    memory: ProcessMemory,
-    interpreter: Interpreter,
-    codes: Codes,
+    pub(crate) pid: Pid,
+    pub(crate) memory: ProcessMemory,
+    pub(crate) interpreter: Interpreter,
+    pub(crate) codes: Codes,
 }
 
 impl Reader {
@@ -55,10 +55,30 @@ impl Reader {
 
     pub fn read(&mut self, options: &Options) -> Result<Snapshot, StackError> {
         let began = Instant::now();
-        let pid = self.pid;
         self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
-        let Some(mut threads) = threads::all(&self.interpreter, &memory) else {
+        let threads = self.threads(&memory)?;
+        let reading = Reading {
+            interpreter: &self.interpreter,
+            memory: &memory,
+            max_depth: options.max_depth,
+            pause: options.pause,
+            until: began + PATIENCE,
+        };
+        let (threads, retried, paused) = stacks(self.pid, &reading, &mut self.codes, threads);
+        Ok(Snapshot {
+            python: self.interpreter.layout.version,
+            threads,
+            took: began.elapsed(),
+            retried,
+            paused,
+        })
+    }
+
+    /// The threads that both Python and the kernel know.
+    pub(crate) fn threads(&self, memory: &impl Memory) -> Result<Vec<Known>, StackError> {
+        let pid = self.pid;
+        let Some(mut threads) = threads::all(&self.interpreter, memory) else {
             permission::check(pid)?;
             let missing = "interpreter";
             return Err(StackError::NotInitialized { pid, missing });
@@ -69,28 +89,14 @@ impl Reader {
         }
         if self.interpreter.layout.thread.native_id.is_none() {
             let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
-            threads::find_native_ids(&memory, &mut threads, &ids);
+            threads::find_native_ids(memory, &mut threads, &ids);
         }
-        let threads = Known::match_up(pid, threads, &tasks);
-        let reading = Reading {
-            interpreter: &self.interpreter,
-            memory: &memory,
-            max_depth: options.max_depth,
-            pause: options.pause,
-            until: began + PATIENCE,
-        };
-        let (threads, retried, paused) = stacks(pid, &reading, &mut self.codes, threads);
-        Ok(Snapshot {
-            python: self.interpreter.layout.version,
-            threads,
-            took: began.elapsed(),
-            retried,
-            paused,
-        })
+        Ok(Known::match_up(pid, threads, &tasks))
     }
 }
 
 /// A thread that both Python and the kernel know, if the kernel's id could be found.
+#[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) thread: Thread,
     pub(crate) tid: Option<u32>,
@@ -284,7 +290,7 @@ fn load_chunks(memory: &(impl Memory + ?Sized), pages: &mut Pages, newest: Vec<u
     }
 }
 
-fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
+pub(crate) fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
     let mut lines: HashMap<(u64, i64), Option<u32>> = HashMap::new();
     let named = frames.iter().filter_map(|frame| {
         let code = codes.get(frame.code)?;
@@ -295,6 +301,7 @@ fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
             func: code.name.clone(),
             file: code.file.clone(),
             line: *line,
+            address: frame.address,
             is_entry: frame.is_entry,
         })
     });

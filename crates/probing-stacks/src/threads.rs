@@ -24,6 +24,8 @@ const GLIBC_TID: usize = if cfg!(target_arch = "x86_64") {
 pub(crate) struct Thread {
     pub(crate) address: u64,
     pub(crate) interpreter: i64,
+    /// Address of that interpreter.
+    pub(crate) owner: u64,
     pub(crate) gil: u64,
     pub(crate) ident: u64,
     /// In the target's pid namespace.
@@ -130,6 +132,7 @@ fn list_threads(
         threads.push(Thread {
             address,
             interpreter: owner.id,
+            owner: owner.address,
             gil: owner.gil,
             ident: field(layout.ident),
             native_id: layout.native_id.and_then(|at| u32_at(&bytes, at)),

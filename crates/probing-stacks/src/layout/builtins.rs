@@ -34,6 +34,10 @@ impl Class {
         self.name + 8
     }
 
+    pub(crate) fn base(&self) -> usize {
+        self.name + 232
+    }
+
     pub(crate) fn dict_offset(&self) -> usize {
         self.name + 264
     }

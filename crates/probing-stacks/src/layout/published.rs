@@ -4,8 +4,8 @@
 //! minor versions only. What it says is checked against bounds, like everything that is read.
 
 use super::{
-    Builtins, Class, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout,
-    Object, Thread, Variables,
+    Builtins, Class, Code, Coroutine, CurrentFrame, Frame, FramePlace, Gil, GilPlace, Instruction,
+    Interpreter, Layout, Object, StackTop, Thread, Variables, coroutine,
 };
 use crate::memory::{Memory, u64_at};
 
@@ -22,6 +22,7 @@ const AFTER_CODE_SIZE: usize = 32;
 
 /// Where groups of fields start, counted in numbers.
 struct Places {
+    modules: usize,
     gil: usize,
     thread: usize,
     frame: usize,
@@ -30,9 +31,12 @@ struct Places {
     dict: usize,
     bytes: usize,
     text: usize,
+    /// 3.13 does not say it.
+    coroutine: Option<usize>,
 }
 
 const PLACES_3_13: Places = Places {
+    modules: 11,
     gil: 14,
     thread: 19,
     frame: 28,
@@ -41,9 +45,11 @@ const PLACES_3_13: Places = Places {
     dict: 56,
     bytes: 64,
     text: 67,
+    coroutine: None,
 };
 
 const PLACES_3_14: Places = Places {
+    modules: 12,
     gil: 15,
     thread: 22,
     frame: 31,
@@ -52,6 +58,7 @@ const PLACES_3_14: Places = Places {
     dict: 66,
     bytes: 74,
     text: 77,
+    coroutine: Some(83),
 };
 
 pub(super) fn read(
@@ -92,6 +99,7 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
             id: large(7)?,
             next: large(8)?,
             threads: large(9)?,
+            modules: large(at.modules)?,
         },
         gil: Gil {
             place: GilPlace::Pointer(large(at.gil)?),
@@ -116,6 +124,16 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
             owner: Some(small(at.frame + 5)?),
             first_shim_owner: 3,
             is_entry: None,
+        },
+        coroutine: match at.coroutine {
+            Some(group) => Coroutine {
+                frame: FramePlace::Inside(small(group + 2)?),
+                state: small(group + 3)?,
+                stack: StackTop::Pointer(small(at.frame + 6)?),
+                // Its short name comes first.
+                name: small(group + 1)? + 8,
+            },
+            None => coroutine(72),
         },
         code: Code {
             file: small(at.code + 1)?,

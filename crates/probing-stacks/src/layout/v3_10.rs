@@ -5,8 +5,8 @@
 //! place in the releases looked at of 3.10 are used.
 
 use super::{
-    Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
-    Variables, object,
+    Builtins, Code, Coroutine, CurrentFrame, Frame, FramePlace, Gil, GilPlace, Instruction,
+    Interpreter, Layout, StackTop, Thread, Variables, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -17,6 +17,7 @@ pub(super) const LAYOUT: Layout = Layout {
         id: 24,
         next: 0,
         threads: 8,
+        modules: 856,
     },
     gil: Gil {
         place: GilPlace::Runtime(352),
@@ -41,6 +42,15 @@ pub(super) const LAYOUT: Layout = Layout {
         owner: None,
         first_shim_owner: u8::MAX,
         is_entry: None,
+    },
+    coroutine: Coroutine {
+        frame: FramePlace::Pointer(16),
+        state: 108,
+        stack: StackTop::Depth {
+            base: 64,
+            count: 80,
+        },
+        name: 48,
     },
     code: Code {
         file: 104,

@@ -5,7 +5,7 @@
 
 use super::{
     Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
-    Variables, object,
+    Variables, coroutine, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -16,6 +16,7 @@ pub(super) const LAYOUT: Layout = Layout {
         id: 48,
         next: 0,
         threads: 16,
+        modules: 888,
     },
     gil: Gil {
         place: GilPlace::Runtime(360),
@@ -44,6 +45,7 @@ pub(super) const LAYOUT: Layout = Layout {
         first_shim_owner: u8::MAX,
         is_entry: Some(68),
     },
+    coroutine: coroutine(80),
     code: Code {
         file: 112,
         name: 128,

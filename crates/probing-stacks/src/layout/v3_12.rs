@@ -5,7 +5,7 @@
 
 use super::{
     Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
-    Variables, object,
+    Variables, coroutine, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -16,6 +16,7 @@ pub(super) const LAYOUT: Layout = Layout {
         id: 8,
         next: 0,
         threads: 72,
+        modules: 944,
     },
     gil: Gil {
         place: GilPlace::Pointer(384),
@@ -44,6 +45,7 @@ pub(super) const LAYOUT: Layout = Layout {
         first_shim_owner: 3,
         is_entry: None,
     },
+    coroutine: coroutine(72),
     code: Code {
         file: 112,
         name: 128,

@@ -110,7 +110,7 @@ impl View<'_> {
         self.find(&pairs.first, key)
     }
 
-    pub(super) fn find(&self, pairs: &[(u64, u64)], key: &str) -> Look<Option<u64>> {
+    pub(crate) fn find(&self, pairs: &[(u64, u64)], key: &str) -> Look<Option<u64>> {
         let mut later = false;
         for (name, value) in pairs {
             match self.text(*name, key.len() + 1) {

@@ -20,6 +20,8 @@ pub(crate) struct Type {
     pub(crate) flags: u64,
     pub(crate) basic_size: u64,
     pub(crate) dict_offset: u64,
+    /// Address of the type that it inherits from first; 0 for `object`.
+    pub(crate) base: u64,
 }
 
 impl Type {
@@ -98,6 +100,7 @@ impl View<'_> {
             flags,
             basic_size,
             dict_offset: field(class.dict_offset())?,
+            base: field(class.base())?,
         })
     }
 

@@ -7,5 +7,6 @@
 mod moving;
 mod refusals;
 mod target;
+mod tasks;
 mod waiting;
 mod worlds;
