@@ -234,6 +234,7 @@ pub(crate) enum FlamegraphFormat {
 Examples:
   probing -t 4242 attach
   probing -t 4242 attach --json
+  probing --ranks 0-7 attach               into all of them at the same time
   probing -t 4242 attach --force           the process is stopped, or its GIL is stuck in C
 
 Nothing needs to be installed in the target's environment. One thread of it is stopped for a fraction of

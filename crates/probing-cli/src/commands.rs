@@ -1,11 +1,11 @@
 //! One file per command: arguments → value → text.
 
+mod answers;
 pub(crate) mod attach;
 pub(crate) mod backtrace;
 pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod eval;
-mod failures;
 pub(crate) mod flamegraph;
 pub(crate) mod list;
 pub(crate) mod run;
@@ -58,9 +58,12 @@ impl Aim {
 }
 
 fn say_attached(probe: &Probe, report: &AttachReport) -> std::io::Result<()> {
+    writeln!(anstream::stderr(), "{}", attached(probe, report))
+}
+
+fn attached(probe: &Probe, report: &AttachReport) -> String {
     let hello = probe.hello();
-    writeln!(
-        anstream::stderr(),
+    format!(
         "attached to {} (Python {}, {}, paused {:.1} ms)",
         hello.pid,
         hello.python,

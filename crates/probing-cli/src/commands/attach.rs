@@ -1,40 +1,80 @@
 //! `probing -t PID attach`
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use probing_client::Reached;
 use probing_proto::report::AttachedReport;
 
 use super::Aim;
+use super::answers::Answers;
 use crate::arguments::AttachArguments;
 use crate::exit::{self, Status};
 
+/// Beyond the time that attaching may take by itself: for the files, and for the probe's first words.
+const MARGIN: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
-    let Reached { probe, attached } = aim.reach()?;
-    let hello = probe.hello();
+    if aim.targets.one().is_none() {
+        return each(arguments, aim);
+    }
+    let reached = aim.reach()?;
     if arguments.json {
-        let report = AttachedReport {
-            pid: hello.pid,
-            python: hello.python.clone(),
-            probe: hello.probe.clone(),
-            strategy: attached.as_ref().map(|report| report.strategy.to_string()),
-            paused_seconds: attached.as_ref().map(|report| report.paused.as_secs_f64()),
-            took_seconds: attached.as_ref().map(|report| report.took.as_secs_f64()),
-        };
+        let report = serde_json::to_string_pretty(&report(&reached))?;
+        writeln!(anstream::stdout(), "{report}")?;
+    } else {
+        writeln!(anstream::stderr(), "{}", words(&reached))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Into all of a set at the same time.
+fn each(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let members = aim.members()?;
+    let entry = aim.entry.clone();
+    let patience = arguments.timeout.saturating_add(MARGIN);
+    let answers = Answers::of(&members, Some(patience), move |member| {
+        Ok(member.target.connect(&entry)?)
+    });
+    let status = answers.status();
+    if arguments.json {
+        let reports = answers.reports(|reached| report(&reached));
         writeln!(
             anstream::stdout(),
             "{}",
-            serde_json::to_string_pretty(&report)?
+            serde_json::to_string_pretty(&reports)?
         )?;
-    } else if let Some(report) = attached {
-        super::say_attached(&probe, &report)?;
     } else {
-        writeln!(
-            anstream::stderr(),
-            "the probe is in {} already (Python {})",
-            hello.pid,
-            hello.python
-        )?;
+        let mut err = anstream::stderr();
+        for (who, reached) in answers.given() {
+            writeln!(err, "{who}: {}", words(reached))?;
+        }
+        for line in answers.failures() {
+            writeln!(err, "{line}")?;
+        }
     }
-    Ok(exit::OK)
+    Ok(status)
+}
+
+fn words(Reached { probe, attached }: &Reached) -> String {
+    let hello = probe.hello();
+    match attached {
+        Some(report) => super::attached(probe, report),
+        None => format!(
+            "the probe is in {} already (Python {})",
+            hello.pid, hello.python
+        ),
+    }
+}
+
+fn report(Reached { probe, attached }: &Reached) -> AttachedReport {
+    let hello = probe.hello();
+    AttachedReport {
+        pid: hello.pid,
+        python: hello.python.clone(),
+        probe: hello.probe.clone(),
+        strategy: attached.as_ref().map(|report| report.strategy.to_string()),
+        paused_seconds: attached.as_ref().map(|report| report.paused.as_secs_f64()),
+        took_seconds: attached.as_ref().map(|report| report.took.as_secs_f64()),
+    }
 }

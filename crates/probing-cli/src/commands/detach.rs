@@ -1,14 +1,63 @@
 //! `probing -t PID detach`
 
 use std::io::Write as _;
+use std::time::Duration;
+
+use probing_client::{ClientError, Group};
+use probing_proto::process::Pid;
 
 use super::Aim;
+use super::answers::Answers;
 use crate::exit::{self, Status};
 
+/// A probe has two seconds to say hello and two to leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+    if aim.targets.one().is_none() {
+        return each(aim);
+    }
     let probe = aim.connect()?;
     let pid = probe.hello().pid;
     probe.detach()?;
     writeln!(anstream::stderr(), "detached from {pid}")?;
     Ok(exit::OK)
+}
+
+/// From all of a set at the same time. One without a probe is as it should be, if others had one.
+fn each(aim: &Aim) -> anyhow::Result<Status> {
+    let members = aim.members()?;
+    let entry = aim.entry.clone();
+    let answers = Answers::of(&members, Some(PATIENCE), move |member| {
+        let probe = match member.target.connect(&entry) {
+            Err(ClientError::NoProbe { .. }) => return Ok(None),
+            reached => reached?.probe,
+        };
+        let pid = probe.hello().pid;
+        probe.detach()?;
+        Ok(Some(pid))
+    });
+    let mut err = anstream::stderr();
+    let (mut without, mut any) = (Vec::new(), false);
+    for (who, left) in answers.given() {
+        match left {
+            Some::<Pid>(pid) => {
+                any = true;
+                writeln!(err, "{who}: detached from {pid}")?;
+            }
+            None => without.push(who),
+        }
+    }
+    if !without.is_empty() {
+        let group: Group = without.into_iter().collect();
+        writeln!(err, "{group}: no probe")?;
+    }
+    for line in answers.failures() {
+        writeln!(err, "{line}")?;
+    }
+    if any {
+        Ok(answers.status())
+    } else {
+        Ok(exit::UNREACHABLE)
+    }
 }

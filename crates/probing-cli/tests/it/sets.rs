@@ -241,7 +241,7 @@ fn the_dead_are_named_and_do_not_end_the_answer() {
         };
         assert_eq!(
             (by_rank.status, by_rank.stderr.as_str()),
-            (0, "warning: some of the targets could not be read\n")
+            (0, "warning: 2 of 3 targets were read\n")
         );
         let shown = job.shown(&by_rank.stdout);
         assert!(
@@ -263,7 +263,7 @@ fn the_dead_are_named_and_do_not_end_the_answer() {
         let none = job.sandbox.probing(["-t", &pids.join(","), "backtrace"]);
         assert_eq!(
             (none.status, none.stderr.as_str()),
-            (3, "error: none of the 3 targets could be read\n")
+            (3, "error: none of 3 targets could be read\n")
         );
         assert!(
             scrubbed(&none.stdout).contains("pids N,N,N: no such process: PID\n"),
@@ -378,4 +378,68 @@ fn another_users_processes_are_told_together() {
      pids N,N: not permitted to look into process PID: it belongs to user N: Permission denied (os error N)
      hint: run as user N, or with CAP_SYS_PTRACE (see docs/permissions.md)
     ");
+}
+
+#[test]
+fn the_probe_goes_into_all_of_a_set_and_out_again() {
+    every_python(|python| {
+        let mut job = Job::start(python, &["", "probed", "", ""]);
+        job.ranks[3].signal(Signal::KILL);
+        wait_until("it is dead", || !job.ranks[3].lives());
+        let attach = job.probing((0, 3), &["attach"]);
+        assert_eq!((attach.status, attach.stdout.as_str()), (3, ""));
+        let shown = scrubbed(&job.shown(&attach.stderr));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(
+            lines[0].starts_with("rank N: attached to N (Python N.N.N, "),
+            "{shown}"
+        );
+        assert!(
+            lines[1].starts_with("rank N: the probe is in N already (Python N.N.N)"),
+            "{shown}"
+        );
+        assert!(
+            lines[2].starts_with("rank N: attached to N (Python N.N.N, "),
+            "{shown}"
+        );
+        assert_eq!(lines[3], "rank N: no process here has it");
+        assert_eq!(job.sandbox.target_dirs().len(), 3);
+
+        let again = job.probing((0, 2), &["attach", "--json"]);
+        assert_eq!(again.status, 0);
+        assert_eq!(again.json()[2]["report"]["pid"], job.ranks[2].pid());
+        assert_eq!(again.json()[2]["report"]["strategy"], Value::Null);
+
+        assert_eq!(job.sandbox.probing(["-t", &job.pid(0), "detach"]).status, 0);
+        let detach = job.probing((0, 2), &["detach"]);
+        assert_eq!((detach.status, detach.stdout.as_str()), (0, ""));
+        let expected = format!(
+            "rank 1: detached from {}\nrank 2: detached from {}\nrank 0: no probe\n",
+            job.pid(1),
+            job.pid(2)
+        );
+        assert_eq!(job.shown(&detach.stderr), expected);
+        assert_eq!(job.sandbox.target_dirs(), [""; 0]);
+        let nothing = job.probing((0, 2), &["detach"]);
+        assert_eq!(
+            (nothing.status, job.shown(&nothing.stderr).as_str()),
+            (3, "ranks 0-2: no probe\n")
+        );
+    });
+}
+
+#[test]
+fn a_stopped_member_keeps_nobody_from_being_attached() {
+    every_python(|python| {
+        let job = Job::start(python, &["", "probed", ""]);
+        job.ranks[1].stop();
+        let detach = job.probing((0, 1), &["detach"]);
+        assert_eq!(detach.status, 3);
+        let attach = job.probing((0, 2), &["attach"]);
+        assert_eq!(attach.status, 3);
+        let shown = scrubbed(&job.shown(&attach.stderr));
+        assert_eq!(shown.matches(": attached to").count(), 2, "{shown}");
+        let stopped = "rank N: process is stopped by a signal and cannot answer: N\n hint: let it go on with: kill -CONT N\n";
+        assert!(shown.ends_with(stopped), "{shown}");
+    });
 }

@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::ensure;
-use probing_client::{ClientError, Member, Members, Merge, Tree, Who, ask_each};
-use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread, TargetReport};
+use probing_client::{Members, Merge, Tree, Who};
+use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 
 use super::tree;
 use crate::arguments::BacktraceArguments;
-use crate::commands::failures::{self, Failure};
+use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
 
 /// Reading one process takes milliseconds, a second when its threads never stand still.
@@ -28,51 +28,44 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
         "--reverse is for one target: the tree of several begins with the frames that they have in common"
     );
     let wanted = arguments.clone();
-    let answers = ask_each(&members.all, Some(PATIENCE), move |member: &Member| {
+    let answers = Answers::of(members, Some(PATIENCE), move |member| {
         super::read(&wanted, &member.target)
     });
-    let answers: Vec<Result<BacktraceReport, Failure>> = answers
-        .into_iter()
-        .zip(&members.all)
-        .map(|(answer, member)| {
-            let patience = PATIENCE;
-            let answer = answer.unwrap_or_else(|| Err(ClientError::TooLong { patience }.into()));
-            answer.map_err(|error| Failure::of(member, &error))
-        })
-        .collect();
-    let read = members.all.iter().zip(&answers);
-    let read = read.filter_map(|(member, answer)| Some((&member.who, answer.as_ref().ok()?)));
-    let trees = merged(read);
-    let all_read = answers.iter().all(Result::is_ok) && members.missing.is_empty();
-    let some_read = answers.iter().any(Result::is_ok);
+    let trees = merged(answers.given());
+    let (read, all) = answers.count();
     let mut out = anstream::stdout();
     if arguments.json {
-        let report = report(members, answers, &trees);
+        let report = BacktracesReport {
+            targets: answers.reports(|report| report),
+            missing_ranks: (!members.missing.is_empty()).then(|| members.missing.to_string()),
+            trees: trees.iter().map(tree::report).collect(),
+        };
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
         let mut parts: Vec<String> = trees.iter().map(tree::text).collect();
-        let failed: Vec<Failure> = answers.into_iter().filter_map(Result::err).collect();
-        let failed = failures::lines(&failed, members);
+        let failed = answers.failures();
         parts.extend(
             (!failed.is_empty()).then(|| format!("Not read:\n  {}\n", failed.join("\n  "))),
         );
         write!(out, "{}", parts.join("\n"))?;
     }
-    say_how_many(members, all_read, some_read)
-}
-
-fn say_how_many(members: &Members, all_read: bool, some_read: bool) -> anyhow::Result<Status> {
-    if all_read {
-        return Ok(exit::OK);
+    match read {
+        _ if read == all => Ok(exit::OK),
+        0 => {
+            writeln!(
+                anstream::stderr(),
+                "error: none of {all} targets could be read"
+            )?;
+            Ok(exit::UNREACHABLE)
+        }
+        _ => {
+            writeln!(
+                anstream::stderr(),
+                "warning: {read} of {all} targets were read"
+            )?;
+            Ok(exit::OK)
+        }
     }
-    let mut err = anstream::stderr();
-    if some_read {
-        writeln!(err, "warning: some of the targets could not be read")?;
-        return Ok(exit::OK);
-    }
-    let count = members.all.len();
-    writeln!(err, "error: none of the {count} targets could be read")?;
-    Ok(exit::UNREACHABLE)
 }
 
 /// A tree for each name of a thread, main threads first; those that look alike are one.
@@ -117,29 +110,4 @@ fn name(thread: &ReportedThread) -> String {
         return format!("Thread-N{rest}");
     }
     name.clone()
-}
-
-fn report(
-    members: &Members,
-    answers: Vec<Result<BacktraceReport, Failure>>,
-    trees: &[NamedTree],
-) -> BacktracesReport {
-    let targets = members.all.iter().zip(answers).map(|(member, answer)| {
-        let (report, error) = match answer {
-            Ok(report) => (Some(report), None),
-            Err(failure) => (None, Some(failure.message)),
-        };
-        TargetReport {
-            target: member.target.to_string(),
-            pid: member.pid,
-            rank: member.rank,
-            error,
-            report,
-        }
-    });
-    BacktracesReport {
-        targets: targets.collect(),
-        missing_ranks: (!members.missing.is_empty()).then(|| members.missing.to_string()),
-        trees: trees.iter().map(tree::report).collect(),
-    }
 }

@@ -1,0 +1,158 @@
+//! What each target of a set answered, and those that did not: with the same trouble on one line.
+
+use std::time::Duration;
+
+use probing_client::{ClientError, Group, Member, Members, Who, ask_each};
+use probing_proto::process::Pid;
+use probing_proto::report::TargetReport;
+
+use crate::exit::{self, Status};
+
+/// The answers of all members of a set.
+pub(crate) struct Answers<'a, A> {
+    members: &'a Members,
+    /// In the order of the members.
+    each: Vec<Result<A, Failure>>,
+}
+
+/// What went wrong with one target.
+#[derive(Debug)]
+struct Failure {
+    who: Who,
+    pid: Option<Pid>,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    fn of(member: &Member, error: &anyhow::Error) -> Self {
+        let hint = error.downcast_ref().and_then(ClientError::hint);
+        Self {
+            who: member.who.clone(),
+            pid: member.pid,
+            message: format!("{error:#}"),
+            hint,
+        }
+    }
+
+    /// The same trouble of several has one text: it must not name the one process.
+    fn without_pid(&self, text: &str) -> String {
+        match self.pid {
+            Some(pid) => text.replace(&pid.to_string(), "PID"),
+            None => text.to_owned(),
+        }
+    }
+}
+
+impl<'a, A: Send + 'static> Answers<'a, A> {
+    /// Asks all at the same time and waits for each no longer than `patience`.
+    pub(crate) fn of(
+        members: &'a Members,
+        patience: Option<Duration>,
+        ask: impl Fn(&Member) -> anyhow::Result<A> + Send + Sync + 'static,
+    ) -> Self {
+        let answers = ask_each(&members.all, patience, ask);
+        let too_long = || {
+            let patience = patience.unwrap_or_default();
+            Err(ClientError::TooLong { patience }.into())
+        };
+        let each = answers
+            .into_iter()
+            .zip(&members.all)
+            .map(|(answer, member)| {
+                let answer = answer.unwrap_or_else(too_long);
+                answer.map_err(|error| Failure::of(member, &error))
+            });
+        Self {
+            members,
+            each: each.collect(),
+        }
+    }
+
+    /// Those that came.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&Who, &A)> {
+        let each = self.members.all.iter().zip(&self.each);
+        each.filter_map(|(member, answer)| Some((&member.who, answer.as_ref().ok()?)))
+    }
+
+    /// How many came, of how many targets. A rank that nobody has is a target, too.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let missing = self.members.missing.count() as usize;
+        (self.given().count(), self.each.len() + missing)
+    }
+
+    /// For what must be done on all: whether it was.
+    pub(crate) fn status(&self) -> Status {
+        let (given, all) = self.count();
+        if given == all {
+            exit::OK
+        } else {
+            exit::UNREACHABLE
+        }
+    }
+
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let failures: Vec<&Failure> = self
+            .each
+            .iter()
+            .filter_map(|answer| answer.as_ref().err())
+            .collect();
+        lines(&failures, self.members)
+    }
+
+    /// Each target with its report or its error.
+    pub(crate) fn reports<R>(self, report: impl Fn(A) -> R) -> Vec<TargetReport<R>> {
+        let each = self.members.all.iter().zip(self.each);
+        let reports = each.map(|(member, answer)| {
+            let (report, error) = match answer {
+                Ok(answer) => (Some(report(answer)), None),
+                Err(failure) => (None, Some(failure.message)),
+            };
+            TargetReport {
+                target: member.target.to_string(),
+                pid: member.pid,
+                rank: member.rank,
+                error,
+                report,
+            }
+        });
+        reports.collect()
+    }
+}
+
+/// One line for each kind of trouble, and one with what to do about it.
+fn lines(failures: &[&Failure], members: &Members) -> Vec<String> {
+    let mut kinds: Vec<(String, Vec<&Failure>)> = Vec::new();
+    for failure in failures {
+        let kind = failure.without_pid(&failure.message);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, failures)) => failures.push(failure),
+            None => kinds.push((kind, vec![failure])),
+        }
+    }
+    let mut lines = Vec::new();
+    for (kind, failures) in kinds {
+        let group: Group = failures.iter().map(|failure| &failure.who).collect();
+        let (message, hint) = match failures.as_slice() {
+            [only] => (only.message.clone(), only.hint.clone()),
+            several => {
+                let hint = several[0].hint.as_ref();
+                (kind, hint.map(|hint| several[0].without_pid(hint)))
+            }
+        };
+        lines.push(format!("{group}: {message}"));
+        lines.extend(hint.map(|hint| format!("  hint: {hint}")));
+    }
+    if !members.missing.is_empty() {
+        let ranks = members.missing.to_string();
+        let word = if members.missing.count() == 1 {
+            "rank"
+        } else {
+            "ranks"
+        };
+        lines.push(format!("{word} {ranks}: no process here has it"));
+        let hint = "it has ended, or runs on another machine; `probing list` shows who is here";
+        lines.push(format!("  hint: {hint}"));
+    }
+    lines
+}
