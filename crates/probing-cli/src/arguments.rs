@@ -136,13 +136,21 @@ Examples:
   probing -t 4242 backtrace
   probing -t 4242 backtrace --all
   probing -t train.py backtrace --thread loader-3
+  probing -t 4242 backtrace --locals
   probing -t 4242 backtrace --all --json
   probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
   probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
 
 Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
 works for one that hangs, holds its GIL in C or is stopped by a signal. The innermost frame comes last, as
-in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.")]
+in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.
+
+Values of locals are cut to a bounded length; objects of your classes are shown by type and address, those
+of data classes with their fields. What changes faster than it can be read is shown as <changing>.")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that people type"
+)]
 pub(crate) struct BacktraceArguments {
     #[command(flatten)]
     named: NamedTargets,
@@ -154,6 +162,10 @@ pub(crate) struct BacktraceArguments {
     /// One thread, by its name or its id (the kernel's or Python's)
     #[arg(long, value_name = "NAME|ID", conflicts_with = "all")]
     pub(crate) thread: Option<String>,
+
+    /// Local variables of every frame, with their values
+    #[arg(long)]
+    pub(crate) locals: bool,
 
     /// The innermost frame first
     #[arg(long)]

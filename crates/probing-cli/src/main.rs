@@ -5,6 +5,7 @@
 mod arguments;
 mod commands;
 mod exit;
+mod terminal;
 
 use std::io;
 use std::process::ExitCode;

@@ -7,18 +7,36 @@ use std::path::{Path, PathBuf};
 use probing_process::proc;
 use probing_process::processes::Process;
 use probing_proto::process::Pid;
-use probing_proto::report::{BacktraceReport, GilState, ReportedFrame, ReportedThread};
-use probing_stacks::{Frame, Gil, Missing, Options, Snapshot, State, ThreadStack};
+use probing_proto::report::{
+    BacktraceReport, GilState, ReportedFrame, ReportedLocal, ReportedThread,
+};
+use probing_stacks::{
+    Frame, Gil, Local, LocalLimits, Missing, Options, Snapshot, State, ThreadStack,
+};
 
 use crate::error::ClientError;
 
 /// A file larger than this is not somebody's source.
 const LARGEST_SOURCE: u64 = 8 << 20;
 
+/// What to read beside the frames.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StackQuery {
+    /// Local variables.
+    pub locals: bool,
+}
+
 /// The stacks of all threads, main first, with their source lines.
-pub(crate) fn stacks(process: &Process) -> Result<BacktraceReport, ClientError> {
+pub(crate) fn stacks(
+    process: &Process,
+    query: &StackQuery,
+) -> Result<BacktraceReport, ClientError> {
     check_python(process)?;
-    let snapshot = probing_stacks::read(process.pid, &Options::default())?;
+    let options = Options {
+        locals: query.locals.then(LocalLimits::default),
+        ..Options::default()
+    };
+    let snapshot = probing_stacks::read(process.pid, &options)?;
     Ok(report(process, &snapshot))
 }
 
@@ -99,9 +117,20 @@ fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
                 depth,
                 frame_type: "Python",
                 source: sources.line(frame),
+                locals: frame.locals.as_deref().map(reported_locals),
+                more_locals: frame.more_locals,
             })
             .collect(),
     }
+}
+
+fn reported_locals(locals: &[Local]) -> Vec<ReportedLocal> {
+    let reported = |local: &Local| ReportedLocal {
+        name: local.name.to_string(),
+        value: local.value.to_string(),
+        kind: local.kind.as_deref().map(str::to_owned),
+    };
+    locals.iter().map(reported).collect()
 }
 
 /// As Python calls it. The main thread's object cannot be found from its frames; hardly anybody renames it.

@@ -15,7 +15,7 @@ use crate::error::ClientError;
 use crate::pace::Stop;
 use crate::probe::Probe;
 use crate::samples::{self, Plan, Samples};
-use crate::stacks;
+use crate::stacks::{self, StackQuery};
 
 /// A process to look at, as the user named it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,8 +107,8 @@ impl Target {
 
 impl Target {
     /// The stacks of all its threads, read from outside. Needs no probe.
-    pub fn stacks(&self) -> Result<BacktraceReport, ClientError> {
-        stacks::stacks(&self.process()?)
+    pub fn stacks(&self, query: &StackQuery) -> Result<BacktraceReport, ClientError> {
+        stacks::stacks(&self.process()?, query)
     }
 
     /// Many readings of its stacks, counted. `on_reading` sees what there is after each.

@@ -295,6 +295,8 @@ mod tests {
                 depth,
                 frame_type: "Python",
                 source: None,
+                locals: None,
+                more_locals: 0,
             }
         };
         ReportedThread {

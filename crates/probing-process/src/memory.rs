@@ -165,6 +165,7 @@ fn read_vectors(pid: Pid, ranges: &[Range], buffers: &mut [Vec<u8>]) -> Result<u
 pub struct Bounded<'a, M: ?Sized> {
     memory: &'a M,
     left: AtomicUsize,
+    spent: AtomicBool,
 }
 
 impl<'a, M: Memory + ?Sized> Bounded<'a, M> {
@@ -172,7 +173,15 @@ impl<'a, M: Memory + ?Sized> Bounded<'a, M> {
         Self {
             memory,
             left: AtomicUsize::new(bytes),
+            spent: AtomicBool::new(false),
         }
+    }
+}
+
+impl<M: ?Sized> Bounded<'_, M> {
+    /// Whether more was asked for than is given.
+    pub fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed)
     }
 }
 
@@ -186,10 +195,11 @@ impl<M: Memory + ?Sized> Memory for Bounded<'_, M> {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(wanted)
             });
-        match taken {
-            Ok(_) => self.memory.read_many(ranges),
-            Err(_) => vec![None; ranges.len()],
+        if taken.is_err() {
+            self.spent.store(true, Ordering::Relaxed);
+            return vec![None; ranges.len()];
         }
+        self.memory.read_many(ranges)
     }
 }
 
@@ -249,6 +259,25 @@ impl Pages {
                 None => drop(self.places.insert(*number, None)),
             }
         }
+    }
+
+    /// The same pages as they are now, copied at one go.
+    #[must_use]
+    pub fn again(&self, memory: &(impl Memory + ?Sized)) -> Self {
+        let mapped = self.places.iter().filter(|(_, place)| place.is_some());
+        let mut numbers: Vec<u64> = mapped.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        let neighbours = numbers.chunk_by(|one, next| one + 1 == *next);
+        let ranges: Vec<Range> = neighbours
+            .map(|pages| (pages[0] * PAGE, pages.len() * PAGE as usize))
+            .collect();
+        let mut copy = Self::default();
+        for (range, bytes) in ranges.iter().zip(memory.read_many(&ranges)) {
+            if let Some(bytes) = bytes {
+                copy.insert(*range, bytes);
+            }
+        }
+        copy
     }
 
     /// Keeps the bytes of whole pages.

@@ -108,6 +108,21 @@ pub struct ReportedFrame {
     pub frame_type: &'static str,
     /// The text of the line, where the file can be read.
     pub source: Option<String>,
+    /// Those that are bound; `null` when not asked for, or when the frame was left before they were read.
+    pub locals: Option<Vec<ReportedLocal>>,
+    /// How many locals there are beyond those.
+    pub more_locals: usize,
+}
+
+/// A local variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReportedLocal {
+    pub name: String,
+    /// As Python would write it, cut to a bounded length.
+    pub value: String,
+    /// Name of its type; `null` when the value could not be read.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
 }
 
 /// What `probing eval --json` prints.

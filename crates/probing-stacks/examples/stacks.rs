@@ -1,10 +1,10 @@
-//! Prints the Python stacks of a process: `stacks PID [READINGS]`.
+//! Prints the Python stacks of a process: `stacks PID [READINGS [locals]]`.
 
 use std::error::Error;
 use std::io::{self, BufWriter, Write as _};
 
 use probing_proto::process::Pid;
-use probing_stacks::{Options, Reader};
+use probing_stacks::{LocalLimits, Options, Reader};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -13,7 +13,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let began = std::time::Instant::now();
     let mut reader = Reader::open(pid)?;
     let opened = began.elapsed();
-    let options = Options::default();
+    let options = Options {
+        locals: arguments.next().map(|_| LocalLimits::default()),
+        ..Options::default()
+    };
     let mut out = BufWriter::new(io::stdout().lock());
     for _ in 1..readings {
         let snapshot = reader.read(&options)?;
@@ -38,6 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .line
                 .map_or_else(|| "?".to_owned(), |line| line.to_string());
             writeln!(out, "    {}  {}:{line}", frame.func, frame.file.display())?;
+            for local in frame.locals.iter().flatten() {
+                let kind = local.kind.as_deref().unwrap_or("?");
+                writeln!(out, "        {}: {kind} = {}", local.name, local.value)?;
+            }
         }
     }
     Ok(out.flush()?)

@@ -116,6 +116,7 @@ impl Reader {
             max_depth: options.max_depth,
             pause: options.pause,
             until: began + PATIENCE,
+            locals: None,
         };
         let found = read(self.pid, &reading, &mut self.codes, &known, lists);
         Ok(Tasks {
@@ -388,7 +389,7 @@ impl Found {
                 .rev()
                 .map(|link| link.frame)
                 .collect();
-            snapshot::name_all(codes, &frames)
+            snapshot::name_all(codes, &frames, &mut std::iter::empty())
         };
         AsyncTask {
             id: raw.address,

@@ -16,7 +16,7 @@ use crate::layout::{CurrentFrame, GilPlace, Instruction, Layout};
 use crate::memory::{Bounded, Memory, Range};
 use crate::settle::Reading;
 use crate::snapshot::{self, Known};
-use crate::{Gil, Missing, ThreadStack, threads};
+use crate::{Gil, LocalLimits, Missing, ThreadStack, threads};
 
 const ARENA: u64 = 0x7000_0000;
 const TYPES: Types = Types {
@@ -33,7 +33,11 @@ const TYPES: Types = Types {
     c_function: ARENA + 80,
     method: ARENA + 88,
     module: ARENA + 96,
-    none: ARENA + 104,
+    complex: ARENA + 104,
+    range: ARENA + 112,
+    none: ARENA + 120,
+    ellipsis: ARENA + 128,
+    not_implemented: ARENA + 136,
 };
 
 const LISTS: Lists = Lists {
@@ -122,6 +126,7 @@ fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadSta
         max_depth: 1000,
         pause: crate::Pause::Never,
         until: Instant::now() + Duration::from_millis(5),
+        locals: Some(LocalLimits::default()),
     };
     let known: Vec<Known> = threads.into_iter().map(unknown).collect();
     let pid = Pid(std::process::id());

@@ -17,7 +17,6 @@ pub(crate) struct Interpreter {
 }
 
 /// Addresses of type objects. Something of another type is never taken for a code object, text or bytes.
-#[expect(dead_code, reason = "values of locals are read with the rest of it")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Types {
     pub(crate) code: u64,
@@ -34,12 +33,16 @@ pub(crate) struct Types {
     pub(crate) c_function: u64,
     pub(crate) method: u64,
     pub(crate) module: u64,
-    /// The only object of its type.
+    pub(crate) complex: u64,
+    pub(crate) range: u64,
+    /// Not a type, but the only object of it; so are these.
     pub(crate) none: u64,
+    pub(crate) ellipsis: u64,
+    pub(crate) not_implemented: u64,
 }
 
 impl Types {
-    const SYMBOLS: [&str; 14] = [
+    const SYMBOLS: [&str; 18] = [
         "PyCode_Type",
         "PyUnicode_Type",
         "PyBytes_Type",
@@ -53,11 +56,15 @@ impl Types {
         "PyCFunction_Type",
         "PyMethod_Type",
         "PyModule_Type",
+        "PyComplex_Type",
+        "PyRange_Type",
         "_Py_NoneStruct",
+        "_Py_EllipsisObject",
+        "_Py_NotImplementedStruct",
     ];
 
     /// From the addresses of the symbols above.
-    fn new(addresses: [u64; 14]) -> Self {
+    fn new(addresses: [u64; 18]) -> Self {
         let [
             code,
             text,
@@ -69,7 +76,20 @@ impl Types {
             frozen_set,
             ..,
         ] = addresses;
-        let [.., cell, function, c_function, method, module, none] = addresses;
+        let [
+            ..,
+            cell,
+            function,
+            c_function,
+            method,
+            module,
+            _,
+            _,
+            _,
+            _,
+            _,
+        ] = addresses;
+        let [.., complex, range, none, ellipsis, not_implemented] = addresses;
         Self {
             code,
             text,
@@ -84,7 +104,11 @@ impl Types {
             c_function,
             method,
             module,
+            complex,
+            range,
             none,
+            ellipsis,
+            not_implemented,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! and, if asked to, holds the thread (`stop`).
 //! Tasks of asyncio are read much like threads (`asyncio`).
 //! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`), which is an
-//! attribute of an object (`objects`).
+//! attribute of an object (`objects`). Local variables are read on request (`locals`).
 //!
 //! *Invariant:* nothing is ever written to the target.
 //!
@@ -22,8 +22,8 @@ mod hostile;
 mod interpreter;
 mod layout;
 mod lines;
+mod locals;
 mod names;
-#[expect(dead_code, reason = "values of locals are read with the rest of it")]
 mod objects;
 mod settle;
 mod snapshot;
@@ -40,6 +40,7 @@ use probing_proto::process::Pid;
 
 pub use crate::asyncio::{AsyncTask, TaskState, Tasks, Wait, WaitKind};
 pub use crate::error::StackError;
+pub use crate::locals::{Local, LocalLimits};
 pub use crate::snapshot::Reader;
 pub use crate::tasks::State;
 
@@ -49,6 +50,8 @@ pub struct Options {
     /// Deeper stacks are cut: the innermost frames remain.
     pub max_depth: usize,
     pub pause: Pause,
+    /// Whether and how much of local variables is read.
+    pub locals: Option<LocalLimits>,
 }
 
 /// What to do about a thread that never stands still while it is read.
@@ -67,6 +70,7 @@ impl Default for Options {
         Self {
             max_depth: 100_000,
             pause: Pause::default(),
+            locals: None,
         }
     }
 }
@@ -135,6 +139,10 @@ pub struct Frame {
     pub is_entry: bool,
     /// Where it lies in the target.
     pub(crate) address: u64,
+    /// Those that are bound. `None` if they were not asked for, or the frame was left while they were read.
+    pub locals: Option<Vec<Local>>,
+    /// Locals beyond the limit.
+    pub more_locals: usize,
 }
 
 /// Reads the Python stacks of every thread of `pid`.

@@ -19,8 +19,8 @@ use std::rc::Rc;
 use crate::interpreter::Interpreter;
 use crate::memory::{Known, Memory, Pages, Range, u64_at};
 
-pub(crate) use self::containers::Pairs;
-pub(crate) use self::numbers::Integer;
+pub(crate) use self::containers::{Items, Pairs};
+pub(crate) use self::numbers::{Integer, float_text};
 pub(crate) use self::types::Type;
 
 /// Waves of one call: more than any chain of objects that a look follows.
@@ -29,12 +29,12 @@ const MAX_WAVES: usize = 500;
 pub(crate) const TAGS: u64 = 3;
 
 /// Why a look has no result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gap {
-    /// The memory is not here yet. It will be at the next try.
-    Later,
     /// There is no such object.
     Wrong,
+    /// The memory is not here yet. It will be at the next try.
+    Later,
 }
 
 pub(crate) type Look<T> = Result<T, Gap>;
@@ -98,6 +98,30 @@ impl<'a, M: Memory + ?Sized> Objects<'a, M> {
     }
 }
 
+impl<'a, M: Memory + ?Sized> Objects<'a, M> {
+    /// The same memory as it is now, copied at one go.
+    pub(crate) fn again(&self, memory: &(impl Memory + ?Sized)) -> Copied<'a> {
+        Copied {
+            interpreter: self.interpreter,
+            pages: self.pages.again(memory),
+            types: self.types.clone(),
+        }
+    }
+}
+
+/// Memory that was copied at one go: there will never be more of it.
+pub(crate) struct Copied<'a> {
+    interpreter: &'a Interpreter,
+    pages: Pages,
+    types: KnownTypes,
+}
+
+impl Copied<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
+        View::new(self.interpreter, &self.pages, &self.types)
+    }
+}
+
 /// What looks see.
 pub(crate) struct View<'a> {
     pub(crate) interpreter: &'a Interpreter,
@@ -118,6 +142,11 @@ impl<'a> View<'a> {
             types,
             missing: RefCell::default(),
         }
+    }
+
+    /// What looks asked for in vain.
+    pub(crate) fn into_missing(self) -> Vec<Range> {
+        self.missing.into_inner()
     }
 
     pub(crate) fn copy(&self, address: u64, into: &mut [u8]) -> Look<()> {

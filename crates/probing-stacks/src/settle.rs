@@ -17,7 +17,7 @@ use crate::layout::CurrentFrame;
 use crate::lines::Place;
 use crate::memory::{Known, Memory, Pages, Range, u64_at};
 use crate::threads::{self, Head, Thread};
-use crate::{Pause, stop};
+use crate::{LocalLimits, Pause, stop};
 
 /// Copies that must agree.
 const COPIES: usize = 4;
@@ -59,6 +59,7 @@ pub(crate) struct Reading<'a, M: ?Sized> {
     pub(crate) pause: Pause,
     /// From then on no thread is read again.
     pub(crate) until: Instant,
+    pub(crate) locals: Option<LocalLimits>,
 }
 
 impl<M: Memory + ?Sized> Reading<'_, M> {

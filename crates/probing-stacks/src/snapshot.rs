@@ -11,6 +11,7 @@ use crate::code::Codes;
 use crate::error::StackError;
 use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
+use crate::locals::{self, Locals};
 use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
 use crate::names;
 use crate::objects::Objects;
@@ -64,6 +65,7 @@ impl Reader {
             max_depth: options.max_depth,
             pause: options.pause,
             until: began + PATIENCE,
+            locals: options.locals,
         };
         let (threads, retried, paused) = stacks(self.pid, &reading, &mut self.codes, threads);
         Ok(Snapshot {
@@ -215,13 +217,19 @@ impl Found {
         let mut objects = Objects::new(reading.interpreter, reading.memory);
         let chains: Vec<&Chain> = all.iter().map(|found| &found.settled.chain).collect();
         let names = names::of_all(&mut objects, codes, &chains);
+        let mut locals = reading.locals(&chains).into_iter();
         all.into_iter()
             .zip(names)
-            .map(|(found, name)| found.named(name, codes))
+            .map(|(found, name)| found.named(name, codes, &mut locals))
             .collect()
     }
 
-    fn named(self, name: Option<String>, codes: &Codes) -> ThreadStack {
+    fn named(
+        self,
+        name: Option<String>,
+        codes: &Codes,
+        locals: &mut impl Iterator<Item = Option<Locals>>,
+    ) -> ThreadStack {
         ThreadStack {
             tid: self.known.tid,
             ident: self.known.thread.ident,
@@ -235,8 +243,20 @@ impl Found {
                 End::Outermost => Missing::Nothing,
                 End::TooDeep | End::Broken => Missing::Outer,
             },
-            frames: name_all(codes, &self.settled.chain.frames),
+            frames: name_all(codes, &self.settled.chain.frames, locals),
         }
+    }
+}
+
+impl<M: Memory + ?Sized> Reading<'_, M> {
+    /// The locals of all frames of all threads, if they are wanted.
+    fn locals(&self, chains: &[&Chain]) -> Vec<Option<Locals>> {
+        let Some(limits) = &self.locals else {
+            return Vec::new();
+        };
+        let frames = chains.iter().flat_map(|chain| chain.frames.iter().copied());
+        let frames: Vec<RawFrame> = frames.collect();
+        locals::of_all(self.interpreter, self.memory, &frames, limits)
     }
 }
 
@@ -290,9 +310,15 @@ fn load_chunks(memory: &(impl Memory + ?Sized), pages: &mut Pages, newest: Vec<u
     }
 }
 
-pub(crate) fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
+/// Takes the locals of as many frames as there are.
+pub(crate) fn name_all(
+    codes: &Codes,
+    frames: &[RawFrame],
+    locals: &mut impl Iterator<Item = Option<Locals>>,
+) -> Vec<Frame> {
     let mut lines: HashMap<(u64, i64), Option<u32>> = HashMap::new();
     let named = frames.iter().filter_map(|frame| {
+        let locals = locals.next().flatten();
         let code = codes.get(frame.code)?;
         let line = lines
             .entry((frame.code, frame.offset))
@@ -303,6 +329,8 @@ pub(crate) fn name_all(codes: &Codes, frames: &[RawFrame]) -> Vec<Frame> {
             line: *line,
             address: frame.address,
             is_entry: frame.is_entry,
+            more_locals: locals.as_ref().map_or(0, |locals| locals.more),
+            locals: locals.map(|locals| locals.shown),
         })
     });
     named.collect()

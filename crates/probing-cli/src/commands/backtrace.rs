@@ -7,7 +7,7 @@ mod tree;
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
-use probing_client::Target;
+use probing_client::{StackQuery, Target};
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use super::Aim;
@@ -39,7 +39,10 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
 
 /// The threads of one target that were asked for.
 fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
-    let mut report = target.stacks()?;
+    let query = StackQuery {
+        locals: arguments.locals,
+    };
+    let mut report = target.stacks(&query)?;
     choose(&mut report, arguments)?;
     Ok(report)
 }

@@ -1,12 +1,13 @@
 //! `probing list`
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anstyle::Style;
 use probing_proto::report::{ListedProcess, ProbeState};
 
 use crate::arguments::ListArguments;
 use crate::exit::{self, Status};
+use crate::terminal;
 
 pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
     let processes = probing_client::list();
@@ -22,21 +23,20 @@ pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
         )?;
         return Ok(exit::OK);
     }
-    let width = terminal_width();
+    let width = terminal::width();
     for (index, line) in table(&processes).iter().enumerate() {
         let style = if index == 0 {
             Style::new().bold()
         } else {
             Style::new()
         };
-        writeln!(out, "{style}{}{style:#}", on_one_line(line, width))?;
+        writeln!(
+            out,
+            "{style}{}{style:#}",
+            terminal::on_one_line(line, width)
+        )?;
     }
     Ok(exit::OK)
-}
-
-/// Columns of the terminal; as many as it takes when the output goes elsewhere.
-fn terminal_width() -> usize {
-    rustix::termios::tcgetwinsize(io::stdout()).map_or(usize::MAX, |size| usize::from(size.ws_col))
 }
 
 fn table(processes: &[ListedProcess]) -> Vec<String> {
@@ -92,26 +92,6 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// Cut to `width`, and without line breaks that the program's arguments may contain.
-fn on_one_line(text: &str, width: usize) -> String {
-    let mut line: String = text
-        .chars()
-        .take(width)
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect();
-    if text.chars().count() > width {
-        line.pop();
-        line.push('…');
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,12 +103,5 @@ mod tests {
         check(200, "3m 20s");
         check(7500, "2h 5m");
         check(792_000, "9d 4h");
-    }
-
-    #[test]
-    fn a_line_stays_one_line_and_fits_the_terminal() {
-        assert_eq!(on_one_line("python -c a\nb", usize::MAX), "python -c a b");
-        assert_eq!(on_one_line("python", 6), "python");
-        assert_eq!(on_one_line("python train.py", 9), "python t…");
     }
 }

@@ -168,7 +168,7 @@ fn function(view: &View<'_>, coroutine: u64) -> Look<String> {
         _ => Err(Gap::Wrong),
     };
     match name {
-        Err(Gap::Wrong) => Ok(class.name.clone()),
+        Err(Gap::Wrong) => Ok(class.name.to_string()),
         name => name,
     }
 }

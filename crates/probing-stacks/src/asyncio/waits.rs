@@ -278,7 +278,7 @@ fn is_called(view: &View<'_>, object: u64, name: &str) -> Look<bool> {
         Err(Gap::Wrong) => return Ok(false),
     };
     for _ in 0..MAX_BASES {
-        if class.name == name {
+        if *class.name == *name {
             return Ok(true);
         }
         if class.base == 0 {

@@ -78,6 +78,7 @@ fn tasks(reader: &Reader, memory: &Lying<'_>) -> Option<Tasks> {
         max_depth: 1000,
         pause: crate::Pause::Never,
         until: Instant::now() + Duration::from_millis(20),
+        locals: None,
     };
     let pid = reader.pid;
     let lists = Lists::find(pid, &reader.memory);

@@ -38,6 +38,15 @@ impl Class {
         self.name + 232
     }
 
+    pub(crate) fn item_size(&self) -> usize {
+        self.name + 16
+    }
+
+    /// The dictionary of a class.
+    pub(crate) fn namespace(&self) -> usize {
+        self.name + 240
+    }
+
     pub(crate) fn dict_offset(&self) -> usize {
         self.name + 264
     }
@@ -52,7 +61,6 @@ impl Class {
     }
 }
 
-#[expect(dead_code, reason = "values of locals are read with the rest of it")]
 impl Builtins {
     /// Of a version that publishes nothing. 3.12 added a field to types.
     pub(super) const fn of(version: u8) -> Self {
@@ -93,6 +101,10 @@ impl Builtins {
     /// The function of a method, the description of a function in C.
     pub(crate) fn method_function(&self) -> usize {
         self.header
+    }
+
+    pub(crate) fn exception_arguments(&self) -> usize {
+        self.header + 8
     }
 
     pub(crate) fn module_name(&self) -> usize {

@@ -55,10 +55,11 @@ impl View<'_> {
             }
         };
         if minor == 10 || !class.has(Type::MANAGED_DICT) {
-            // Counted from the end for objects of variable size.
-            return match i64::try_from(class.dict_offset) {
-                Ok(offset) if offset > 0 => Ok(dictionary(self.word(object, offset as usize)?)),
-                _ => Ok(Place::Nowhere),
+            return match class.dict_offset {
+                0 => Ok(Place::Nowhere),
+                _ => Ok(dictionary(
+                    self.word(object, self.dict_offset(object, class)?)?,
+                )),
             };
         }
         match minor {
@@ -81,5 +82,20 @@ impl View<'_> {
                 dict => Ok(dictionary(dict)),
             },
         }
+    }
+
+    /// Some types of variable size count from the end of an object.
+    fn dict_offset(&self, object: u64, class: &Type) -> Look<usize> {
+        let mut end = 0;
+        if class.dict_offset < 0 {
+            let count = self.word(object, self.interpreter.layout.object.size)?;
+            let count = count.cast_signed().unsigned_abs();
+            let items = count.checked_mul(class.item_size);
+            let size = items.and_then(|items| items.checked_add(class.basic_size));
+            let size = size.and_then(|size| size.checked_next_multiple_of(8));
+            end = size.ok_or(Gap::Wrong)?.cast_signed();
+        }
+        let offset = end.checked_add(class.dict_offset).ok_or(Gap::Wrong)?;
+        usize::try_from(offset).map_err(|_negative| Gap::Wrong)
     }
 }

@@ -1,6 +1,8 @@
 //! Types: their names and what their instances are like.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Gap, Look, View};
 use crate::memory::u64_at;
@@ -15,13 +17,18 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Type {
     pub(crate) address: u64,
+    /// The type of the type.
+    pub(crate) metaclass: u64,
     /// The qualified name, without its module.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) flags: u64,
     pub(crate) basic_size: u64,
-    pub(crate) dict_offset: u64,
     /// Address of the type that it inherits from first; 0 for `object`.
     pub(crate) base: u64,
+    pub(crate) item_size: u64,
+    /// Less than nothing: counted from the end.
+    pub(crate) dict_offset: i64,
+    is_data_class: Cell<Option<bool>>,
 }
 
 impl Type {
@@ -73,9 +80,25 @@ impl View<'_> {
         read
     }
 
+    /// Whether `@dataclass` was said of a class.
+    pub(crate) fn is_data_class(&self, class: &Type) -> Look<bool> {
+        if let Some(known) = class.is_data_class.get() {
+            return Ok(known);
+        }
+        let at = self.interpreter.layout.builtins.class.namespace();
+        let dict = self.word(class.address, at)?;
+        let found = match self.value_of(dict, "__dataclass_fields__") {
+            Err(Gap::Later) => return Err(Gap::Later),
+            found => found.ok().flatten().is_some(),
+        };
+        class.is_data_class.set(Some(found));
+        Ok(found)
+    }
+
     fn read_type(&self, address: u64) -> Look<Type> {
         let class = &self.interpreter.layout.builtins.class;
-        self.check_metaclass(self.class(address)?)?;
+        let metaclass = self.class(address)?;
+        self.check_metaclass(metaclass)?;
         let bytes = self.bytes(address, class.size)?;
         let field = |offset: usize| u64_at(&bytes, offset).ok_or(Gap::Wrong);
         let (flags, basic_size) = (field(class.flags)?, field(class.basic_size())?);
@@ -96,11 +119,14 @@ impl View<'_> {
         }
         Ok(Type {
             address,
-            name: name.to_owned(),
+            metaclass,
+            is_data_class: Cell::new(None),
+            name: name.into(),
             flags,
             basic_size,
-            dict_offset: field(class.dict_offset())?,
             base: field(class.base())?,
+            item_size: field(class.item_size())?,
+            dict_offset: field(class.dict_offset())?.cast_signed(),
         })
     }
 

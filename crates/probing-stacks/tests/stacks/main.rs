@@ -8,5 +8,6 @@ mod moving;
 mod refusals;
 mod target;
 mod tasks;
+mod values;
 mod waiting;
 mod worlds;

@@ -3,7 +3,8 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use probing_stacks::{Gil, Missing, State, ThreadStack};
+use probing_proto::process::Pid;
+use probing_stacks::{Gil, LocalLimits, Missing, Options, State, ThreadStack};
 use probing_testkit::{Sandbox, Target, every_python, wait_until};
 use serde_json::Value;
 
@@ -188,5 +189,60 @@ fn a_forked_child_has_one_thread() {
                 .starts_with(Path::new("/"))
         );
         assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn a_stack_of_ten_thousand_frames_is_read_whole() {
+    every_python(|python| {
+        let target = start(python, "deep.py");
+        let here = ("recurse".to_owned(), line_of("deep.py", "here"));
+        wait_until("it is deep", || {
+            let snapshot = read(target.pid());
+            let deep = snapshot.threads.iter().find(|thread| !thread.is_main);
+            deep.is_some_and(|thread| {
+                thread.missing == Missing::Nothing
+                    && thread.frames.len() == 10_004
+                    && places(&thread.frames)[0] == here
+            })
+        });
+        let options = Options {
+            locals: Some(LocalLimits::default()),
+            ..Options::default()
+        };
+        let snapshot = probing_stacks::read(Pid(target.pid()), &options).unwrap();
+        let deep = snapshot
+            .threads
+            .iter()
+            .find(|thread| !thread.is_main)
+            .unwrap();
+        for (depth, frame) in deep.frames[..=10_000].iter().enumerate() {
+            let locals = frame.locals.as_ref().unwrap();
+            assert_eq!(locals.len(), 1);
+            assert_eq!(
+                (&*locals[0].name, &*locals[0].value),
+                ("depth", &*depth.to_string())
+            );
+        }
+    });
+}
+
+#[test]
+fn threads_that_python_did_not_start_are_read() {
+    every_python(|python| {
+        let target = start(python, "foreign.py");
+        wait_until("both wait", || {
+            let snapshot = read(target.pid());
+            let mut tops: Vec<_> = snapshot.threads[1..]
+                .iter()
+                .map(|thread| (places(&thread.frames), thread.tid.is_some()))
+                .collect();
+            tops.sort();
+            let place = |name: &str, mark| (name.to_owned(), line_of("foreign.py", mark));
+            tops == [
+                (vec![place("bare", "bare")], true),
+                (vec![place("from_c", "c")], true),
+            ]
+        });
     });
 }

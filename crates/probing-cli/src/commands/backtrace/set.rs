@@ -27,6 +27,10 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
         !arguments.reverse,
         "--reverse is for one target: the tree of several begins with the frames that they have in common"
     );
+    ensure!(
+        !arguments.locals || arguments.json,
+        "--locals is for one target: the tree of several shows what they have in common; with --json there is all"
+    );
     let wanted = arguments.clone();
     let answers = Answers::of(members, Some(PATIENCE), move |member| {
         super::read(&wanted, &member.target)

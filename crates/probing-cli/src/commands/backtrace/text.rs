@@ -2,8 +2,12 @@
 
 use probing_proto::report::{BacktraceReport, GilState, ReportedFrame, ReportedThread};
 
+use crate::terminal;
+
 /// Names of threads with one stack that are written out; of more, the first and the last.
 const NAMES_SHOWN: usize = 4;
+/// Of a line with a local variable, when the output goes elsewhere than to a terminal.
+const LOCAL_WIDTH: usize = 200;
 
 pub(super) fn text(report: &BacktraceReport, reverse: bool) -> String {
     let order = if reverse { "first" } else { "last" };
@@ -86,7 +90,27 @@ pub(super) fn frame(frame: &ReportedFrame) -> String {
         .as_ref()
         .map_or_else(String::new, |source| format!("    {source}\n"));
     format!(
-        "  File \"{}\", line {line}, in {}\n{source}",
-        frame.file, frame.func
+        "  File \"{}\", line {line}, in {}\n{source}{}",
+        frame.file,
+        frame.func,
+        locals(frame)
     )
+}
+
+/// A line for each variable.
+fn locals(frame: &ReportedFrame) -> String {
+    let width = match terminal::width() {
+        usize::MAX => LOCAL_WIDTH,
+        width => width,
+    };
+    let mut lines = String::new();
+    for local in frame.locals.iter().flatten() {
+        let line = format!("      {} = {}", local.name, local.value);
+        lines += &terminal::on_one_line(&line, width);
+        lines.push('\n');
+    }
+    if frame.more_locals > 0 {
+        lines += &format!("      … {} more\n", frame.more_locals);
+    }
+    lines
 }
