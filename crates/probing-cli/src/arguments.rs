@@ -106,6 +106,8 @@ Examples:
   probing -t 4242 eval -f inspect_model.py
   echo 'print(step)' | probing -t 4242 eval -
   probing -t 4242 eval --timeout 5 \"model(batch).mean()\" --json
+  probing --ranks 0-7 eval \"loss.item()\"    on each; equal results are shown together
+  probing -t all eval --all \"step\"
 
 The code runs on a thread of its own. What it prints comes here and nowhere else; the value of a last
 expression is shown like at a prompt. Ctrl-C interrupts the code, not only this command.")]
@@ -124,6 +126,10 @@ pub(crate) struct EvalArguments {
     /// Interrupt the code after so many seconds; 0 waits for ever
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
+
+    /// Run it on every target named, when they are several; --ranks says so, too
+    #[arg(long)]
+    pub(crate) all: bool,
 
     /// Print JSON: value, output, exception, time used
     #[arg(long)]

@@ -9,8 +9,10 @@ pub(crate) struct Status(pub(crate) u8);
 pub(crate) const OK: Status = Status(0);
 /// The evaluated code raised; or the command itself failed.
 pub(crate) const FAILED: Status = Status(1);
-/// The code is not Python. (Wrong arguments, too, as everywhere.)
+/// The code is not Python.
 pub(crate) const SYNTAX_ERROR: Status = Status(2);
+/// The arguments make no sense; as everywhere.
+pub(crate) const WRONG_ARGUMENTS: Status = Status(2);
 /// The target could not be reached.
 pub(crate) const UNREACHABLE: Status = Status(3);
 /// The deadline passed.

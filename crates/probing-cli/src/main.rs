@@ -56,9 +56,11 @@ fn show(error: &anyhow::Error) -> Status {
     if let Some(hint) = client_error.and_then(ClientError::hint) {
         eprintln!("{cyan}hint:{cyan:#} {hint}");
     }
-    if client_error.is_some() {
-        exit::UNREACHABLE
-    } else {
-        exit::FAILED
+    match client_error {
+        Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => {
+            exit::WRONG_ARGUMENTS
+        }
+        Some(_) => exit::UNREACHABLE,
+        None => exit::FAILED,
     }
 }

@@ -6,16 +6,32 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Asked at the same time. Most of them wait, for a disk, a lock or a probe.
-const AT_ONCE: usize = 32;
+/// How many are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manner {
+    /// So many at the same time.
+    pub at_once: usize,
+    /// How long each may take to answer.
+    pub patience: Option<Duration>,
+}
 
-/// The answer of each, in their order; `None` where none came within `patience`.
+impl Manner {
+    /// Some at a time: most of them wait, for a disk, a lock or a probe.
+    pub fn within(patience: Duration) -> Self {
+        Self {
+            at_once: 32,
+            patience: Some(patience),
+        }
+    }
+}
+
+/// The answer of each, in their order; `None` where none came in time.
 ///
 /// What asks on after that is left behind on a thread of its own: a read of a process that is stuck in the kernel
 /// cannot be called back.
 pub fn ask_each<T, A>(
     those: &[T],
-    patience: Option<Duration>,
+    Manner { at_once, patience }: Manner,
     ask: impl Fn(&T) -> A + Send + Sync + 'static,
 ) -> Vec<Option<A>>
 where
@@ -29,7 +45,7 @@ where
     // In the order of their deadlines, since all have the same patience.
     let mut asked: VecDeque<(usize, Option<Instant>)> = VecDeque::new();
     while next < those.len() || !asked.is_empty() {
-        while next < those.len() && asked.len() < AT_ONCE {
+        while next < those.len() && asked.len() < at_once.max(1) {
             let (ask, sender, one, index) =
                 (Arc::clone(&ask), sender.clone(), those[next].clone(), next);
             thread::spawn(move || {
@@ -74,7 +90,11 @@ mod tests {
         static NOW: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
         let numbers: Vec<u32> = (0..1000).collect();
-        let answers = ask_each(&numbers, None, |number| {
+        let manner = Manner {
+            at_once: 8,
+            patience: None,
+        };
+        let answers = ask_each(&numbers, manner, |number| {
             MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             thread::yield_now();
             NOW.fetch_sub(1, Ordering::SeqCst);
@@ -82,7 +102,7 @@ mod tests {
         });
         let expected: Vec<_> = numbers.iter().map(|number| Some(number * 2)).collect();
         assert_eq!(answers, expected);
-        assert!(MOST.load(Ordering::SeqCst) <= AT_ONCE);
+        assert!(MOST.load(Ordering::SeqCst) <= 8);
     }
 
     #[test]
@@ -90,18 +110,16 @@ mod tests {
         // More than are asked at once: the others get their turn when these are given up.
         static HELD: Mutex<()> = Mutex::new(());
         let held = HELD.lock();
-        let numbers: Vec<usize> = (0..AT_ONCE + 8).collect();
-        let answers = ask_each(&numbers, Some(Duration::from_millis(50)), |number| {
-            if *number < AT_ONCE {
+        let manner = Manner::within(Duration::from_millis(50));
+        let numbers: Vec<usize> = (0..40).collect();
+        let answers = ask_each(&numbers, manner, |number| {
+            if *number < 32 {
                 drop(HELD.lock());
             }
             *number
         });
         drop(held);
         let answered: Vec<usize> = answers.into_iter().flatten().collect();
-        assert!(
-            answered.iter().all(|number| *number >= AT_ONCE),
-            "{answered:?}"
-        );
+        assert!(answered.iter().all(|number| *number >= 32), "{answered:?}");
     }
 }

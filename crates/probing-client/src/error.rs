@@ -64,6 +64,9 @@ pub enum ClientError {
     /// A command that is for one target was given several.
     #[error("this command takes one target, and these are {}: {group}", .group.count())]
     OnlyOne { group: Group },
+    /// Code would run on several targets, and nobody said that it should.
+    #[error("this would run on {} targets: {group}", .group.count())]
+    NotExplicit { group: Group },
     #[error("{}", nobody(.ranks))]
     NobodyChosen { ranks: Ranks },
     #[error("no answer within {patience:?}")]
@@ -115,6 +118,7 @@ impl ClientError {
             }
             Self::SeveralNamed { .. } => "name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5".to_owned(),
             Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
+            Self::NotExplicit { .. } => "add --all to run it on every one of them, or choose with --ranks 0,2-5".to_owned(),
             Self::TooLong { .. } => "the process may be stuck in the kernel: state D in `ps`".to_owned(),
             Self::NobodyChosen { .. } => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
             Self::NoPackage => {

@@ -20,7 +20,7 @@ mod target;
 mod tree;
 mod who;
 
-pub use ask::ask_each;
+pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};
 pub use error::ClientError;
 pub use list::list;

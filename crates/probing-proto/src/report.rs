@@ -8,7 +8,8 @@ use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
 
 pub use sets::{
-    BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, TargetReport,
+    BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
+    TargetReport,
 };
 
 /// A process that can be looked at: one element of `probing list --json`.

@@ -1,10 +1,8 @@
 //! What each target of a set answered, and those that did not: with the same trouble on one line.
 
-use std::time::Duration;
-
-use probing_client::{ClientError, Group, Member, Members, Who, ask_each};
+use probing_client::{ClientError, Group, Manner, Member, Members, Who, ask_each};
 use probing_proto::process::Pid;
-use probing_proto::report::TargetReport;
+use probing_proto::report::{SetReport, TargetReport};
 
 use crate::exit::{self, Status};
 
@@ -45,15 +43,15 @@ impl Failure {
 }
 
 impl<'a, A: Send + 'static> Answers<'a, A> {
-    /// Asks all at the same time and waits for each no longer than `patience`.
+    /// Asks all.
     pub(crate) fn of(
         members: &'a Members,
-        patience: Option<Duration>,
+        manner: Manner,
         ask: impl Fn(&Member) -> anyhow::Result<A> + Send + Sync + 'static,
     ) -> Self {
-        let answers = ask_each(&members.all, patience, ask);
+        let answers = ask_each(&members.all, manner, ask);
         let too_long = || {
-            let patience = patience.unwrap_or_default();
+            let patience = manner.patience.unwrap_or_default();
             Err(ClientError::TooLong { patience }.into())
         };
         let each = answers
@@ -101,9 +99,9 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
     }
 
     /// Each target with its report or its error.
-    pub(crate) fn reports<R>(self, report: impl Fn(A) -> R) -> Vec<TargetReport<R>> {
+    pub(crate) fn report<R>(self, report: impl Fn(A) -> R) -> SetReport<R> {
         let each = self.members.all.iter().zip(self.each);
-        let reports = each.map(|(member, answer)| {
+        let targets = each.map(|(member, answer)| {
             let (report, error) = match answer {
                 Ok(answer) => (Some(report(answer)), None),
                 Err(failure) => (None, Some(failure.message)),
@@ -116,7 +114,11 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
                 report,
             }
         });
-        reports.collect()
+        let missing = &self.members.missing;
+        SetReport {
+            targets: targets.collect(),
+            missing_ranks: (!missing.is_empty()).then(|| missing.to_string()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use probing_client::Reached;
+use probing_client::{Manner, Reached};
 use probing_proto::report::AttachedReport;
 
 use super::Aim;
@@ -33,12 +33,12 @@ fn each(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let entry = aim.entry.clone();
     let patience = arguments.timeout.saturating_add(MARGIN);
-    let answers = Answers::of(&members, Some(patience), move |member| {
+    let answers = Answers::of(&members, Manner::within(patience), move |member| {
         Ok(member.target.connect(&entry)?)
     });
     let status = answers.status();
     if arguments.json {
-        let reports = answers.reports(|reached| report(&reached));
+        let reports = answers.report(|reached| report(&reached));
         writeln!(
             anstream::stdout(),
             "{}",

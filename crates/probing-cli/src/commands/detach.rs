@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use probing_client::{ClientError, Group};
+use probing_client::{ClientError, Group, Manner};
 use probing_proto::process::Pid;
 
 use super::Aim;
@@ -28,7 +28,7 @@ pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
 fn each(aim: &Aim) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let entry = aim.entry.clone();
-    let answers = Answers::of(&members, Some(PATIENCE), move |member| {
+    let answers = Answers::of(&members, Manner::within(PATIENCE), move |member| {
         let probe = match member.target.connect(&entry) {
             Err(ClientError::NoProbe { .. }) => return Ok(None),
             reached => reached?.probe,

@@ -1,5 +1,7 @@
 //! `probing -t PID eval CODE`
 
+mod set;
+
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +17,18 @@ use crate::arguments::EvalArguments;
 use crate::exit::{self, Status};
 
 pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status> {
-    let code = code(arguments)?;
+    let several = set::several(arguments, aim)?;
+    let code = Code {
+        code: code(arguments)?,
+        timeout: Some(arguments.timeout).filter(|timeout| !timeout.is_zero()),
+    };
+    if let Some(members) = several {
+        return set::run(arguments, &members, aim.entry.clone(), code);
+    }
+    let Code { code, timeout } = code;
     let mut probe = aim.connect()?;
     let eval = probe.start_eval(code)?;
     let interrupted = cancel_on_interrupt(eval.clone())?;
-    let timeout = Some(arguments.timeout).filter(|timeout| !timeout.is_zero());
     let end = if arguments.json {
         collect(&mut probe, &eval, timeout)?
     } else {
@@ -29,6 +38,12 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status
         return Ok(exit::INTERRUPTED);
     }
     Ok(end)
+}
+
+/// What to run, and for how long.
+struct Code {
+    code: String,
+    timeout: Option<Duration>,
 }
 
 fn code(arguments: &EvalArguments) -> anyhow::Result<String> {
@@ -56,15 +71,20 @@ fn cancel_on_interrupt(eval: Canceller) -> anyhow::Result<Arc<AtomicBool>> {
         // A target that cannot be told any more is gone; the main thread notices.
         let told = !pressed.swap(true, Ordering::AcqRel) && eval.cancel().is_ok();
         if !told {
-            #[expect(
-                clippy::disallowed_methods,
-                clippy::exit,
-                reason = "the main thread waits for the target"
-            )]
-            std::process::exit(exit::INTERRUPTED.0.into());
+            leave();
         }
     })?;
     Ok(interrupted)
+}
+
+/// Ends the command without waiting for anybody.
+fn leave() {
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::exit,
+        reason = "the main thread waits for the target"
+    )]
+    std::process::exit(exit::INTERRUPTED.0.into());
 }
 
 /// Shows output as it comes, then the value or the traceback.
@@ -134,6 +154,17 @@ fn collect(
     eval: &Canceller,
     timeout: Option<Duration>,
 ) -> anyhow::Result<Status> {
+    let (report, status) = finished(probe, eval, timeout)?;
+    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
+    Ok(status)
+}
+
+/// Waits for the end.
+fn finished(
+    probe: &mut Probe,
+    eval: &Canceller,
+    timeout: Option<Duration>,
+) -> anyhow::Result<(EvalReport, Status)> {
     let pid = probe.hello().pid;
     let mut output = String::new();
     let end = probe.finish_eval(eval, timeout, |_, text| output.push_str(text))?;
@@ -156,8 +187,7 @@ fn collect(
         }
     };
     let report = EvalReport::new(pid, output, evaluated, status == exit::TIMED_OUT);
-    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
-    Ok(status)
+    Ok((report, status))
 }
 
 fn status(outcome: &Outcome) -> Status {

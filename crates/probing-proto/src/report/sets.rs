@@ -5,12 +5,19 @@ use serde::Serialize;
 use super::{BacktraceReport, GilState};
 use crate::process::Pid;
 
+/// What commands print for several targets.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SetReport<R> {
+    pub targets: Vec<TargetReport<R>>,
+    /// Ranks that were asked for and that no process has, as `--ranks` takes them.
+    pub missing_ranks: Option<String>,
+}
+
 /// What `probing backtrace --json` prints for several targets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BacktracesReport {
-    pub targets: Vec<TargetReport<BacktraceReport>>,
-    /// Ranks that were asked for and that no process has, as `--ranks` takes them.
-    pub missing_ranks: Option<String>,
+    #[serde(flatten)]
+    pub set: SetReport<BacktraceReport>,
     /// The stacks merged: one tree for the main threads; with `--all`, one for the threads of each name.
     pub trees: Vec<ReportedTree>,
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::ensure;
-use probing_client::{Members, Merge, Tree, Who};
+use probing_client::{Manner, Members, Merge, Tree, Who};
 use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 
 use super::tree;
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
         "--locals is for one target: the tree of several shows what they have in common; with --json there is all"
     );
     let wanted = arguments.clone();
-    let answers = Answers::of(members, Some(PATIENCE), move |member| {
+    let answers = Answers::of(members, Manner::within(PATIENCE), move |member| {
         super::read(&wanted, &member.target)
     });
     let trees = merged(answers.given());
@@ -40,8 +40,7 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
     let mut out = anstream::stdout();
     if arguments.json {
         let report = BacktracesReport {
-            targets: answers.reports(|report| report),
-            missing_ranks: (!members.missing.is_empty()).then(|| members.missing.to_string()),
+            set: answers.report(|report| report),
             trees: trees.iter().map(tree::report).collect(),
         };
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;

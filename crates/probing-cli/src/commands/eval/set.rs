@@ -1,0 +1,243 @@
+//! Code on several targets: runs on all at the same time; what came out alike is told once.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use probing_client::{Canceller, ClientError, Entry, Group, Manner, Members, Reached, Target, Who};
+use probing_proto::report::EvalReport;
+
+use super::Code;
+use crate::arguments::EvalArguments;
+use crate::commands::Aim;
+use crate::commands::answers::Answers;
+use crate::exit::{self, Status};
+
+/// Beyond the time that the code has: for bringing the probe in, and for what does not end when interrupted.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// Those that run the code, when they are several. They must be meant expressly: code can change them.
+pub(super) fn several(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Option<Members>> {
+    if aim.targets.one().is_some() {
+        return Ok(None);
+    }
+    let members = aim.members()?;
+    if !aim.targets.is_by_rank() && !arguments.all {
+        let group = members.all.iter().map(|member| &member.who).collect();
+        return Err(ClientError::NotExplicit { group }.into());
+    }
+    let is_one = members.all.len() == 1 && members.missing.is_empty() && !arguments.json;
+    Ok((!is_one).then_some(members))
+}
+
+/// What became of the code on one target.
+struct Done {
+    report: EvalReport,
+    status: Status,
+    attached: bool,
+}
+
+pub(super) fn run(
+    arguments: &EvalArguments,
+    members: &Members,
+    entry: Entry,
+    code: Code,
+) -> anyhow::Result<Status> {
+    let running = Running::default();
+    running.cancel_on_interrupt()?;
+    let manner = Manner {
+        // Code may wait for the same code elsewhere, as collective operations do.
+        at_once: members.all.len(),
+        patience: code.timeout.map(|timeout| timeout.saturating_add(MARGIN)),
+    };
+    let these = running.clone();
+    let answers = Answers::of(members, manner, move |member| {
+        these.run(&member.target, &entry, &code)
+    });
+    let status = running.status(&answers);
+    if arguments.json {
+        let report = answers.report(|done| done.report);
+        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
+        return Ok(status);
+    }
+    let attached = answers.given().filter(|(_, done)| done.attached);
+    let attached: Group = attached.map(|(who, _)| who).collect();
+    if attached.count() > 0 {
+        writeln!(anstream::stderr(), "attached to {attached}")?;
+    }
+    for (who, report) in alike(answers.given()) {
+        tell(&who, report)?;
+    }
+    for line in answers.failures() {
+        writeln!(anstream::stderr(), "{line}")?;
+    }
+    Ok(status)
+}
+
+/// The evals that run now, to be interrupted together.
+#[derive(Debug, Clone, Default)]
+struct Running(Arc<Mutex<Evals>>);
+
+#[derive(Debug, Default)]
+struct Evals {
+    interrupted: bool,
+    all: Vec<Canceller>,
+}
+
+impl Running {
+    fn evals(&self) -> std::sync::MutexGuard<'_, Evals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, target: &Target, entry: &Entry, code: &Code) -> anyhow::Result<Done> {
+        let Reached {
+            mut probe,
+            attached,
+        } = target.connect(entry)?;
+        let eval = probe.start_eval(code.code.clone())?;
+        let interrupted = {
+            let mut evals = self.evals();
+            evals.all.push(eval.clone());
+            evals.interrupted
+        };
+        if interrupted {
+            eval.cancel()?;
+        }
+        let (report, status) = super::finished(&mut probe, &eval, code.timeout)?;
+        Ok(Done {
+            report,
+            status,
+            attached: attached.is_some(),
+        })
+    }
+
+    /// The first Ctrl-C interrupts the code on all and waits for their answers, the second leaves at once.
+    fn cancel_on_interrupt(&self) -> anyhow::Result<()> {
+        let running = self.clone();
+        ctrlc::set_handler(move || {
+            let mut evals = running.evals();
+            if evals.interrupted {
+                super::leave();
+            }
+            evals.interrupted = true;
+            for eval in &evals.all {
+                // A target that cannot be told any more is gone, which is its answer.
+                eval.cancel().ok();
+            }
+        })?;
+        Ok(())
+    }
+
+    /// What all failures have in common, or that some failed.
+    fn status(&self, answers: &Answers<'_, Done>) -> Status {
+        if self.evals().interrupted {
+            return exit::INTERRUPTED;
+        }
+        let ended = answers.given().map(|(_, done)| done.status);
+        let mut failed = ended
+            .chain([answers.status()])
+            .filter(|status| *status != exit::OK);
+        match failed.next() {
+            None => exit::OK,
+            Some(first) if failed.all(|status| status == first) => first,
+            Some(_) => exit::FAILED,
+        }
+    }
+}
+
+/// Equal results together, in the order of their first target.
+fn alike<'a>(results: impl Iterator<Item = (&'a Who, &'a Done)>) -> Vec<(Group, &'a EvalReport)> {
+    type Kind<'a> = (bool, &'a str, Option<&'a str>, Option<String>);
+    let mut kinds: HashMap<Kind<'_>, usize> = HashMap::new();
+    let mut groups: Vec<(Vec<&Who>, &EvalReport)> = Vec::new();
+    for (who, done) in results {
+        let report = &done.report;
+        let exception = report.exception.as_ref();
+        let kind = (
+            report.timed_out,
+            report.output.as_str(),
+            report.value.as_deref(),
+            exception.map(|exception| without_numbers(&exception.traceback)),
+        );
+        let group = *kinds.entry(kind).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some((whos, _)) => whos.push(who),
+            None => groups.push((vec![who], report)),
+        }
+    }
+    let groups = groups.into_iter();
+    groups
+        .map(|(whos, report)| (whos.into_iter().collect(), report))
+        .collect()
+}
+
+/// Every target counts its own evals: `File "<eval 4>"` is the same code as `File "<eval 7>"` elsewhere.
+fn without_numbers(traceback: &str) -> String {
+    let mut parts = traceback.split("File \"<eval ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str("File \"<eval");
+        text.push_str(part.trim_start_matches(|character: char| character.is_ascii_digit()));
+    }
+    text
+}
+
+/// `ranks 0-6: 0.1`; what has several lines stands below who said it.
+fn tell(who: &Group, report: &EvalReport) -> io::Result<()> {
+    let value = report.value.as_deref().unwrap_or_default();
+    let printed = match (report.output.as_str(), value) {
+        (output, "") => output.to_owned(),
+        (output, value) if output.is_empty() || output.ends_with('\n') => {
+            format!("{output}{value}")
+        }
+        (output, value) => format!("{output}\n{value}"),
+    };
+    let trouble = match &report.exception {
+        _ if report.timed_out => {
+            Some("timed out: the code was interrupted, or is stuck in C".to_owned())
+        }
+        Some(exception) => Some(without_numbers(&exception.traceback)),
+        None => None,
+    };
+    if !printed.is_empty() {
+        write!(io::stdout(), "{}", told(who, &printed))?;
+        io::stdout().flush()?;
+    }
+    match trouble {
+        Some(trouble) => write!(anstream::stderr(), "{}", told(who, &trouble)),
+        None if printed.is_empty() => writeln!(anstream::stderr(), "{who}: done"),
+        None => Ok(()),
+    }
+}
+
+fn told(who: &Group, text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end_matches('\n').split('\n').collect();
+    match lines.as_slice() {
+        [line] => format!("{who}: {line}\n"),
+        lines => format!("{who}:\n  {}\n", lines.join("\n  ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracebacks_are_compared_without_the_number_of_the_eval() {
+        let traceback =
+            "  File \"<eval 12>\", line 3, in <module>\n  File \"<eval 7>\", line 1, in f\n";
+        assert_eq!(
+            without_numbers(traceback),
+            "  File \"<eval>\", line 3, in <module>\n  File \"<eval>\", line 1, in f\n"
+        );
+        assert_eq!(without_numbers("no file"), "no file");
+    }
+
+    #[test]
+    fn one_line_stands_beside_its_target_and_several_below() {
+        let who = [Who::Rank(0), Who::Rank(1)].iter().collect();
+        assert_eq!(told(&who, "0.1"), "ranks 0-1: 0.1\n");
+        assert_eq!(told(&who, "a\nb\n"), "ranks 0-1:\n  a\n  b\n");
+    }
+}
