@@ -1,7 +1,7 @@
-"""A program that nobody prepared, to be attached to: `attach_target.py THREADS waits|watches|calculates|allocates FD`.
+"""A program that nobody prepared: `attach_target.py THREADS waits|watches|calculates|allocates FD DEPTH`.
 
-All threads but the main one wait. Main tells through two numbers in the memory behind FD: `beat`, which it moves on
-while it runs, and `found`, what it found.
+All threads but the main one wait; all of them are DEPTH calls deep. Main tells through two numbers in the memory behind
+FD: `beat`, which it moves on while it runs, and `found`, what it found.
 """
 
 import math
@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 
@@ -51,20 +52,31 @@ def allocate(shared: "memoryview[int]") -> NoReturn:
         shared[0] += 1
 
 
+def descend(depth: int, then: Callable[[], object]) -> None:
+    """Does something so many calls further down, each with variables of the usual kinds."""
+    name, rate, batch = f"level {depth}", depth * 0.5, list(range(10))
+    settings = {"name": name, "rate": rate, "batch": batch}
+    if depth > 0:
+        descend(depth - 1, then)
+    else:
+        then()
+    del settings
+
+
 HERE = [i * 0.1 for i in range(50_000)]
 THERE = [i * 0.3 for i in range(50_000)]
 WAYS = {"waits": wait, "watches": watch, "calculates": calculate, "allocates": allocate}
 
 
 def main() -> None:
-    threads, way, descriptor = sys.argv[1:]
+    threads, way, descriptor, depth = sys.argv[1:]
     shared = memoryview(mmap.mmap(int(descriptor), 16)).cast("q")
     os.close(int(descriptor))
     never = threading.Event()
     for _ in range(int(threads) - 1):
-        threading.Thread(target=never.wait, daemon=True).start()
+        threading.Thread(target=descend, args=(int(depth), never.wait), daemon=True).start()
     print("ready", flush=True)
-    WAYS[way](shared)
+    descend(int(depth), lambda: WAYS[way](shared))
 
 
 main()

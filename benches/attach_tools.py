@@ -3,12 +3,12 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import NoAnswer
-from environments import HYPNO, MADBG
+from environments import HYPNO, MADBG, pinned
 from peers import ENVIRON, Peer
 from unprepared import Done, Unprepared
 
@@ -77,7 +77,7 @@ def hypno_tool(folder: Path) -> Tool:
             finally:
                 os.close(answers)
 
-    return Tool("hypno", _pinned(HYPNO), lambda target: Attached(hypno(target, "1").wall_seconds), first_answer)
+    return Tool("hypno", pinned(HYPNO), lambda target: Attached(hypno(target, "1").wall_seconds), first_answer)
 
 
 def madbg_tool(folder: Path) -> Tool:
@@ -88,11 +88,7 @@ def madbg_tool(folder: Path) -> Tool:
         attach(target)
         raise NoAnswer("it answers at a terminal only", outcome="no answer")
 
-    return Tool("madbg", _pinned(MADBG), attach, first_answer)
-
-
-def _pinned(requirements: Sequence[str]) -> str:
-    return requirements[0].partition("==")[2]
+    return Tool("madbg", pinned(MADBG), attach, first_answer)
 
 
 def _answered(done: Done) -> float:

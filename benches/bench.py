@@ -17,13 +17,15 @@ from pathlib import Path
 from attach_figures import ATTACH_FIGURES, AttachBench
 from attach_tools import hypno_tool, madbg_tool, older_tool, our_tool
 from clients import NoAnswer
-from environments import HYPNO, MADBG, OLDER, prepare_bare, prepare_ours, prepare_peer
+from environments import HYPNO, MADBG, OLDER, PY_SPY, PYSTACK, prepare_bare, prepare_ours, prepare_peer
 from figures import FIGURES, Bench
 from peers import ENVIRON, Peer
 from processes import run
+from stacks_figures import STACKS_FIGURES, StacksBench
+from stacks_tools import our_stacks, py_spy, pystack
 from table import Row, render
 
-PARTS = ("probe", "attach")
+PARTS = ("probe", "attach", "stacks")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,6 +68,12 @@ no answer in 10 s: hangs. A tool that fails once has no figure in that row; one 
 madbg wants its package in the target, whose main thread it otherwise ends with an error, and a terminal."""
 
 
+STACKS_NOTES = """\
+ratio: best other / ours. threads × frames; main looks at the clock in a tight loop, the others wait, each frame has
+five variables. pause: the longest gap between two looks. py-spy nb: --nonblocking. cannot: it has no such option.
+The whole command is timed, from its start to its end; sampling has its start and the writing of the file in it."""
+
+
 @dataclass(frozen=True)
 class Section:
     """One table."""
@@ -88,8 +96,9 @@ class Section:
 def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Section]:
     """The environments, and what is to be measured in them."""
     ours = Peer.ours(prepare_ours(), runtime_dir)
-    folder = prepare_peer("older-probing", OLDER)
-    older = Peer.older(folder) if folder else None
+    older = None
+    if {"probe", "attach"} & set(chosen) and (folder := prepare_peer("older-probing", OLDER)):
+        older = Peer.older(folder)
     sections = []
     if "probe" in chosen:
         bench = Bench(bare_python=bare, peers=[ours, *([older] if older else [])])
@@ -108,6 +117,17 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         versions = {tool.name: tool.version for tool in tools}
         figures = [(words, partial(take, attach_bench)) for words, take in ATTACH_FIGURES]
         sections.append(Section("Attach", versions, figures, ATTACH_NOTES))
+    if "stacks" in chosen:
+        spy, stack = prepare_peer("py-spy", PY_SPY), prepare_peer("pystack", PYSTACK)
+        stack_tools = [
+            our_stacks(ours),
+            *([py_spy(spy, blocking=True), py_spy(spy, blocking=False)] if spy else []),
+            *([pystack(stack)] if stack else []),
+        ]
+        stacks_bench = StacksBench(bare, stack_tools)
+        versions = {tool.name: tool.version for tool in stack_tools}
+        figures = [(words, partial(take, stacks_bench)) for words, take in STACKS_FIGURES]
+        sections.append(Section("Stacks", versions, figures, STACKS_NOTES))
     return sections
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDER = ("probing==0.2.4", "ipykernel")
 HYPNO = ("hypno==1.1.0",)
 MADBG = ("madbg==1.3.2",)
+PY_SPY = ("py-spy==0.4.3",)
+PYSTACK = ("pystack==1.7.2",)
 # The Python to compare on, if it is there.
 PREFERRED = "3.12"
 
@@ -44,6 +47,11 @@ def prepare_peer(name: str, requirements: tuple[str, ...]) -> Path | None:
         print("    it cannot be installed (no network?); going on without it", file=sys.stderr)
         return None
     return folder
+
+
+def pinned(requirements: Sequence[str]) -> str:
+    """The version of the first of them."""
+    return requirements[0].partition("==")[2]
 
 
 def _make(folder: Path, requirements: tuple[str, ...]) -> None:

@@ -30,11 +30,13 @@ class Done:
 
 
 @contextlib.contextmanager
-def unprepared(python: Path, environ: Mapping[str, str], threads: int, way: str) -> Iterator["Unprepared"]:
+def unprepared(
+    python: Path, environ: Mapping[str, str], threads: int, way: str, depth: int = 0
+) -> Iterator["Unprepared"]:
     """A fresh target: see `attach_target.py`. Killed at the end: some tool may have left it hanging."""
     descriptor = os.memfd_create("shared")
     os.ftruncate(descriptor, 16)
-    argv: list[str | Path] = [python, PROGRAM, str(threads), way, str(descriptor)]
+    argv: list[str | Path] = [python, PROGRAM, str(threads), way, str(descriptor), str(depth)]
     with subprocess.Popen(
         argv,
         env=environ,
