@@ -146,6 +146,8 @@ Examples:
   probing -t 4242 backtrace --all --json
   probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
   probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
+  probing -t 4242 backtrace --watch 1      a live view; Ctrl-C ends it
+  probing -t 4242 backtrace --dump 10 --every 0.5 --json
 
 Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
 works for one that hangs, holds its GIL in C or is stopped by a signal. The innermost frame comes last, as
@@ -176,6 +178,22 @@ pub(crate) struct BacktraceArguments {
     /// The innermost frame first
     #[arg(long)]
     pub(crate) reverse: bool,
+
+    /// Show it again every so many seconds, in place; ends with Ctrl-C or with the target
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, conflicts_with = "dump")]
+    pub(crate) watch: Option<Duration>,
+
+    /// Show it so many times, each with the time (UTC)
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) dump: Option<u64>,
+
+    /// With --dump, the seconds from one to the next
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = some_seconds, requires = "dump")]
+    pub(crate) every: Duration,
+
+    /// Hold a thread for a moment (some 0.1 ms) when it moves too fast to be seen whole
+    #[arg(long)]
+    pub(crate) pause: bool,
 
     /// Print JSON
     #[arg(long)]
@@ -356,6 +374,13 @@ impl Arguments {
             }),
             _ => Entry::Attach(AttachOptions::default()),
         }
+    }
+}
+
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("must be more than nothing".to_owned()),
+        some => Ok(some),
     }
 }
 

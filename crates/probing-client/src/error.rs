@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use probing_attach::AttachError;
+use probing_process::error::ProcessError;
 use probing_proto::message::{Failure, PROTOCOL};
 use probing_proto::paths::NotPrivate;
 use probing_proto::process::Pid;
@@ -94,6 +95,18 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether it is that the target does not live any more.
+    pub fn is_end(&self) -> bool {
+        matches!(
+            self,
+            Self::NoSuchProcess { .. }
+                | Self::Gone
+                | Self::Stacks(StackError::Process(
+                    ProcessError::Ended { .. } | ProcessError::NoSuchProcess { .. }
+                ))
+        )
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {

@@ -30,7 +30,7 @@ pub use probe::{Canceller, EvalEnd, Probe};
 pub use ranks::Ranks;
 pub use samples::{Plan, Samples, SamplesEnd};
 pub use set::{Choices, Member, Members, TargetSet};
-pub use stacks::StackQuery;
+pub use stacks::{StackQuery, Stacks};
 pub use target::{Entry, Reached, Target};
 pub use tree::{Branch, End, Merge, Then, Tree};
 pub use who::{Group, Who};

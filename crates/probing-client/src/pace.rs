@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+/// Nobody waits longer, and clocks can count so far.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// Wakes the thread that it was made on from its waiting, for good. Any thread may [`ask`](Self::ask).
 #[derive(Debug, Clone)]
 pub struct Stop {
@@ -31,7 +34,8 @@ impl Stop {
         self.asked.load(Ordering::Acquire)
     }
 
-    fn wait_until(&self, time: Instant) {
+    /// Waits until then, or until asked.
+    pub fn wait_until(&self, time: Instant) {
         loop {
             let left = time.saturating_duration_since(Instant::now());
             if left.is_zero() || self.is_asked() {
@@ -57,7 +61,7 @@ impl Pace {
     pub fn new(interval: Duration, stop: &Stop) -> Self {
         Self {
             start: Instant::now(),
-            interval: interval.max(Duration::from_micros(1)),
+            interval: interval.clamp(Duration::from_micros(1), LONGEST),
             beats: 0,
             missed: 0,
             stop: stop.clone(),
@@ -66,17 +70,35 @@ impl Pace {
 
     /// Waits for the next beat and gives its time since the start. `None`: asked to stop.
     pub fn wait(&mut self) -> Option<Duration> {
+        loop {
+            if let Some(beat) = self.wait_for(Duration::MAX) {
+                return beat;
+            }
+        }
+    }
+
+    /// The same, but gives nothing if the beat does not come within so long.
+    pub fn wait_for(&mut self, patience: Duration) -> Option<Option<Duration>> {
         let passed = (self.start.elapsed().as_nanos() / self.interval.as_nanos()) as u64;
         // Whoever was busy for longer than an interval goes on with the beat that is nearest.
         let late = passed.saturating_sub(self.beats);
         self.missed += late;
         self.beats += late;
         let due = self.interval.saturating_mul(self.beats as u32);
-        self.beats += 1;
-        if let Some(time) = self.start.checked_add(due) {
-            self.stop.wait_until(time);
+        let patient = Instant::now().checked_add(patience);
+        match self.start.checked_add(due) {
+            Some(time) if patient.is_none_or(|patient| time <= patient) => {
+                self.stop.wait_until(time);
+                self.beats += 1;
+            }
+            _ => {
+                self.stop.wait_until(patient?);
+                if !self.stop.is_asked() {
+                    return None;
+                }
+            }
         }
-        (!self.stop.is_asked()).then_some(due)
+        Some((!self.stop.is_asked()).then_some(due))
     }
 
     /// Beats that nobody was there for.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use probing_process::error::ProcessError;
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_stacks::{Frame, Gil, Missing, Options, Pause, Reader, StackError, State, ThreadStack};
+use probing_stacks::{Frame, Gil, Missing, Options, Pause, Reader, State, ThreadStack};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::calls::{Calls, Place};
@@ -101,12 +100,6 @@ pub(crate) fn sample(
             Ok(snapshot) => {
                 samples.paused = samples.paused.max(snapshot.paused);
                 samples.add(&snapshot.threads, plan);
-            }
-            Err(StackError::Process(
-                ProcessError::Ended { .. } | ProcessError::NoSuchProcess { .. },
-            )) => {
-                samples.end = SamplesEnd::TargetEnded;
-                break;
             }
             // It starts another program, or is about to end: the next reading tells.
             Err(_) if processes::is_alive(process.seen_key()) => samples.failed += 1,

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use probing_process::error::ProcessError;
 use probing_process::proc;
-use probing_process::processes::Process;
+use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{
     BacktraceReport, GilState, ReportedFrame, ReportedLocal, ReportedThread,
 };
 use probing_stacks::{
-    Frame, Gil, Local, LocalLimits, Missing, Options, Snapshot, State, ThreadStack,
+    Frame, Gil, Local, LocalLimits, Missing, Options, Pause, Reader, StackError, State, ThreadStack,
 };
 
 use crate::error::ClientError;
@@ -19,25 +21,71 @@ use crate::error::ClientError;
 /// A file larger than this is not somebody's source.
 const LARGEST_SOURCE: u64 = 8 << 20;
 
-/// What to read beside the frames.
+/// What to read beside the frames, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StackQuery {
     /// Local variables.
     pub locals: bool,
+    pub pause: Pause,
 }
 
-/// The stacks of all threads, main first, with their source lines.
-pub(crate) fn stacks(
-    process: &Process,
-    query: &StackQuery,
-) -> Result<BacktraceReport, ClientError> {
-    check_python(process)?;
-    let options = Options {
-        locals: query.locals.then(LocalLimits::default),
-        ..Options::default()
-    };
-    let snapshot = probing_stacks::read(process.pid, &options)?;
-    Ok(report(process, &snapshot))
+impl StackQuery {
+    fn options(&self) -> Options {
+        Options {
+            locals: self.locals.then(LocalLimits::default),
+            pause: self.pause,
+            ..Options::default()
+        }
+    }
+}
+
+/// The stacks of one process, to be read again and again.
+#[derive(Debug)]
+pub struct Stacks {
+    process: Process,
+    options: Options,
+    reader: Reader,
+    sources: Sources,
+}
+
+impl Stacks {
+    pub(crate) fn of(process: Process, query: &StackQuery) -> Result<Self, ClientError> {
+        check_python(&process)?;
+        Ok(Self {
+            reader: Reader::open(process.pid)?,
+            sources: Sources::of(&process),
+            process,
+            options: query.options(),
+        })
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.process.pid
+    }
+
+    /// The stacks of all threads, main first, with their source lines.
+    pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
+        let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
+        let pid = self.process.pid;
+        let snapshot = match self.reader.read(&self.options) {
+            // Whatever else was found in the memory of a process that ends.
+            Err(_) if !processes::is_alive(self.process.seen_key()) => {
+                return Err(StackError::from(ProcessError::Ended { pid }).into());
+            }
+            read => read?,
+        };
+        let threads = snapshot.threads.iter();
+        Ok(BacktraceReport {
+            pid,
+            python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
+            threads: threads
+                .map(|thread| reported(thread, &mut self.sources))
+                .collect(),
+            taken_at_nanos: taken_at.unwrap_or_default().as_nanos() as u64,
+            took_seconds: snapshot.took.as_secs_f64(),
+            paused_seconds: snapshot.paused.as_secs_f64(),
+        })
+    }
 }
 
 pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
@@ -69,20 +117,6 @@ pub(crate) fn gil_holder(pid: Pid) -> Option<String> {
         format!(" in {} ({}{line})", frame.func, frame.file.display())
     });
     Some(format!("thread{thread}{name} holds the GIL{place}"))
-}
-
-fn report(process: &Process, snapshot: &Snapshot) -> BacktraceReport {
-    let mut sources = Sources::of(process);
-    BacktraceReport {
-        pid: process.pid,
-        python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
-        threads: snapshot
-            .threads
-            .iter()
-            .map(|thread| reported(thread, &mut sources))
-            .collect(),
-        took_seconds: snapshot.took.as_secs_f64(),
-    }
 }
 
 fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
@@ -157,6 +191,7 @@ pub(crate) fn is_named(thread: &ThreadStack, wanted: &str) -> bool {
 }
 
 /// Source files of a target, as the target sees them, each read once.
+#[derive(Debug)]
 struct Sources {
     root: Option<PathBuf>,
     folder: PathBuf,

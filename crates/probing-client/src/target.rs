@@ -7,7 +7,6 @@ use std::str::FromStr;
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_proto::report::BacktraceReport;
 
 use crate::attach;
 use crate::connection::PATIENCE;
@@ -15,7 +14,7 @@ use crate::error::ClientError;
 use crate::pace::Stop;
 use crate::probe::Probe;
 use crate::samples::{self, Plan, Samples};
-use crate::stacks::{self, StackQuery};
+use crate::stacks::{self, StackQuery, Stacks};
 
 /// A process to look at, as the user named it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,8 +106,8 @@ impl Target {
 
 impl Target {
     /// The stacks of all its threads, read from outside. Needs no probe.
-    pub fn stacks(&self, query: &StackQuery) -> Result<BacktraceReport, ClientError> {
-        stacks::stacks(&self.process()?, query)
+    pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
+        Stacks::of(self.process()?, query)
     }
 
     /// Many readings of its stacks, counted. `on_reading` sees what there is after each.

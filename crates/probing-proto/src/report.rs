@@ -65,7 +65,11 @@ pub struct BacktraceReport {
     /// `3.12`
     pub python: String,
     pub threads: Vec<ReportedThread>,
+    /// Since 1970.
+    pub taken_at_nanos: u64,
     pub took_seconds: f64,
+    /// The longest that a thread was held; 0 without `--pause`.
+    pub paused_seconds: f64,
 }
 
 /// One thread that Python knows.

@@ -1,5 +1,7 @@
 //! `probing -t PID backtrace`: asks, keeps the threads that are wanted, prints.
 
+mod repeated;
+mod screen;
 mod set;
 mod text;
 mod tree;
@@ -7,7 +9,7 @@ mod tree;
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
-use probing_client::{StackQuery, Target};
+use probing_client::{Pause, StackQuery, Target};
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use super::Aim;
@@ -22,11 +24,18 @@ pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<S
     match members.all.as_slice() {
         // What `--json` prints hangs on what was asked for, not on how many happen to be there.
         [only] if members.missing.is_empty() && !arguments.json => one(arguments, &only.target),
+        _ if repeated::asked_for(arguments).is_some() => bail!(
+            "--watch and --dump are for one target, not for {}",
+            members.all.len()
+        ),
         _ => set::run(arguments, &members),
     }
 }
 
 fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
+    if let Some(times) = repeated::asked_for(arguments) {
+        return repeated::run(arguments, target, times);
+    }
     let report = read(arguments, target)?;
     let mut out = anstream::stdout();
     if arguments.json {
@@ -39,12 +48,20 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
 
 /// The threads of one target that were asked for.
 fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
-    let query = StackQuery {
-        locals: arguments.locals,
-    };
-    let mut report = target.stacks(&query)?;
+    let mut report = target.stacks(&query(arguments))?.read()?;
     choose(&mut report, arguments)?;
     Ok(report)
+}
+
+fn query(arguments: &BacktraceArguments) -> StackQuery {
+    StackQuery {
+        locals: arguments.locals,
+        pause: if arguments.pause {
+            Pause::Moving
+        } else {
+            Pause::Never
+        },
+    }
 }
 
 /// Keeps the threads that were asked for.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use probing_testkit::{Ran, Sandbox, Target, Terminal, every_python};
+use probing_testkit::{Python, Ran, Sandbox, Target, Terminal, every_python, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -16,6 +16,23 @@ fn flamegraph(sandbox: &Sandbox, target: &Target, options: &[&str]) -> Ran {
     let pid = target.pid().to_string();
     let words = ["-t", &pid, "flamegraph", "--seconds", "0.5"];
     sandbox.probing(words.iter().chain(options))
+}
+
+/// Starts a target and waits until all of its threads but the main one sleep.
+fn at_work(sandbox: &Sandbox, python: &Python) -> Target {
+    let target = sandbox.target(python, "flames.py").start();
+    let pid = target.pid().to_string();
+    wait_until("the others sleep", || {
+        let stacks = sandbox.probing(["-t", &pid, "backtrace", "--all", "--json"]);
+        let stacks = stacks.json();
+        let others = &stacks["threads"].as_array().unwrap()[1..];
+        others.len() == 2
+            && others
+                .iter()
+                .all(|thread| thread["state"] == "futex" || thread["state"] == "read")
+            && others.iter().all(|thread| thread["gil"] == "free")
+    });
+    target
 }
 
 /// Stacks and how often each was seen.
@@ -51,7 +68,7 @@ fn endless(sandbox: &Sandbox, target: &Target, file: &PathBuf) -> Terminal {
 fn what_runs_is_counted_and_what_sleeps_only_when_asked() {
     every_python(|python| {
         let sandbox = sandbox();
-        let target = sandbox.target(python, "flames.py").start();
+        let target = at_work(&sandbox, python);
         let ran = flamegraph(&sandbox, &target, &["--format", "folded", "-o", "-"]);
         let hot = "<module> (flames.py:N);work (flames.py:N);hot (flames.py:N)";
         let stacks = folded(&ran);
@@ -174,7 +191,7 @@ fn a_target_that_ends_leaves_what_was_seen_of_it() {
 fn what_cannot_be_drawn_is_told() {
     every_python(|python| {
         let sandbox = sandbox();
-        let mut target = sandbox.target(python, "flames.py").start();
+        let mut target = at_work(&sandbox, python);
         target.say("rest");
         assert_eq!(target.line(), "resting");
         let check = |options: &[&str], says: &str| {

@@ -30,7 +30,15 @@ pub(super) fn text(report: &BacktraceReport, reverse: bool) -> String {
             head + &frames.concat()
         })
         .collect();
-    groups.join("\n")
+    groups.join("\n") + &held(report)
+}
+
+/// Whoever asked for `--pause` wants to know what it cost.
+fn held(report: &BacktraceReport) -> String {
+    match report.paused_seconds * 1e3 {
+        0.0 => String::new(),
+        millis => format!("\n(a thread was held for {millis:.2} ms to be seen whole)\n"),
+    }
 }
 
 /// Threads with the same stack and state together, in the order of their first.

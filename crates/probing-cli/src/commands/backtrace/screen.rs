@@ -1,0 +1,215 @@
+//! A text that is drawn over itself, on the terminal's second screen: the first is as it was when this one goes.
+
+use std::collections::HashSet;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use probing_client::Pace;
+
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+const HOME: &str = "\x1b[H";
+const END_OF_LINE: &str = "\x1b[K\r\n";
+const REST_OF_SCREEN: &str = "\x1b[J";
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[m";
+/// How soon a new size of the window is noticed.
+const SIZE_SEEN_AFTER: Duration = Duration::from_millis(100);
+
+/// Which lines of too many are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    First,
+    Last,
+}
+
+impl Kept {
+    /// Of one stack, where its thread is; of several, those that come first.
+    pub(super) fn of(all: bool, reverse: bool) -> Self {
+        if all || reverse {
+            Self::First
+        } else {
+            Self::Last
+        }
+    }
+}
+
+/// Columns and lines.
+type Size = (usize, usize);
+
+pub(super) struct Screen {
+    kept: Kept,
+    title: String,
+    text: String,
+    /// Lines that are new stand out; nothing is new at first.
+    before: Option<HashSet<String>>,
+    /// Of the last drawing; `None`: not entered yet.
+    size: Option<Size>,
+}
+
+impl Screen {
+    pub(super) fn new(kept: Kept) -> Self {
+        Self {
+            kept,
+            title: String::new(),
+            text: String::new(),
+            before: None,
+            size: None,
+        }
+    }
+
+    pub(super) fn set_title(&mut self, title: String) {
+        self.title = title;
+    }
+
+    /// Waits for the next beat; draws again when the window has another size meanwhile.
+    pub(super) fn wait(&mut self, pace: &mut Pace) -> io::Result<Option<Duration>> {
+        loop {
+            if let Some(beat) = pace.wait_for(SIZE_SEEN_AFTER) {
+                return Ok(beat);
+            }
+            if self.size.is_some_and(|drawn| drawn != size()) {
+                self.show()?;
+            }
+        }
+    }
+
+    pub(super) fn draw(&mut self, text: &str) -> io::Result<()> {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect();
+        self.before = (!self.text.is_empty()).then(|| lines(&self.text));
+        text.clone_into(&mut self.text);
+        self.show()
+    }
+
+    fn show(&mut self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let size = size();
+        if self.size.is_none() {
+            out.write_all(ENTER.as_bytes())?;
+        }
+        self.size = Some(size);
+        let drawn = drawn(&self.title, &self.text, size, self.kept, |line| {
+            let before = self.before.as_ref();
+            before.is_some_and(|before| !before.contains(line))
+        });
+        out.write_all(drawn.as_bytes())?;
+        out.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.size.is_some() {
+            // A terminal that is gone needs nothing.
+            let mut out = io::stdout().lock();
+            out.write_all(LEAVE.as_bytes())
+                .and_then(|()| out.flush())
+                .ok();
+        }
+    }
+}
+
+fn size() -> Size {
+    rustix::termios::tcgetwinsize(io::stdout())
+        .ok()
+        .filter(|size| size.ws_col > 0 && size.ws_row > 0)
+        .map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
+}
+
+/// All that makes the screen show the text, cut to its size.
+fn drawn(
+    title: &str,
+    text: &str,
+    (columns, rows): Size,
+    kept: Kept,
+    is_new: impl Fn(&str) -> bool,
+) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    // The title, an empty line, and the last one, where the cursor is.
+    let room = rows.saturating_sub(3);
+    let hidden = lines.len().saturating_sub(room);
+    // The line that tells so takes the room of one more.
+    let hidden = if hidden > 0 { hidden + 1 } else { 0 };
+    let hidden = hidden.min(lines.len());
+    let more = (hidden > 0).then(|| format!("… {hidden} lines more"));
+    let shown = match kept {
+        Kept::First => &lines[..lines.len() - hidden],
+        Kept::Last => &lines[hidden..],
+    };
+    let line = |line: &&str| {
+        let cut = cut(line, columns);
+        if is_new(line) {
+            format!("{BOLD}{cut}{PLAIN}{END_OF_LINE}")
+        } else {
+            format!("{cut}{END_OF_LINE}")
+        }
+    };
+    let mut body: Vec<String> = shown.iter().map(line).collect();
+    if let Some(more) = more {
+        let at = if kept == Kept::First { body.len() } else { 0 };
+        body.insert(at, format!("{}{END_OF_LINE}", cut(&more, columns)));
+    }
+    format!(
+        "{HOME}{}{END_OF_LINE}{END_OF_LINE}{}{REST_OF_SCREEN}",
+        cut(title, columns),
+        body.concat()
+    )
+}
+
+/// What fits, without characters that would move the cursor: names and sources may contain any.
+fn cut(line: &str, columns: usize) -> String {
+    let character = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    };
+    line.chars().take(columns).map(character).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, size: Size, kept: Kept, expected: &[&str]) {
+        let drawn = drawn("title", text, size, kept, |line| line == "new");
+        let shown = drawn
+            .strip_prefix(HOME)
+            .and_then(|rest| rest.strip_suffix(REST_OF_SCREEN));
+        let lines: Vec<&str> = shown.unwrap().split_terminator(END_OF_LINE).collect();
+        assert_eq!(lines[2..], *expected);
+        assert!(lines.len() < size.1.max(4), "the screen must not scroll");
+    }
+
+    #[test]
+    fn a_text_is_cut_to_the_window() {
+        check("a\nb", (80, 24), Kept::Last, &["a", "b"]);
+        check("one long line", (7, 24), Kept::Last, &["one lon"]);
+        check("1\n2\n3\n4", (80, 7), Kept::Last, &["1", "2", "3", "4"]);
+        check(
+            "1\n2\n3\n4",
+            (80, 6),
+            Kept::Last,
+            &["… 2 lines more", "3", "4"],
+        );
+        check(
+            "1\n2\n3\n4",
+            (80, 6),
+            Kept::First,
+            &["1", "2", "… 2 lines more"],
+        );
+        check("1\n2", (80, 1), Kept::First, &["… 2 lines more"]);
+    }
+
+    #[test]
+    fn what_is_new_stands_out_and_nothing_moves_the_cursor() {
+        check(
+            "old\nnew",
+            (80, 24),
+            Kept::First,
+            &["old", "\x1b[1mnew\x1b[m"],
+        );
+        check("a\x1b[Hb", (80, 24), Kept::First, &["a [Hb"]);
+    }
+}
