@@ -6,6 +6,7 @@ use std::str::FromStr;
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 
+use crate::ask::{Manner, ask_each};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
@@ -140,42 +141,43 @@ impl TargetSet {
             [] => &everybody,
             choices => choices,
         };
-        let uses_list =
-            |choice: &Choice| matches!(choice, Choice::All | Choice::One(Target::Name(_)));
-        let processes = if choices.iter().any(uses_list) {
-            processes::all_python()
-        } else {
-            Vec::new()
-        };
-        let mut candidates = Vec::new();
-        for choice in choices {
-            match choice {
-                Choice::All => candidates.extend(ours(&processes).map(Candidate::of)),
-                Choice::One(Target::Name(name)) => {
-                    let named = || processes.iter().filter(|process| process.is_named(name));
-                    // A rank tells those of one name apart; without, there must be only one.
-                    if self.ranks.is_some() || named().count() == 1 {
-                        candidates.extend(named().map(Candidate::of));
-                    } else {
-                        candidates.push(Candidate::unseen(Target::Name(name.clone())));
-                    }
-                }
-                Choice::One(Target::Local(pid)) => candidates.push(match Process::read(*pid) {
-                    Some(process) => Candidate::of(&process),
-                    None => Candidate::unseen(Target::Local(*pid)),
-                }),
-                Choice::One(Target::Socket(path)) => {
-                    let mut candidate = Candidate::unseen(Target::Socket(path.clone()));
-                    if let Ok(probe) = Probe::at(path, PATIENCE) {
-                        let rank = probe.hello().rank;
-                        candidate.claim = rank.map(|rank| Claim { rank, strength: 0 });
-                    }
-                    candidates.push(candidate);
-                }
-            }
-        }
-        candidates
+        let by_rank = self.ranks.is_some();
+        let found = ask_each(choices, Manner::within(2 * PATIENCE), move |choice| {
+            candidates_of(choice, by_rank)
+        });
+        let found = found.into_iter().zip(choices);
+        let each = found.map(|(found, choice)| match (found, choice) {
+            (Some(found), _) => found,
+            (None, Choice::One(target)) => vec![Candidate::unseen(target.clone())],
+            (None, Choice::All) => Vec::new(),
+        });
+        each.flatten().collect()
     }
+}
+
+fn candidates_of(choice: &Choice, by_rank: bool) -> Vec<Candidate> {
+    let target = match choice {
+        Choice::All => return ours(&processes::all_python()).map(Candidate::of).collect(),
+        Choice::One(target) => target,
+    };
+    let found = match target {
+        Target::Name(name) => {
+            let mut named = processes::all_python();
+            named.retain(|process| process.is_named(name));
+            // A rank tells those of one name apart; without, there must be only one.
+            let is_clear = by_rank || named.len() == 1;
+            is_clear.then(|| named.iter().map(Candidate::of).collect())
+        }
+        Target::Local(pid) => Process::read(*pid).map(|process| vec![Candidate::of(&process)]),
+        Target::Socket(path) => Probe::at(path, PATIENCE).ok().map(|probe| {
+            let rank = probe.hello().rank;
+            vec![Candidate {
+                claim: rank.map(|rank| Claim { rank, strength: 0 }),
+                ..Candidate::unseen(target.clone())
+            }]
+        }),
+    };
+    found.unwrap_or_else(|| vec![Candidate::unseen(target.clone())])
 }
 
 /// This user's, without ourselves.

@@ -84,6 +84,8 @@ enum Step {
 struct Node {
     step: Step,
     children: Vec<NodeId>,
+    /// The child that the last stack went to.
+    latest: Option<NodeId>,
     /// Stacks that go through here.
     count: usize,
     /// Stacks that end here, by their place in `Merge::whos`.
@@ -100,6 +102,7 @@ pub struct Merge {
     ends: HashMap<End, u32>,
     nodes: Vec<Node>,
     roots: Vec<NodeId>,
+    latest: Option<NodeId>,
     steps: HashMap<(Option<NodeId>, Step), NodeId>,
 }
 
@@ -119,8 +122,11 @@ impl Merge {
         self.whos.push(who.clone());
         let mut at = None;
         for frame in thread.frames.iter().rev() {
-            let frame = Step::Frame(self.frame(frame));
-            at = Some(self.step(at, frame));
+            let step = match self.latest_if_same(at, frame) {
+                Some(step) => step,
+                None => Step::Frame(self.frame(frame)),
+            };
+            at = Some(self.step(at, step));
         }
         let end = End {
             state: thread.state.clone(),
@@ -131,6 +137,24 @@ impl Merge {
         let end = *self.ends.entry(end).or_insert(next);
         let leaf = self.step(at, Step::End(end));
         self.nodes[leaf as usize].ended.push(stack);
+    }
+
+    /// The step that the stack before took from here, if it leads to this frame: most stacks are like the one before,
+    /// and a look at two texts costs less than finding them among all.
+    fn latest_if_same(&self, from: Option<NodeId>, frame: &ReportedFrame) -> Option<Step> {
+        let latest = match from {
+            Some(from) => self.nodes[from as usize].latest?,
+            None => self.latest?,
+        };
+        let step @ Step::Frame(known) = self.nodes[latest as usize].step else {
+            return None;
+        };
+        let known = &self.frames[known as usize];
+        let same = known.lineno == frame.lineno
+            && known.func == frame.func
+            && known.file == frame.file
+            && known.frame_type == frame.frame_type;
+        same.then_some(step)
     }
 
     fn frame(&mut self, frame: &ReportedFrame) -> u32 {
@@ -163,14 +187,22 @@ impl Merge {
             self.nodes.push(Node {
                 step,
                 children: Vec::new(),
+                latest: None,
                 count: 0,
                 ended: Vec::new(),
             });
-            match from {
-                Some(from) => self.nodes[from as usize].children.push(id),
-                None => self.roots.push(id),
-            }
         }
+        let (children, latest) = match from {
+            Some(from) => {
+                let node = &mut self.nodes[from as usize];
+                (&mut node.children, &mut node.latest)
+            }
+            None => (&mut self.roots, &mut self.latest),
+        };
+        if id == next {
+            children.push(id);
+        }
+        *latest = Some(id);
         self.nodes[id as usize].count += 1;
         id
     }
@@ -397,11 +429,12 @@ mod tests {
     #[test]
     fn ten_thousand_ranks_take_no_more_than_their_tree() {
         let tail: String = (0..98).map(|depth| format!("layer{depth} ")).collect();
+        let threads = ["reduce", "load"]
+            .map(|way| [1, 2].map(|half| thread(&format!("main half:{half} {tail}{way} futex"))));
         let mut merge = Merge::default();
         for rank in 0..10_000u32 {
-            let way = if rank % 1000 == 7 { "load" } else { "reduce" };
-            let stack = format!("main half:{} {tail}{way} futex", rank % 2 + 1);
-            merge.add(&Who::Rank(rank), &thread(&stack));
+            let way = usize::from(rank % 1000 == 7);
+            merge.add(&Who::Rank(rank), &threads[way][rank as usize % 2]);
         }
         // main, two halves of 98 frames, "reduce" twice and "load" once, each with an end.
         assert_eq!(merge.nodes.len(), 1 + 2 * 99 + 2 * 3);

@@ -325,6 +325,43 @@ fn a_rank_is_not_its_workers() {
 }
 
 #[test]
+fn threads_are_merged_by_their_names() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let targets = [0, 1].map(|_| sandbox.target(python, "waiting.py").start());
+        let pids = targets.each_ref().map(|target| target.pid().to_string());
+        let both = pids.join(",");
+        let shown = |arguments: &[&str]| {
+            let ran = sandbox.probing([&["-t", &both, "backtrace"], arguments].concat());
+            ran.ok().replace(&both, "PIDS")
+        };
+        let mut all = String::new();
+        wait_until("all threads wait", || {
+            all = shown(&["--all"]);
+            all.matches(", waits in ").count() == 3 && !all.contains('├')
+        });
+        let heads: Vec<&str> = all.lines().filter(|line| !line.starts_with(' ')).collect();
+        assert_eq!(
+            heads,
+            [
+                "Thread MainThread of 2: pids PIDS, waits in read (most recent call last)",
+                "",
+                "Threads loader-0, loader-1, loader-2, loader-3 of 2: pids PIDS, waits in futex (most recent call last)",
+                "",
+                "Thread guard of 2: pids PIDS, waits in futex (most recent call last)",
+            ],
+            "{all}"
+        );
+        let guard = shown(&["--thread", "guard"]);
+        assert!(
+            guard.starts_with("Thread guard of 2: pids PIDS, waits in futex"),
+            "{guard}"
+        );
+        assert!(guard.ends_with("with lock:  # @guard\n"), "{guard}");
+    });
+}
+
+#[test]
 fn what_makes_no_sense_for_a_set_is_refused() {
     let python = Python::all().remove(0);
     let job = Job::start(&python, &["", ""]);
