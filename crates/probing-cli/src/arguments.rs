@@ -144,6 +144,7 @@ Examples:
   probing -t train.py backtrace --thread loader-3
   probing -t 4242 backtrace --locals
   probing -t 4242 backtrace --all --json
+  probing -t 4242 backtrace --tasks        asyncio: what every task awaits, and who awaits whom
   probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
   probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
   probing -t 4242 backtrace --watch 1      a live view; Ctrl-C ends it
@@ -170,6 +171,11 @@ pub(crate) struct BacktraceArguments {
     /// One thread, by its name or its id (the kernel's or Python's)
     #[arg(long, value_name = "NAME|ID", conflicts_with = "all")]
     pub(crate) thread: Option<String>,
+
+    /// The asyncio tasks that are not done, instead of threads: what each waits for and where. Tasks that others wait
+    /// for are shown below them, those that are alike together, and deadlocks are named
+    #[arg(long, conflicts_with_all = ["all", "thread", "watch", "dump"])]
+    pub(crate) tasks: bool,
 
     /// Local variables of every frame, with their values
     #[arg(long)]

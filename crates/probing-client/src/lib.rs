@@ -17,6 +17,7 @@ mod samples;
 mod set;
 mod stacks;
 mod target;
+mod tasks;
 mod tree;
 mod who;
 

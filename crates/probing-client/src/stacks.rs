@@ -18,6 +18,8 @@ use probing_stacks::{
 
 use crate::error::ClientError;
 
+/// What `threading` calls the main thread.
+pub(crate) const MAIN: &str = "MainThread";
 /// A file larger than this is not somebody's source.
 const LARGEST_SOURCE: u64 = 8 << 20;
 
@@ -42,10 +44,10 @@ impl StackQuery {
 /// The stacks of one process, to be read again and again.
 #[derive(Debug)]
 pub struct Stacks {
-    process: Process,
-    options: Options,
-    reader: Reader,
-    sources: Sources,
+    pub(crate) process: Process,
+    pub(crate) options: Options,
+    pub(crate) reader: Reader,
+    pub(crate) sources: Sources,
 }
 
 impl Stacks {
@@ -66,17 +68,11 @@ impl Stacks {
     /// The stacks of all threads, main first, with their source lines.
     pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
-        let pid = self.process.pid;
-        let snapshot = match self.reader.read(&self.options) {
-            // Whatever else was found in the memory of a process that ends.
-            Err(_) if !processes::is_alive(self.process.seen_key()) => {
-                return Err(StackError::from(ProcessError::Ended { pid }).into());
-            }
-            read => read?,
-        };
+        let read = self.reader.read(&self.options);
+        let snapshot = self.unless_ended(read)?;
         let threads = snapshot.threads.iter();
         Ok(BacktraceReport {
-            pid,
+            pid: self.process.pid,
             python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
             threads: threads
                 .map(|thread| reported(thread, &mut self.sources))
@@ -85,6 +81,17 @@ impl Stacks {
             took_seconds: snapshot.took.as_secs_f64(),
             paused_seconds: snapshot.paused.as_secs_f64(),
         })
+    }
+
+    /// In the memory of a process that ends anything may be found.
+    pub(crate) fn unless_ended<T>(&self, read: Result<T, StackError>) -> Result<T, ClientError> {
+        let pid = self.process.pid;
+        match read {
+            Err(_) if !processes::is_alive(self.process.seen_key()) => {
+                Err(StackError::from(ProcessError::Ended { pid }).into())
+            }
+            read => Ok(read?),
+        }
     }
 }
 
@@ -140,21 +147,7 @@ fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
             Gil::Free => GilState::Free,
         },
         complete: thread.missing == Missing::Nothing,
-        frames: thread
-            .frames
-            .iter()
-            .enumerate()
-            .map(|(depth, frame)| ReportedFrame {
-                func: frame.func.to_string(),
-                file: frame.file.display().to_string(),
-                lineno: frame.line,
-                depth,
-                frame_type: "Python",
-                source: sources.line(frame),
-                locals: frame.locals.as_deref().map(reported_locals),
-                more_locals: frame.more_locals,
-            })
-            .collect(),
+        frames: sources.frames(&thread.frames),
     }
 }
 
@@ -170,7 +163,7 @@ fn reported_locals(locals: &[Local]) -> Vec<ReportedLocal> {
 /// As Python calls it. The main thread's object cannot be found from its frames; hardly anybody renames it.
 fn name(thread: &ThreadStack) -> Option<String> {
     if thread.is_main {
-        return Some("MainThread".to_owned());
+        return Some(MAIN.to_owned());
     }
     thread.name.clone()
 }
@@ -192,14 +185,14 @@ pub(crate) fn is_named(thread: &ThreadStack, wanted: &str) -> bool {
 
 /// Source files of a target, as the target sees them, each read once.
 #[derive(Debug)]
-struct Sources {
+pub(crate) struct Sources {
     root: Option<PathBuf>,
     folder: PathBuf,
     files: HashMap<PathBuf, Vec<String>>,
 }
 
 impl Sources {
-    fn of(process: &Process) -> Self {
+    pub(crate) fn of(process: &Process) -> Self {
         let root = process
             .sees_other_files()
             .then(|| proc(process.pid, "root"));
@@ -208,6 +201,21 @@ impl Sources {
             folder: proc(process.pid, "cwd"),
             files: HashMap::new(),
         }
+    }
+
+    /// Frames with their source lines.
+    pub(crate) fn frames(&mut self, frames: &[Frame]) -> Vec<ReportedFrame> {
+        let reported = |(depth, frame): (usize, &Frame)| ReportedFrame {
+            func: frame.func.to_string(),
+            file: frame.file.display().to_string(),
+            lineno: frame.line,
+            depth,
+            frame_type: "Python",
+            source: self.line(frame),
+            locals: frame.locals.as_deref().map(reported_locals),
+            more_locals: frame.more_locals,
+        };
+        frames.iter().enumerate().map(reported).collect()
     }
 
     fn line(&mut self, frame: &Frame) -> Option<String> {

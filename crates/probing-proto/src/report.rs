@@ -1,6 +1,7 @@
 //! What `--json` prints: promises to scripts.
 
 mod sets;
+mod tasks;
 
 use serde::Serialize;
 
@@ -11,6 +12,7 @@ pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,
 };
+pub use tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
 
 /// A process that can be looked at: one element of `probing list --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -101,7 +103,7 @@ pub enum GilState {
 }
 
 /// One frame of a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct ReportedFrame {
     pub func: String,
     pub file: String,
@@ -120,7 +122,7 @@ pub struct ReportedFrame {
 }
 
 /// A local variable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct ReportedLocal {
     pub name: String,
     /// As Python would write it, cut to a bounded length.

@@ -22,6 +22,7 @@ use self::task::RawTask;
 use self::waits::Waits;
 use crate::code::Codes;
 use crate::error::StackError;
+use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Memory};
 use crate::objects::{Gap, Integer, Objects};
@@ -116,7 +117,7 @@ impl Reader {
             max_depth: options.max_depth,
             pause: options.pause,
             until: began + PATIENCE,
-            locals: None,
+            locals: options.locals,
         };
         let found = read(self.pid, &reading, &mut self.codes, &known, lists);
         Ok(Tasks {
@@ -144,10 +145,11 @@ pub(crate) fn read<M: Memory + ?Sized>(
     let links = found.iter().flat_map(|found| &found.raw.awaits.links);
     codes.load(interpreter, memory, links.map(|link| link.frame.code));
     let told = Told::look(interpreter, memory, codes, &found);
+    let named = Named::new(reading, codes, &found, &stacks);
     let mut tasks: Vec<AsyncTask> = found
         .iter()
         .zip(told.waits)
-        .map(|(found, wait)| found.named(codes, &stacks, &told.idents, wait))
+        .map(|(found, wait)| found.named(&named, &told.idents, wait))
         .collect();
     connect(&mut tasks);
     tasks.sort_by_cached_key(|task| (by_number(&task.name), task.id));
@@ -356,41 +358,64 @@ impl Told {
     }
 }
 
+/// Frames with names, source and locals.
+struct Named<'a> {
+    stacks: &'a [ThreadStack],
+    /// What tasks await, by the address of their outermost frame.
+    awaited: HashMap<u64, Vec<Frame>>,
+}
+
+impl<'a> Named<'a> {
+    fn new<M: Memory + ?Sized>(
+        reading: &Reading<'_, M>,
+        codes: &Codes,
+        found: &[Found],
+        stacks: &'a [ThreadStack],
+    ) -> Self {
+        let of_task = |found: &Found| -> Vec<RawFrame> {
+            let links = found.raw.awaits.links.iter().rev();
+            links.map(|link| link.frame).collect()
+        };
+        let frames: Vec<Vec<RawFrame>> = found.iter().map(of_task).collect();
+        let mut locals = reading.locals(&frames.concat()).into_iter();
+        let awaited = frames.iter().filter_map(|frames| {
+            let root = frames.last()?.address;
+            Some((root, snapshot::name_all(codes, frames, &mut locals)))
+        });
+        Self {
+            awaited: awaited.collect(),
+            stacks,
+        }
+    }
+
+    /// The thread that runs a coroutine, given the address of its frame, and the frames from there inward.
+    fn on_stack(&self, root: u64) -> Option<(&'a ThreadStack, &'a [Frame])> {
+        self.stacks.iter().find_map(|stack| {
+            let is_root = |frame: &Frame| frame.address == root;
+            let at = stack.frames.iter().position(is_root)?;
+            Some((stack, &stack.frames[..=at]))
+        })
+    }
+}
+
 impl Found {
     fn named(
         &self,
-        codes: &Codes,
-        stacks: &[ThreadStack],
+        named: &Named<'_>,
         idents: &HashMap<u64, u64>,
         wait: Option<Wait>,
     ) -> AsyncTask {
         let raw = &self.raw;
-        let end = raw.awaits.end;
+        let (root, end) = (raw.root(), raw.awaits.end);
         let is_running = end == End::Running;
-        let on_stack = raw.root().filter(|_| is_running).and_then(|root| {
-            stacks.iter().find_map(|stack| {
-                let at = stack
-                    .frames
-                    .iter()
-                    .position(|frame| frame.address == root)?;
-                Some((stack, &stack.frames[..=at]))
-            })
-        });
+        let running = root.filter(|_| is_running);
+        let running = running.and_then(|root| named.on_stack(root));
         let of_loop = || {
             let ident = idents.get(&raw.event_loop)?;
-            stacks.iter().find(|stack| stack.ident == *ident)
+            named.stacks.iter().find(|stack| stack.ident == *ident)
         };
-        let thread = on_stack.map(|(stack, _)| stack).or_else(of_loop);
-        let awaited = || {
-            let frames: Vec<_> = raw
-                .awaits
-                .links
-                .iter()
-                .rev()
-                .map(|link| link.frame)
-                .collect();
-            snapshot::name_all(codes, &frames, &mut std::iter::empty())
-        };
+        let thread = running.map(|(stack, _)| stack).or_else(of_loop);
+        let awaited = || root.and_then(|root| named.awaited.get(&root).cloned());
         AsyncTask {
             id: raw.address,
             name: raw.name.clone(),
@@ -404,13 +429,16 @@ impl Found {
             wait,
             awaited_by: Vec::new(),
             thread: thread.map(|stack| (stack.tid, stack.name.clone())),
-            complete: match on_stack {
+            complete: match running {
                 Some((stack, _)) => stack.missing != Missing::Inner,
                 None => {
                     self.is_settled && !is_running && !matches!(end, End::Broken | End::TooDeep)
                 }
             },
-            frames: on_stack.map_or_else(awaited, |(_, frames)| frames.to_vec()),
+            frames: running.map_or_else(
+                || awaited().unwrap_or_default(),
+                |(_, frames)| frames.to_vec(),
+            ),
         }
     }
 }

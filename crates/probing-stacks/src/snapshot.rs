@@ -217,7 +217,9 @@ impl Found {
         let mut objects = Objects::new(reading.interpreter, reading.memory);
         let chains: Vec<&Chain> = all.iter().map(|found| &found.settled.chain).collect();
         let names = names::of_all(&mut objects, codes, &chains);
-        let mut locals = reading.locals(&chains).into_iter();
+        let frames = chains.iter().flat_map(|chain| chain.frames.iter().copied());
+        let frames: Vec<RawFrame> = frames.collect();
+        let mut locals = reading.locals(&frames).into_iter();
         all.into_iter()
             .zip(names)
             .map(|(found, name)| found.named(name, codes, &mut locals))
@@ -249,14 +251,12 @@ impl Found {
 }
 
 impl<M: Memory + ?Sized> Reading<'_, M> {
-    /// The locals of all frames of all threads, if they are wanted.
-    fn locals(&self, chains: &[&Chain]) -> Vec<Option<Locals>> {
+    /// The locals of all these frames, if they are wanted.
+    pub(crate) fn locals(&self, frames: &[RawFrame]) -> Vec<Option<Locals>> {
         let Some(limits) = &self.locals else {
             return Vec::new();
         };
-        let frames = chains.iter().flat_map(|chain| chain.frames.iter().copied());
-        let frames: Vec<RawFrame> = frames.collect();
-        locals::of_all(self.interpreter, self.memory, &frames, limits)
+        locals::of_all(self.interpreter, self.memory, frames, limits)
     }
 }
 

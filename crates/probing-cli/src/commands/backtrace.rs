@@ -3,20 +3,29 @@
 mod repeated;
 mod screen;
 mod set;
+mod tasks;
 mod text;
 mod tree;
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
-use probing_client::{Pause, StackQuery, Target};
+use probing_client::{Members, Pause, StackQuery, Target};
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use super::Aim;
 use crate::arguments::BacktraceArguments;
 use crate::exit::{self, Status};
 
+type One = fn(&BacktraceArguments, &Target) -> anyhow::Result<Status>;
+type Several = fn(&BacktraceArguments, &Members) -> anyhow::Result<Status>;
+
 pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let (one, several): (One, Several) = if arguments.tasks {
+        (tasks::one, tasks::several)
+    } else {
+        (one, set::run)
+    };
     if let Some(target) = aim.targets.one() {
         return one(arguments, target);
     }
@@ -28,7 +37,7 @@ pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<S
             "--watch and --dump are for one target, not for {}",
             members.all.len()
         ),
-        _ => set::run(arguments, &members),
+        _ => several(arguments, &members),
     }
 }
 

@@ -15,6 +15,7 @@ mod run;
 mod sets;
 mod start;
 mod stress;
+mod tasks;
 mod watch;
 
 use probing_testkit::Sandbox;

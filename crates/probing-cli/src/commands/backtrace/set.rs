@@ -14,7 +14,7 @@ use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
 
 /// Reading one process takes milliseconds, a second when its threads never stand still.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The merged stacks of threads with the same name.
 pub(super) struct NamedTree {
@@ -46,12 +46,18 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
         let mut parts: Vec<String> = trees.iter().map(tree::text).collect();
-        let failed = answers.failures();
-        parts.extend(
-            (!failed.is_empty()).then(|| format!("Not read:\n  {}\n", failed.join("\n  "))),
-        );
+        parts.extend(not_read(&answers.failures()));
         write!(out, "{}", parts.join("\n"))?;
     }
+    say_how_many(read, all)
+}
+
+/// What could not be read, as the last part of an answer.
+pub(super) fn not_read(failures: &[String]) -> Option<String> {
+    (!failures.is_empty()).then(|| format!("Not read:\n  {}\n", failures.join("\n  ")))
+}
+
+pub(super) fn say_how_many(read: usize, all: usize) -> anyhow::Result<Status> {
     match read {
         _ if read == all => Ok(exit::OK),
         0 => {

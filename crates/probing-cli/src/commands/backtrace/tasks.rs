@@ -1,0 +1,45 @@
+//! `probing -t PID backtrace --tasks`: the asyncio tasks of one target, or of several one after the other.
+
+mod text;
+
+use std::io::Write as _;
+
+use probing_client::{Manner, Members, Target};
+
+use super::{query, set};
+use crate::arguments::BacktraceArguments;
+use crate::commands::answers::Answers;
+use crate::exit::{self, Status};
+
+pub(super) fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
+    let report = target.stacks(&query(arguments))?.tasks()?;
+    let mut out = anstream::stdout();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else if let Some(words) = text::nothing(&report) {
+        write!(anstream::stderr(), "{words}")?;
+    } else {
+        write!(out, "{}", text::text(&report, arguments.reverse))?;
+    }
+    Ok(exit::OK)
+}
+
+pub(super) fn several(arguments: &BacktraceArguments, members: &Members) -> anyhow::Result<Status> {
+    let query = query(arguments);
+    let answers = Answers::of(members, Manner::within(set::PATIENCE), move |member| {
+        Ok(member.target.stacks(&query)?.tasks()?)
+    });
+    let (read, all) = answers.count();
+    let mut out = anstream::stdout();
+    if arguments.json {
+        let report = answers.report(|report| report);
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        let part =
+            |(who, report)| format!("== {who} ==\n{}", text::text(report, arguments.reverse));
+        let mut parts: Vec<String> = answers.given().map(part).collect();
+        parts.extend(set::not_read(&answers.failures()));
+        write!(out, "{}", parts.join("\n"))?;
+    }
+    set::say_how_many(read, all)
+}
