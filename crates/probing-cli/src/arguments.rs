@@ -52,6 +52,7 @@ Examples:
   probing list                             what can be looked at
   probing -t 4242 backtrace --all          where every thread is
   probing -t 4242 flamegraph -o out.svg    where it spends its time
+  probing --ranks 0-7 backtrace            where all ranks of a job are, the odd one out marked
   probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
   probing -t train.py detach               take the probe out again

@@ -168,7 +168,15 @@ fn arguments_that_make_no_sense() {
 fn help_has_examples_and_versions_agree() {
     let sandbox = sandbox();
     let help = |arguments: &[&str]| sandbox.probing(arguments).ok().to_owned();
-    for command in ["list", "eval", "backtrace", "attach", "run", "completions"] {
+    for command in [
+        "list",
+        "eval",
+        "backtrace",
+        "attach",
+        "detach",
+        "run",
+        "completions",
+    ] {
         assert!(help(&[command, "--help"]).contains("Example"), "{command}");
     }
     assert!(help(&["--help"]).contains("Exit status: 0 done"));

@@ -148,6 +148,38 @@ fn pids_and_names_make_a_set_too() {
 }
 
 #[test]
+fn sockets_belong_to_sets_too() {
+    every_python(|python| {
+        let job = Job::start(python, &["probed", "", "probed"]);
+        job.settle();
+        let mut sockets = job.sandbox.target_dirs();
+        sockets.retain(|folder| folder.starts_with(&format!("{}.", job.pid(0))));
+        let socket = job
+            .sandbox
+            .runtime_dir()
+            .join(&sockets[0])
+            .join("probe.sock");
+        let live = format!("unix:{}", socket.display());
+        let dead = format!("unix:{}", job.sandbox.path().join("none.sock").display());
+        let set = format!("{live},{dead},{}", job.pid(1));
+        let ran = job.sandbox.probing(["-t", &set, "backtrace"]);
+        assert_eq!(
+            (ran.status, ran.stderr.as_str()),
+            (0, "warning: 2 of 3 targets were read\n")
+        );
+        let shown = job.shown(&ran.stdout);
+        assert!(
+            shown.starts_with("Thread MainThread of 2: ranks 0-1, waits in read"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(&format!("\n  {dead}: nobody listens at socket: ")),
+            "{shown}"
+        );
+    });
+}
+
+#[test]
 fn all_of_this_user_are_a_set() {
     every_python(|python| {
         let job = Job::start(python, &["", "probed"]);
