@@ -145,6 +145,7 @@ Examples:
   probing -t train.py backtrace --thread loader-3
   probing -t 4242 backtrace --locals
   probing -t 4242 backtrace --all --json
+  probing -t 4242 backtrace --native       what Python called in C, C++ and Rust, and what called it
   probing -t 4242 backtrace --tasks        asyncio: what every task awaits, and who awaits whom
   probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
   probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
@@ -156,7 +157,10 @@ works for one that hangs, holds its GIL in C or is stopped by a signal. The inne
 in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.
 
 Values of locals are cut to a bounded length; objects of your classes are shown by type and address, those
-of data classes with their fields. What changes faster than it can be read is shown as <changing>.")]
+of data classes with their fields. What changes faster than it can be read is shown as <changing>.
+
+With --native, a thread that is on a CPU is held for a fraction of a millisecond while its stack is copied;
+one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag that people type"
@@ -181,6 +185,10 @@ pub(crate) struct BacktraceArguments {
     /// Local variables of every frame, with their values
     #[arg(long)]
     pub(crate) locals: bool,
+
+    /// Native frames, too, in their true order among Python's; with --all, threads that Python does not know
+    #[arg(long)]
+    pub(crate) native: bool,
 
     /// The innermost frame first
     #[arg(long)]

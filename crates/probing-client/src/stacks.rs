@@ -10,10 +10,11 @@ use probing_process::proc;
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{
-    BacktraceReport, GilState, ReportedFrame, ReportedLocal, ReportedThread,
+    BacktraceReport, GilState, MissingFrames, ReportedFrame, ReportedLocal, ReportedThread,
 };
 use probing_stacks::{
-    Frame, Gil, Local, LocalLimits, Missing, Options, Pause, Reader, StackError, State, ThreadStack,
+    Frame, FrameKind, Gil, Local, LocalLimits, Missing, Options, Pause, Reader, StackError, State,
+    ThreadStack,
 };
 
 use crate::error::ClientError;
@@ -28,6 +29,8 @@ const LARGEST_SOURCE: u64 = 8 << 20;
 pub struct StackQuery {
     /// Local variables.
     pub locals: bool,
+    /// Native frames, and threads that Python does not know.
+    pub native: bool,
     pub pause: Pause,
 }
 
@@ -35,6 +38,7 @@ impl StackQuery {
     fn options(&self) -> Options {
         Options {
             locals: self.locals.then(LocalLimits::default),
+            native: self.native,
             pause: self.pause,
             ..Options::default()
         }
@@ -147,6 +151,12 @@ fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
             Gil::Free => GilState::Free,
         },
         complete: thread.missing == Missing::Nothing,
+        missing: match thread.missing {
+            Missing::Nothing => None,
+            Missing::Inner => Some(MissingFrames::Inner),
+            Missing::Outer => Some(MissingFrames::Outer),
+            Missing::Native => Some(MissingFrames::Native),
+        },
         frames: sources.frames(&thread.frames),
     }
 }
@@ -205,15 +215,22 @@ impl Sources {
 
     /// Frames with their source lines.
     pub(crate) fn frames(&mut self, frames: &[Frame]) -> Vec<ReportedFrame> {
-        let reported = |(depth, frame): (usize, &Frame)| ReportedFrame {
-            func: frame.func.to_string(),
-            file: frame.file.display().to_string(),
-            lineno: frame.line,
-            depth,
-            frame_type: "Python",
-            source: self.line(frame),
-            locals: frame.locals.as_deref().map(reported_locals),
-            more_locals: frame.more_locals,
+        let reported = |(depth, frame): (usize, &Frame)| {
+            let (frame_type, address) = match frame.kind {
+                FrameKind::Python => ("Python", None),
+                FrameKind::Native { address } => ("Native", Some(address)),
+            };
+            ReportedFrame {
+                func: frame.func.to_string(),
+                file: frame.file.display().to_string(),
+                lineno: frame.line,
+                depth,
+                frame_type,
+                address,
+                source: self.line(frame),
+                locals: frame.locals.as_deref().map(reported_locals),
+                more_locals: frame.more_locals,
+            }
         };
         frames.iter().enumerate().map(reported).collect()
     }

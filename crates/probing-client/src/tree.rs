@@ -326,6 +326,7 @@ mod tests {
                 lineno: line.parse().ok(),
                 depth,
                 frame_type: "Python",
+                address: None,
                 source: None,
                 locals: None,
                 more_locals: 0,
@@ -339,6 +340,7 @@ mod tests {
             state: state.to_owned(),
             gil: GilState::Free,
             complete: true,
+            missing: None,
             frames: calls
                 .split_whitespace()
                 .rev()

@@ -1,12 +1,17 @@
-//! Finds exported symbols and the section `.PyRuntime` in an ELF file that someone else wrote.
+//! Finds symbols, the section `.PyRuntime` and what is mapped where in an ELF file that someone else wrote.
 //!
 //! Only what is needed is read (headers, `.dynsym`, its strings): a libpython has 30 MB, of which this is 1 %.
 //! Read, not mapped, because a file that shrinks under a mapping kills the reader. Every size is checked
 //! before it is believed, so a hostile file gives `None`, never a panic or a huge allocation.
 
-use std::cell::OnceCell;
+mod functions;
+mod segments;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
+
+pub use functions::CodeAddress;
 
 /// More than any `.dynsym` or string table of a Python: 64 MB.
 const MAX_TABLE: u64 = 64 << 20;
@@ -43,13 +48,19 @@ impl Bytes for &[u8] {
     }
 }
 
+impl Bytes for Vec<u8> {
+    fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        self.as_slice().read(offset, len)
+    }
+}
+
 /// A 64-bit little-endian ELF file.
 #[derive(Debug)]
 pub struct Image<B> {
     file: B,
     segments: Vec<u8>,
     sections: Vec<u8>,
-    exports: OnceCell<Option<Exports>>,
+    exports: OnceLock<Option<Exports>>,
 }
 
 #[derive(Debug)]
@@ -67,10 +78,12 @@ impl<B: Bytes> Image<B> {
             return None;
         }
         let table = |offset, count: u16, size| file.read(offset, usize::from(count) * size);
+        let sections = table(u64_at(&header, 40)?, u16_at(&header, 60)?, SECTION_HEADER);
         Some(Self {
             segments: table(u64_at(&header, 32)?, u16_at(&header, 56)?, PROGRAM_HEADER)?,
-            sections: table(u64_at(&header, 40)?, u16_at(&header, 60)?, SECTION_HEADER)?,
-            exports: OnceCell::new(),
+            // Of a file that is only to be had from memory they are not there.
+            sections: sections.unwrap_or_default(),
+            exports: OnceLock::new(),
             file,
         })
     }

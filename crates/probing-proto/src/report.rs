@@ -74,22 +74,36 @@ pub struct BacktraceReport {
     pub paused_seconds: f64,
 }
 
-/// One thread that Python knows.
+/// One thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedThread {
     /// The kernel's id.
     pub thread_id: Option<u32>,
-    /// Python's id, `threading.get_ident()`.
+    /// Python's id, `threading.get_ident()`; 0 for a thread that Python does not know.
     pub ident: u64,
     pub thread_name: Option<String>,
     pub main: bool,
     /// `running`, `asleep`, `stopped`, or the system call that it waits in.
     pub state: String,
     pub gil: GilState,
-    /// False when the thread moved too fast to be read whole: then only the frames that stayed are here.
+    /// False when frames are missing; those that are here are in their order.
     pub complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<MissingFrames>,
     /// Innermost first.
     pub frames: Vec<ReportedFrame>,
+}
+
+/// Which frames are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingFrames {
+    /// The thread moved too fast: only the frames that stayed are here.
+    Inner,
+    /// There are too many, or they could not be read.
+    Outer,
+    /// Native calls that could not be followed.
+    Native,
 }
 
 /// What a thread has to do with the GIL.
@@ -111,8 +125,11 @@ pub struct ReportedFrame {
     pub lineno: Option<u32>,
     /// 0 is the innermost frame of the program.
     pub depth: usize,
-    /// `Python`.
+    /// `Python` or `Native`. Of a native frame, `file` is its library or program.
     pub frame_type: &'static str,
+    /// Of a native frame: where in its file the code is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
     /// The text of the line, where the file can be read.
     pub source: Option<String>,
     /// Those that are bound; `null` when not asked for, or when the frame was left before they were read.

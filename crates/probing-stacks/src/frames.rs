@@ -30,8 +30,16 @@ pub(crate) struct RawFrame {
 pub(crate) struct Chain {
     pub(crate) frames: Vec<RawFrame>,
     /// Where C entered the interpreter.
-    pub(crate) marks: Vec<u64>,
+    pub(crate) marks: Vec<Mark>,
     pub(crate) end: End,
+}
+
+/// Left on the native stack by a run of the interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) address: u64,
+    /// How many frames lie inside of it.
+    pub(crate) inner: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -139,7 +147,10 @@ impl Walk {
         match found {
             Found::Frame(frame) => self.chain.frames.push(frame),
             Found::Mark => {
-                self.chain.marks.push(self.next);
+                self.chain.marks.push(Mark {
+                    address: self.next,
+                    inner: self.chain.frames.len(),
+                });
                 self.last_is_entry();
             }
         }

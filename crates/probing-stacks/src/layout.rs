@@ -67,6 +67,15 @@ pub(crate) struct Thread {
     pub(crate) frame: CurrentFrame,
     /// The newest piece of the stack that frames live on. Before 3.11 frames are objects of their own.
     pub(crate) chunk: Option<usize>,
+    /// The list of runs of the interpreter on the native stack, before 3.12, when frames began to lead there.
+    pub(crate) runs: Option<Runs>,
+}
+
+/// Where the newest run is, and in it the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Runs {
+    pub(crate) newest: u64,
+    pub(crate) previous: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

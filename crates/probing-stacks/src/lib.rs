@@ -7,9 +7,11 @@
 //! and, if asked to, holds the thread (`stop`).
 //! Tasks of asyncio are read much like threads (`asyncio`).
 //! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`), which is an
-//! attribute of an object (`objects`). Local variables are read on request (`locals`).
+//! attribute of an object (`objects`). Local variables are read on request (`locals`), and so are native calls, which are
+//! put between Python's frames (`native`).
 //!
-//! *Invariant:* nothing is ever written to the target.
+//! *Invariant:* nothing is ever written to the target's memory. The one thing that is ever set is a register of a
+//! thread that was held just when it entered a system call that a stop makes fail: it makes that call again.
 //!
 //! *Invariant:* whatever the target's memory holds, reading it ends, with bounded memory and without a panic.
 
@@ -24,6 +26,7 @@ mod layout;
 mod lines;
 mod locals;
 mod names;
+mod native;
 mod objects;
 mod settle;
 mod snapshot;
@@ -52,6 +55,8 @@ pub struct Options {
     pub pause: Pause,
     /// Whether and how much of local variables is read.
     pub locals: Option<LocalLimits>,
+    /// Native frames, too, and threads that Python does not know. A thread that runs is held for a copy of its stack.
+    pub native: bool,
 }
 
 /// What to do about a thread that never stands still while it is read.
@@ -71,6 +76,7 @@ impl Default for Options {
             max_depth: 100_000,
             pause: Pause::default(),
             locals: None,
+            native: false,
         }
     }
 }
@@ -89,17 +95,17 @@ pub struct Snapshot {
     pub paused: Duration,
 }
 
-/// One thread that Python knows.
+/// One thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadStack {
     /// The kernel's id, as we see it. `None` if it cannot be found out (musl before Python 3.11, a damaged target).
     pub tid: Option<u32>,
-    /// `threading.get_ident()`
+    /// `threading.get_ident()`; 0 for a thread that Python does not know.
     pub ident: u64,
     /// What `threading` calls it, else what the kernel does (at most 15 bytes).
     pub name: Option<String>,
     pub is_main: bool,
-    /// 0 is the main interpreter.
+    /// 0 is the main interpreter; -1 for a thread that Python does not know.
     pub interpreter: i64,
     pub state: State,
     pub gil: Gil,
@@ -125,24 +131,37 @@ pub enum Missing {
     Inner,
     /// There are more than asked for, or they could not be read.
     Outer,
+    /// Native ones: their calls could not be followed to the end. What is there is in its order.
+    Native,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The qualified name from 3.11 on.
+    /// The qualified name from 3.11 on. Of a native function, its name or where it is: `0x1a2b in libfoo.so`.
     pub func: Arc<str>,
-    /// As the compiler was told: perhaps relative, perhaps no file at all (`<string>`).
+    /// As the compiler was told: perhaps relative, perhaps no file at all (`<string>`). Of native code, its library or
+    /// program; empty for code that belongs to none.
     pub file: Arc<Path>,
     /// The line being executed. `None` for instructions that belong to no line.
     pub line: Option<u32>,
     /// C called the interpreter for this frame.
     pub is_entry: bool,
-    /// Where it lies in the target.
+    /// Where it lies in the target; 0 for a native one.
     pub(crate) address: u64,
     /// Those that are bound. `None` if they were not asked for, or the frame was left while they were read.
     pub locals: Option<Vec<Local>>,
     /// Locals beyond the limit.
     pub more_locals: usize,
+    pub kind: FrameKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    Python,
+    /// Where in its file the code is.
+    Native {
+        address: u64,
+    },
 }
 
 /// Reads the Python stacks of every thread of `pid`.

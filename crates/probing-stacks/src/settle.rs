@@ -27,6 +27,8 @@ const FEW_TRIES: usize = 2;
 const DEEP: usize = 5_000;
 /// How often it is held: it may be caught between two stores that belong together.
 const HOLDS: usize = 5;
+/// For a thread to stop.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// For a thread that lost its CPU there.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Of a thread, to copy at once.
@@ -158,8 +160,8 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
         tid: u32,
         ranges: &[Range],
     ) -> (Option<Chain>, Duration) {
-        let copy = || self.copies(thread, ranges, 1);
-        let Some((copies, paused)) = stop::while_stopped(tid, copy) else {
+        let copy = |_: &stop::Held| self.copies(thread, ranges, 1);
+        let Some((copies, paused)) = stop::while_stopped(tid, PATIENCE, copy) else {
             return (None, Duration::ZERO);
         };
         let chain = copies.into_iter().next().flatten().map(|copy| copy.chain);
@@ -220,7 +222,7 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
     fn ranges(&self, head: Head, chain: &Chain) -> Vec<Range> {
         let size = self.interpreter.layout.frame.size();
         let frames = chain.frames.iter().map(|frame| frame.address);
-        let places = frames.chain(chain.marks.iter().copied());
+        let places = frames.chain(chain.marks.iter().map(|mark| mark.address));
         let mut pages: Vec<Range> = places
             .map(|address| Pages::around((address, size)))
             .collect();

@@ -14,11 +14,12 @@ use crate::interpreter::Interpreter;
 use crate::locals::{self, Locals};
 use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
 use crate::names;
+use crate::native::Native;
 use crate::objects::Objects;
 use crate::settle::{Reading, Settled};
 use crate::tasks::{self, State, Task};
 use crate::threads::{self, Head, Thread};
-use crate::{Frame, Gil, Missing, Options, Snapshot, ThreadStack, permission};
+use crate::{Frame, FrameKind, Gil, Missing, Options, Snapshot, ThreadStack, permission};
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
 pub(crate) const MAX_READ: usize = 512 << 20;
@@ -38,6 +39,7 @@ pub struct Reader {
     pub(crate) memory: ProcessMemory,
     pub(crate) interpreter: Interpreter,
     pub(crate) codes: Codes,
+    native: Native,
 }
 
 impl Reader {
@@ -51,6 +53,7 @@ impl Reader {
             memory,
             interpreter,
             codes: Codes::default(),
+            native: Native::default(),
         })
     }
 
@@ -58,7 +61,7 @@ impl Reader {
         let began = Instant::now();
         self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
-        let threads = self.threads(&memory)?;
+        let known = self.threads(&memory)?;
         let reading = Reading {
             interpreter: &self.interpreter,
             memory: &memory,
@@ -67,7 +70,18 @@ impl Reader {
             until: began + PATIENCE,
             locals: options.locals,
         };
-        let (threads, retried, paused) = stacks(self.pid, &reading, &mut self.codes, threads);
+        let (pid, codes) = (self.pid, &mut self.codes);
+        let owners: Vec<(Thread, Option<u32>)> = known
+            .iter()
+            .map(|known| (known.thread.clone(), known.tid))
+            .collect();
+        let (mut threads, retried, mut paused) = stacks(pid, &reading, codes, known);
+        if options.native {
+            threads.extend(unknown_to_python(pid, &threads));
+            threads.sort_by_key(|stack| !stack.is_main);
+            let held = self.native.add(pid, &reading, codes, &owners, &mut threads);
+            paused = paused.max(held);
+        }
         Ok(Snapshot {
             python: self.interpreter.layout.version,
             threads,
@@ -260,8 +274,37 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
     }
 }
 
+/// Threads of libraries, which never ran Python. Not the probe's.
+fn unknown_to_python(pid: Pid, known: &[ThreadStack]) -> Vec<ThreadStack> {
+    let is_known = |tid: u32| known.iter().any(|stack| stack.tid == Some(tid));
+    let stopped = tasks::is_stopped(pid);
+    let others = kernel::all(pid).unwrap_or_default().into_iter();
+    others
+        .filter(|tid| !is_known(tid.0))
+        .filter_map(|tid| {
+            let name = kernel::name(pid, tid).filter(|name| !OURS.contains(&&**name))?;
+            let place = Place::of(pid, tid);
+            Some(ThreadStack {
+                tid: Some(tid.0),
+                ident: 0,
+                name: Some(name),
+                is_main: tid.0 == pid.0,
+                interpreter: -1,
+                state: if stopped {
+                    State::Stopped
+                } else {
+                    place.into()
+                },
+                gil: Gil::Free,
+                missing: Missing::Nothing,
+                frames: Vec::new(),
+            })
+        })
+        .collect()
+}
+
 /// Where all threads are, and their frames.
-fn read_all<M: Memory + ?Sized>(
+pub(crate) fn read_all<M: Memory + ?Sized>(
     reading: &Reading<'_, M>,
     threads: &[Thread],
 ) -> (Vec<Option<Head>>, Vec<Chain>) {
@@ -331,6 +374,7 @@ pub(crate) fn name_all(
             is_entry: frame.is_entry,
             more_locals: locals.as_ref().map_or(0, |locals| locals.more),
             locals: locals.map(|locals| locals.shown),
+            kind: FrameKind::Python,
         })
     });
     named.collect()

@@ -2,33 +2,69 @@
 //!
 //! The kernel lets a traced thread go when its tracer ends, so the tracer is a thread of ours that does nothing else:
 //! however it ends (even by SIGKILL of us all), the target goes on. A signal that arrives meanwhile is passed on.
+//!
+//! Linux lets a stopped thread go on with almost every system call it was in. A few end with EINTR instead: who sleeps in
+//! one of these is not to be held ([`ends_by_a_stop`]), and if it enters one in the very moment, it is called again.
 #![expect(unsafe_code, reason = "ptrace is a C interface")]
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libc::{c_int, c_long, c_void};
+use libc::{c_int, c_long, c_void, user_regs_struct};
 
-/// A thread that does not stop within this (it sleeps uninterruptibly in the kernel) is left alone.
-const PATIENCE: Duration = Duration::from_millis(50);
+use crate::native::machine;
+use crate::native::registers::Registers;
 
-/// Does something while thread `tid` of the target stands still, and says for how long it did. `None`: it did not.
+/// So long we look for the stop as often as we can; then we leave the CPU to the thread, which may need ours.
+const EAGER: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Does something while thread `tid` of the target stands still, and says for how long it did at most. `None`: it did
+/// not. A thread that does not stop within `patience` (it waits for a CPU, or sleeps uninterruptibly) is left alone.
 pub(crate) fn while_stopped<T: Send>(
     tid: u32,
-    action: impl FnOnce() -> T + Send,
+    patience: Duration,
+    action: impl FnOnce(&Held) -> T + Send,
 ) -> Option<(T, Duration)> {
     let tid = i32::try_from(tid).ok()?;
     thread::scope(|scope| {
         let tracer = scope.spawn(|| {
-            let held = Held::stop(tid)?;
-            let result = action();
+            let held = Held::stop(tid, patience)?;
+            let result = action(&held);
             Some((result, held.let_go()))
         });
         tracer.join().ok().flatten()
     })
 }
 
-struct Held {
+/// Whether a stop makes this system call fail.
+pub(crate) fn ends_by_a_stop(call: i64) -> bool {
+    const CALLS: &[i64] = &[
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait,
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_rt_sigtimedwait,
+        libc::SYS_io_getevents,
+        libc::SYS_io_uring_enter,
+        // With a timeout set on the socket.
+        libc::SYS_accept,
+        libc::SYS_accept4,
+        libc::SYS_connect,
+        libc::SYS_recvfrom,
+        libc::SYS_recvmsg,
+        libc::SYS_recvmmsg,
+        libc::SYS_sendto,
+        libc::SYS_sendmsg,
+        libc::SYS_sendmmsg,
+    ];
+    CALLS.contains(&call)
+}
+
+#[derive(Debug)]
+pub(crate) struct Held {
     tid: i32,
     since: Instant,
     /// To be delivered when it goes on; 0 for none.
@@ -36,7 +72,7 @@ struct Held {
 }
 
 impl Held {
-    fn stop(tid: i32) -> Option<Self> {
+    fn stop(tid: i32, patience: Duration) -> Option<Self> {
         request(libc::PTRACE_SEIZE, tid, 0)?;
         let since = Instant::now();
         request(libc::PTRACE_INTERRUPT, tid, 0)?;
@@ -51,14 +87,29 @@ impl Held {
                 return Some(Self { tid, since, signal });
             }
             // Ended, or it never stops: the end of this thread frees it.
-            if waited != 0 || since.elapsed() > PATIENCE {
+            if waited != 0 || since.elapsed() > patience {
                 return None;
             }
-            thread::yield_now();
+            if since.elapsed() < EAGER {
+                thread::yield_now();
+            } else {
+                thread::sleep(PAUSE);
+            }
         }
     }
 
+    /// Its registers; `None` if it is gone.
+    pub(crate) fn registers(&self) -> Option<Registers> {
+        registers_of(self.tid).map(|regs| machine::registers(&regs))
+    }
+
     fn let_go(self) -> Duration {
+        let again = registers_of(self.tid)
+            .and_then(|regs| machine::called_again(&regs))
+            .filter(|_| self.signal == 0 && !has_signal(self.tid));
+        if let Some(mut again) = again {
+            register_set(libc::PTRACE_SETREGSET, self.tid, &mut again);
+        }
         // If this fails the thread is gone, or goes when ours ends.
         request(libc::PTRACE_DETACH, self.tid, self.signal);
         self.since.elapsed()
@@ -69,5 +120,45 @@ fn request(request: libc::c_uint, tid: i32, data: c_int) -> Option<()> {
     let none: *mut c_void = std::ptr::null_mut();
     // SAFETY: these requests take numbers, not pointers: they touch no memory of ours.
     let done: c_long = unsafe { libc::ptrace(request, tid, none, c_long::from(data)) };
+    (done == 0).then_some(())
+}
+
+/// Whether a signal waits for this thread: then EINTR is what the program is to see.
+fn has_signal(tid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    let masks = (mask("SigPnd:"), mask("ShdPnd:"), mask("SigBlk:"));
+    match masks {
+        (Some(own), Some(shared), Some(blocked)) => (own | shared) & !blocked != 0,
+        _ => true,
+    }
+}
+
+fn registers_of(tid: i32) -> Option<user_regs_struct> {
+    // SAFETY: the structure consists of numbers, for which 0 is a value.
+    let mut regs: user_regs_struct = unsafe { std::mem::zeroed() };
+    register_set(libc::PTRACE_GETREGSET, tid, &mut regs)?;
+    Some(regs)
+}
+
+/// Reads or writes the general registers.
+fn register_set(request: libc::c_uint, tid: i32, regs: &mut user_regs_struct) -> Option<()> {
+    let mut vector = libc::iovec {
+        iov_base: std::ptr::from_mut(regs).cast(),
+        iov_len: size_of::<user_regs_struct>(),
+    };
+    // SAFETY: the vector is a structure of ours with its true length; it and what it points to live until the call
+    // returns, and the kernel touches nothing else.
+    let done = unsafe {
+        libc::ptrace(
+            request,
+            tid,
+            std::ptr::without_provenance_mut::<c_void>(libc::NT_PRSTATUS as usize),
+            &raw mut vector,
+        )
+    };
     (done == 0).then_some(())
 }

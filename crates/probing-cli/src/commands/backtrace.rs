@@ -65,6 +65,7 @@ fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Backt
 fn query(arguments: &BacktraceArguments) -> StackQuery {
     StackQuery {
         locals: arguments.locals,
+        native: arguments.native,
         pause: if arguments.pause {
             Pause::Moving
         } else {

@@ -141,6 +141,43 @@ fn threads_with_the_same_stack_are_shown_together() {
 }
 
 #[test]
+fn native_frames_are_shown_where_they_belong() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "waiting.py");
+        let pid = target.pid().to_string();
+        wait_until("main waits", || {
+            let main = sandbox.probing(["-t", &pid, "backtrace", "--native"]);
+            main.ok().contains(", waits in read ")
+        });
+        let main = sandbox.probing(["-t", &pid, "backtrace", "--native"]);
+        let (outer, inner) = main.ok().split_once("# @main\n").unwrap();
+        assert!(outer.contains("# @epoch\n"), "{main:?}");
+        assert!(inner.contains("  native read (libc.so.6)\n"), "{main:?}");
+        assert!(!inner.contains("  File "), "{main:?}");
+        let all = sandbox.probing(["-t", &pid, "backtrace", "--native", "--all", "--json"]);
+        let all = all.json();
+        let threads = all["threads"].as_array().unwrap();
+        // The probe's own thread is not the program's.
+        assert_eq!(threads.len(), 6, "{all}");
+        for thread in threads {
+            let frame = &thread["frames"][0];
+            assert_eq!(
+                (&frame["depth"], &frame["frame_type"], &frame["lineno"]),
+                (&0.into(), &"Native".into(), &Value::Null),
+                "{thread}"
+            );
+            assert!(frame["file"].as_str().unwrap().starts_with('/'), "{thread}");
+            assert!(frame["address"].is_u64(), "{thread}");
+            assert_eq!(
+                (&thread["complete"], thread.get("missing")),
+                (&true.into(), None)
+            );
+        }
+    });
+}
+
+#[test]
 fn a_process_that_cannot_answer_is_read_all_the_same() {
     every_python(|python| {
         let sandbox = sandbox();

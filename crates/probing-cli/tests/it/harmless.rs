@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::sandbox;
 
 /// Of each way of reading, on each Python: 200 in all where there are five.
-const KILLS: u64 = 14;
-const WAYS: [&[&str]; 3] = [&[], &["--pause"], &["--locals"]];
+const KILLS: u64 = 10;
+const WAYS: [&[&str]; 4] = [&[], &["--pause"], &["--locals"], &["--native"]];
 
 fn tracer(target: &Target) -> String {
     let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();

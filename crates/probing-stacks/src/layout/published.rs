@@ -113,6 +113,7 @@ fn parse(version: (u8, u8), table: &[u8]) -> Option<Layout> {
             ident: small(at.thread + 5)?,
             native_id: Some(small(at.thread + 6)?),
             chunk: Some(small(at.thread + 7)?),
+            runs: None,
         },
         frame: Frame {
             previous: small(at.frame + 1)?,

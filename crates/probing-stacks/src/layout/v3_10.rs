@@ -6,7 +6,7 @@
 
 use super::{
     Builtins, Code, Coroutine, CurrentFrame, Frame, FramePlace, Gil, GilPlace, Instruction,
-    Interpreter, Layout, StackTop, Thread, Variables, object,
+    Interpreter, Layout, Runs, StackTop, Thread, Variables, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -31,6 +31,10 @@ pub(super) const LAYOUT: Layout = Layout {
         native_id: None,
         frame: CurrentFrame::Direct(24),
         chunk: None,
+        runs: Some(Runs {
+            newest: 48,
+            previous: 8,
+        }),
     },
     frame: Frame {
         previous: 24,

@@ -4,8 +4,8 @@
 //! (`internal/pycore_runtime.h`, `internal/pycore_interp.h`, `internal/pycore_frame.h`).
 
 use super::{
-    Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Thread,
-    Variables, coroutine, object,
+    Builtins, Code, CurrentFrame, Frame, Gil, GilPlace, Instruction, Interpreter, Layout, Runs,
+    Thread, Variables, coroutine, object,
 };
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -33,6 +33,10 @@ pub(super) const LAYOUT: Layout = Layout {
             inside: 8,
         },
         chunk: Some(296),
+        runs: Some(Runs {
+            newest: 56,
+            previous: 16,
+        }),
     },
     frame: Frame {
         previous: 48,

@@ -33,6 +33,7 @@ pub(super) const LAYOUT: Layout = Layout {
             inside: 0,
         },
         chunk: Some(232),
+        runs: None,
     },
     frame: Frame {
         previous: 8,

@@ -5,6 +5,7 @@
 )]
 
 mod moving;
+mod native;
 mod refusals;
 mod target;
 mod tasks;

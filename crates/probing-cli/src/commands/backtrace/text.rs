@@ -1,6 +1,8 @@
 //! Stacks of one process as a terminal shows them.
 
-use probing_proto::report::{BacktraceReport, GilState, ReportedFrame, ReportedThread};
+use probing_proto::report::{
+    BacktraceReport, GilState, MissingFrames, ReportedFrame, ReportedThread,
+};
 
 use crate::terminal;
 
@@ -20,9 +22,11 @@ pub(super) fn text(report: &BacktraceReport, reverse: bool) -> String {
                 names(threads),
                 state(&thread.state, thread.gil)
             );
-            let mut frames: Vec<String> = thread.frames.iter().map(frame).collect();
-            if !thread.complete {
-                frames.insert(0, "  … it moves too fast to be seen whole\n".to_owned());
+            let mut frames = lines(&thread.frames);
+            match thread.missing.map(|missing| (missing, gap(missing))) {
+                Some((MissingFrames::Inner, gap)) => frames.insert(0, gap),
+                Some((MissingFrames::Outer | MissingFrames::Native, gap)) => frames.push(gap),
+                None => {}
             }
             if !reverse {
                 frames.reverse();
@@ -39,6 +43,44 @@ fn held(report: &BacktraceReport) -> String {
         0.0 => String::new(),
         millis => format!("\n(a thread was held for {millis:.2} ms to be seen whole)\n"),
     }
+}
+
+fn gap(missing: MissingFrames) -> String {
+    let why = match missing {
+        MissingFrames::Inner => "it moves too fast to be seen whole",
+        MissingFrames::Outer => "what called this could not be read",
+        MissingFrames::Native => "not all native calls could be followed",
+    };
+    format!("  … {why}\n")
+}
+
+/// One text for each frame; native ones that follow each other and have no names are told together.
+fn lines(frames: &[ReportedFrame]) -> Vec<String> {
+    let alike = |one: &ReportedFrame, other: &ReportedFrame| {
+        is_unnamed(one) && is_unnamed(other) && one.file == other.file
+    };
+    let groups = frames.chunk_by(alike);
+    groups
+        .map(|group| match group {
+            [first, _, ..] => {
+                let count = group.len();
+                format!(
+                    "  native {count} calls without names ({})\n",
+                    file_name(first)
+                )
+            }
+            one => one.iter().map(frame).collect(),
+        })
+        .collect()
+}
+
+/// Its file does not say what the function is called.
+fn is_unnamed(frame: &ReportedFrame) -> bool {
+    frame.frame_type == "Native" && frame.func.starts_with("0x")
+}
+
+fn file_name(frame: &ReportedFrame) -> &str {
+    frame.file.rsplit('/').next().unwrap_or_default()
 }
 
 /// Threads with the same stack and state together, in the order of their first.
@@ -90,6 +132,12 @@ pub(super) fn state(state: &str, gil: GilState) -> String {
 }
 
 pub(super) fn frame(frame: &ReportedFrame) -> String {
+    if is_unnamed(frame) {
+        return format!("  native {}\n", frame.func);
+    }
+    if frame.frame_type == "Native" {
+        return format!("  native {} ({})\n", frame.func, file_name(frame));
+    }
     let line = frame
         .lineno
         .map_or_else(|| "?".to_owned(), |line| line.to_string());

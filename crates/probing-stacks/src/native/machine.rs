@@ -1,0 +1,13 @@
+//! What following calls needs to know of a processor. Each file has the same names for it.
+//!
+//! Registers have the numbers that DWARF gives them.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::*;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::*;

@@ -1,0 +1,318 @@
+//! Native frames among Python's: in their true order, named, of threads that are not disturbed.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use probing_proto::process::Pid;
+use probing_stacks::{FrameKind, Gil, Missing, Options, Reader, Snapshot, State, ThreadStack};
+use probing_testkit::{Python, Sandbox, Target, every_python, root, wait_until};
+
+use crate::target::line_of;
+
+const READINGS: usize = 50;
+
+/// A library made of `native.c`, and the folder that it is in.
+struct Library {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Library {
+    fn compile(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libnative.so");
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-fno-optimize-sibling-calls"])
+            .args(arguments)
+            .arg("-o")
+            .arg(&path)
+            .arg(root().join("tests/targets/stacks/native.c"))
+            .status();
+        assert!(status.unwrap().success());
+        Self {
+            path,
+            _folder: folder,
+        }
+    }
+
+    fn target(&self, python: &Python, arguments: &[&str]) -> Target {
+        let target = Sandbox::new("none").target(python, "stacks/native.py");
+        let target = arguments
+            .iter()
+            .fold(target.arg(&self.path), |target, argument| {
+                target.arg(argument)
+            });
+        target.start()
+    }
+}
+
+fn options() -> Options {
+    Options {
+        native: true,
+        ..Options::default()
+    }
+}
+
+fn read(target: &Target) -> Snapshot {
+    probing_stacks::read(Pid(target.pid()), &options()).unwrap()
+}
+
+fn thread<'a>(snapshot: &'a Snapshot, name: &str) -> &'a ThreadStack {
+    let mut threads = snapshot.threads.iter();
+    let found = threads.find(|thread| thread.name.as_deref() == Some(name));
+    found.unwrap_or_else(|| panic!("no {name}: {snapshot:?}"))
+}
+
+/// Python's frames as `name:line`, native ones as their names in brackets.
+fn shown(thread: &ThreadStack) -> Vec<String> {
+    let frame = |frame: &probing_stacks::Frame| match frame.kind {
+        FrameKind::Python => format!("{}:{}", frame.func, frame.line.unwrap_or(0)),
+        FrameKind::Native { .. } => format!("[{}]", frame.func),
+    };
+    thread.frames.iter().map(frame).collect()
+}
+
+/// Waits until all threads but one that spins sleep.
+fn settled(target: &Target) -> Snapshot {
+    wait_until("all threads sleep", || {
+        let snapshot = read(target);
+        let rests = |thread: &ThreadStack| {
+            let sleeps = thread.state != State::Running && thread.gil == Gil::Free;
+            sleeps || thread.name.as_deref() == Some("spin")
+        };
+        snapshot.threads.len() >= 7 && snapshot.threads.iter().all(rests)
+    });
+    read(target)
+}
+
+fn place(func: &str, mark: &str) -> String {
+    format!("{func}:{}", line_of("native.py", mark))
+}
+
+/// Native functions, from the inside up to the first Python frame. Those of a stripped file have no name.
+fn inner(thread: &ThreadStack) -> Vec<String> {
+    let natives = shown(thread)
+        .into_iter()
+        .take_while(|frame| frame.starts_with('['));
+    natives.filter(|frame| !frame.starts_with("[0x")).collect()
+}
+
+/// C and Python in turns, three times.
+fn check_alternations(snapshot: &Snapshot) {
+    let thread = thread(snapshot, "alternations");
+    let (waits, calls) = (place("descend", "waits"), place("descend", "calls"));
+    let first = place("alternations", "first");
+    let (call, alternate) = ("[outer::Inner::call]", "[alternate]");
+    let expected = [
+        ["[read]", "[outer::wait]", "[wait_here]"],
+        [&waits, call, alternate],
+        [&calls, call, alternate],
+        [&calls, call, alternate],
+    ];
+    let mut expected = expected.concat();
+    expected.push(&first);
+    let ours = |frame: &String| expected.contains(&&**frame);
+    let found: Vec<String> = shown(thread).into_iter().filter(ours).collect();
+    assert_eq!(found, expected);
+    assert_eq!(thread.missing, Missing::Nothing);
+}
+
+#[test]
+fn c_and_python_in_turns_are_seen_in_their_true_order() {
+    let plain = Library::compile(&[]);
+    let pointers = Library::compile(&["-fno-omit-frame-pointer"]);
+    every_python(|python| {
+        for library in [&plain, &pointers] {
+            let target = library.target(python, &[]);
+            check_alternations(&settled(&target));
+            assert_eq!(target.end().status, 0);
+        }
+    });
+}
+
+/// Functions by name, as far as the files of this Python and this system name them.
+fn check_chains(snapshot: &Snapshot, python: &Python) {
+    let sleep = match python.version {
+        (3, 10) => "[select]",
+        _ => "[clock_nanosleep]",
+    };
+    assert_eq!(inner(thread(snapshot, "sleep"))[0], sleep);
+    assert_eq!(inner(thread(snapshot, "wait_in_epoll"))[0], "[epoll_wait]");
+    let sort = shown(thread(snapshot, "sort"));
+    let position = |wanted: &str| {
+        let found = sort.iter().position(|frame| frame == wanted);
+        found.unwrap_or_else(|| panic!("no {wanted}: {sort:#?}"))
+    };
+    let qsort = position("[qsort_r]");
+    assert_eq!(
+        position(sleep),
+        sort.iter()
+            .position(|frame| !frame.starts_with("[0x"))
+            .unwrap()
+    );
+    assert!(position(&place("compare", "compares")) < qsort, "{sort:#?}");
+    assert!(qsort < position("[ffi_call]"), "{sort:#?}");
+    assert!(
+        position("[ffi_call]") < position(&place("sort", "sorts")),
+        "{sort:#?}"
+    );
+    let nest = inner(thread(snapshot, "nest"));
+    assert_eq!(nest[..3], ["[read]", "[outer::wait]", "[wait_here]"]);
+    let lock = thread(snapshot, "lock");
+    assert_eq!(
+        lock.frames
+            .iter()
+            .find(|frame| frame.kind == FrameKind::Python)
+            .unwrap()
+            .line,
+        Some(line_of("native.py", "locks"))
+    );
+    assert_ne!(lock.frames[0].kind, FrameKind::Python);
+}
+
+/// Left out native frames, the stacks are those that are read without them.
+fn check_python(target: &Target, snapshot: &Snapshot) {
+    let plain = crate::target::read(target.pid());
+    for expected in &plain.threads {
+        let mut threads = snapshot.threads.iter();
+        let thread = threads.find(|thread| thread.tid == expected.tid).unwrap();
+        let python = thread
+            .frames
+            .iter()
+            .filter(|frame| frame.kind == FrameKind::Python);
+        let python: Vec<_> = python.cloned().collect();
+        assert_eq!(python, expected.frames);
+        assert_eq!(thread.missing, Missing::Nothing, "{:#?}", shown(thread));
+    }
+}
+
+#[test]
+fn what_python_called_in_c_is_named() {
+    let library = Library::compile(&[]);
+    every_python(|python| {
+        let target = library.target(python, &[]);
+        let snapshot = settled(&target);
+        check_chains(&snapshot, python);
+        check_python(&target, &snapshot);
+        assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn threads_that_sleep_are_not_held() {
+    every_python(|python| {
+        let target = crate::target::start(python, "deadlock.py");
+        let mut paused = Duration::MAX;
+        wait_until("all of them sleep", || {
+            let snapshot = read(&target);
+            paused = snapshot.paused;
+            let whole = |thread: &ThreadStack| {
+                thread.missing == Missing::Nothing && thread.frames[0].kind != FrameKind::Python
+            };
+            snapshot.threads.len() == 3
+                && snapshot.threads.iter().all(whole)
+                && paused == Duration::ZERO
+        });
+        assert_eq!(read(&target).paused, Duration::ZERO);
+    });
+}
+
+#[test]
+fn a_static_and_stripped_python_is_followed() {
+    let path = Path::new("/usr/bin/python3.11");
+    if path.exists() {
+        let python = Python {
+            path: path.to_owned(),
+            version: (3, 11),
+        };
+        let target = Library::compile(&["-s"]).target(&python, &[]);
+        let snapshot = settled(&target);
+        check_alternations(&snapshot);
+        check_chains(&snapshot, &python);
+        check_python(&target, &snapshot);
+    }
+}
+
+#[test]
+fn a_stopped_process_is_followed_and_left_stopped() {
+    let library = Library::compile(&["-fno-omit-frame-pointer"]);
+    every_python(|python| {
+        let target = library.target(python, &["spin"]);
+        settled(&target);
+        target.stop();
+        wait_until("all threads are stopped", || {
+            read(&target)
+                .threads
+                .iter()
+                .all(|thread| thread.state == State::Stopped)
+        });
+        for _ in 0..20 {
+            let snapshot = read(&target);
+            check_alternations(&snapshot);
+            check_chains(&snapshot, python);
+            assert_eq!(target.state(), 'T');
+        }
+        target.signal(rustix::process::Signal::CONT);
+        wait_until("it goes on", || {
+            read(&target)
+                .threads
+                .iter()
+                .all(|thread| thread.state != State::Stopped)
+        });
+        assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn a_thread_that_runs_is_seen_in_one_moment() {
+    let library = Library::compile(&[]);
+    every_python(|python| {
+        let target = library.target(python, &["spin"]);
+        settled(&target);
+        let mut reader = Reader::open(Pid(target.pid())).unwrap();
+        let mut whole = 0;
+        for _ in 0..READINGS {
+            let snapshot = reader.read(&options()).unwrap();
+            let spin = thread(&snapshot, "spin");
+            let python = spin
+                .frames
+                .iter()
+                .filter(|frame| frame.kind == FrameKind::Python);
+            let names: Vec<&str> = python
+                .map(|frame| frame.func.rsplit('.').next().unwrap())
+                .collect();
+            let expected = ["spin", "run", "_bootstrap_inner", "_bootstrap"];
+            assert_eq!(names, expected, "{:#?}", shown(spin));
+            // On a busy machine it may get no CPU to stop on; then it is not seen whole, and that is said.
+            whole += usize::from(spin.missing == Missing::Nothing);
+        }
+        assert_ne!(whole, 0);
+    });
+}
+
+#[test]
+fn system_calls_are_not_interrupted_and_threads_unknown_to_python_are_seen() {
+    let library = Library::compile(&[]);
+    every_python(|python| {
+        let mut target = library.target(python, &["spin", "sleepers"]);
+        settled(&target);
+        let mut reader = Reader::open(Pid(target.pid())).unwrap();
+        let mut seen = HashSet::new();
+        for _ in 0..READINGS {
+            let snapshot = reader.read(&options()).unwrap();
+            let unknown = snapshot.threads.iter().filter(|thread| thread.ident == 0);
+            for thread in unknown.filter(|thread| thread.missing == Missing::Nothing) {
+                let frames = shown(thread);
+                let ours = frames.iter().filter(|frame| frame.starts_with("[in_"));
+                assert_eq!(ours.clone().count(), 1, "{frames:#?}");
+                seen.extend(ours.cloned());
+            }
+        }
+        assert_eq!(seen.len(), 3, "{seen:?}");
+        target.say("interruptions");
+        assert_eq!(target.line(), "0 0 0");
+        assert_eq!(target.end().status, 0);
+    });
+}
