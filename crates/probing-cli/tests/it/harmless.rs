@@ -101,7 +101,10 @@ fn no_stack_of_a_running_program_is_impossible() {
             for line in lines {
                 let report: Value = serde_json::from_str(line).unwrap();
                 let main = &report["threads"][0];
-                assert!(is_possible(main["frames"].as_array().unwrap()), "{main}");
+                let frames = main["frames"].as_array().unwrap().iter();
+                let python = frames.filter(|frame| frame["frame_type"] == "Python");
+                let python: Vec<Value> = python.cloned().collect();
+                assert!(is_possible(&python), "{main}");
             }
         }
         let ended = target.end();
