@@ -12,6 +12,7 @@ use probing_proto::process::Pid;
 use probing_proto::wire::WireError;
 use probing_stacks::StackError;
 
+use crate::core_file::Left;
 use crate::ranks::Ranks;
 use crate::who::Group;
 
@@ -20,6 +21,12 @@ use crate::who::Group;
 pub enum ClientError {
     #[error("no such process: {pid}")]
     NoSuchProcess { pid: Pid },
+    #[error("process has ended; only its parent has not noticed yet: {pid}")]
+    Zombie { pid: Pid },
+    #[error("process has ended; its probe left a folder behind: {}", folder.display())]
+    LeftFolder { pid: Pid, folder: PathBuf },
+    #[error("a core file of {left}, not a process: {}", path.display())]
+    CoreFile { path: PathBuf, left: Left },
     #[error("not a Python process: {pid} ({command})")]
     NotPython { pid: Pid, command: String },
     #[error("process belongs to another user (uid {uid}): {pid}")]
@@ -100,6 +107,8 @@ impl ClientError {
         matches!(
             self,
             Self::NoSuchProcess { .. }
+                | Self::Zombie { .. }
+                | Self::LeftFolder { .. }
                 | Self::Gone
                 | Self::Stacks(StackError::Process(
                     ProcessError::Ended { .. } | ProcessError::NoSuchProcess { .. }
@@ -110,6 +119,17 @@ impl ClientError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::CoreFile { path, .. } => {
+                let path = path.display();
+                format!(
+                    "this version reads living processes only; for Python stacks use `pystack core {path}`, \
+                     for native ones `gdb -c {path}`"
+                )
+            }
+            Self::Zombie { .. } => "what has ended has no stacks any more".to_owned(),
+            Self::LeftFolder { .. } => {
+                "it was killed, or ended without ado; `probing list` sweeps what the dead left".to_owned()
+            }
             Self::NoSuchProcess { .. } | Self::NoneNamed { .. } | Self::NotPython { .. } => {
                 "`probing list` shows the processes that can be looked at".to_owned()
             }

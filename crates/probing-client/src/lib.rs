@@ -6,6 +6,7 @@ mod ask;
 mod attach;
 mod calls;
 mod connection;
+mod core_file;
 mod error;
 mod list;
 mod meeting;
@@ -23,6 +24,7 @@ mod who;
 
 pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};
+pub use core_file::Left;
 pub use error::ClientError;
 pub use list::list;
 pub use pace::{Pace, Stop};

@@ -10,7 +10,7 @@ use probing_process::proc;
 use probing_process::processes::{self, Process};
 use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, NotPrivate};
-use probing_proto::process::ProcessKey;
+use probing_proto::process::{Pid, ProcessKey};
 
 use crate::connection;
 
@@ -59,6 +59,16 @@ fn runtime_dirs(process: &Process) -> Vec<PathBuf> {
 /// Where a probe that starts in the process makes its folder, as the process sees it.
 pub(crate) fn own_runtime_dir(process: &Process) -> PathBuf {
     paths::runtime_dir(process.own_uid, PROBING_DIR.value_in(&process.environ))
+}
+
+/// The folder that the probe of a process of our own user left when it was killed.
+pub(crate) fn left_by(pid: Pid) -> Option<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
+    let entries = fs::read_dir(runtime_dir).ok()?.flatten();
+    let is_its = |name: &str| name.parse().is_ok_and(|key: ProcessKey| key.pid == pid);
+    let mut left = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_its));
+    left.next().map(|entry| entry.path())
 }
 
 /// Removes the folders of our own user's processes that are gone.

@@ -1,7 +1,7 @@
 //! What `-t` means.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
@@ -10,7 +10,9 @@ use probing_proto::process::Pid;
 
 use crate::attach;
 use crate::connection::PATIENCE;
+use crate::core_file::Left;
 use crate::error::ClientError;
+use crate::meeting;
 use crate::pace::Stop;
 use crate::probe::Probe;
 use crate::samples::{self, Plan, Samples};
@@ -135,7 +137,15 @@ impl Target {
 }
 
 fn process(pid: Pid) -> Result<Process, ClientError> {
-    Process::read(pid).ok_or(ClientError::NoSuchProcess { pid })
+    Process::read(pid).ok_or_else(|| {
+        if processes::is_dead(pid) {
+            return ClientError::Zombie { pid };
+        }
+        match meeting::left_by(pid) {
+            Some(folder) => ClientError::LeftFolder { pid, folder },
+            None => ClientError::NoSuchProcess { pid },
+        }
+    })
 }
 
 fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> {
@@ -170,6 +180,11 @@ fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> 
 }
 
 fn named(name: &str) -> Result<Process, ClientError> {
+    // First: whoever looks at it with another tool has its path in the arguments.
+    if let Some(left) = Left::by(Path::new(name)) {
+        let path = name.into();
+        return Err(ClientError::CoreFile { path, left });
+    }
     let mut matches: Vec<Process> = processes::all_python()
         .into_iter()
         .filter(|process| process.is_named(name))

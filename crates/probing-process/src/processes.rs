@@ -116,6 +116,11 @@ pub fn all_python() -> Vec<Process> {
         .collect()
 }
 
+/// Whether the process has ended and is only still listed.
+pub fn is_dead(pid: Pid) -> bool {
+    stat(pid).is_some_and(Stat::is_dead)
+}
+
 /// Whether the process that `key` names lives, as seen from here.
 pub fn is_alive(key: ProcessKey) -> bool {
     stat(key.pid).is_some_and(|stat| stat.start_ticks == key.start_ticks && !stat.is_dead())

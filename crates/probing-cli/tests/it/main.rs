@@ -7,6 +7,7 @@ mod detach;
 mod errors;
 mod eval;
 mod flamegraph;
+mod gone;
 mod harmless;
 mod interrupt;
 mod list;
