@@ -189,6 +189,14 @@ mod tests {
         let image = Image::parse(bytes)?;
         image.bias(0x7000, 0);
         image.section_named(".PyRuntime");
+        image.code_bias(0x7000, 0);
+        image.build_id();
+        if let Some((address, len)) = image.unwind_header() {
+            image.read_at(address, len.min(1 << 20) as usize);
+            image.end_of_segment(address);
+        }
+        let function = Some(0x11);
+        image.functions(&[0, 0x11, u64::MAX].map(|address| CodeAddress { address, function }));
         image.exported(["Py_Version", "_PyRuntime"])
     }
 
@@ -252,6 +260,21 @@ mod tests {
             Some([None, Some(0x22)])
         );
         assert_eq!(image.bias(0x5000, 0), Some(0x4000));
+    }
+
+    #[test]
+    fn functions_are_named_by_what_covers_them() {
+        let image = Image::parse(small_elf()).unwrap();
+        let at = |address, function| CodeAddress { address, function };
+        let wanted = [
+            at(0x23, Some(0x22)),
+            at(0x12, Some(0x11)),
+            at(0x12, None),
+            at(0x5, Some(0x5)),
+        ];
+        let names = image.functions(&wanted);
+        let expected = [Some("PyOther"), Some("Py_Version"), None, None];
+        assert_eq!(names, expected.map(|name| name.map(str::to_owned)));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //!
 //! *Invariant:* what is shown in an order was in that order. What cannot be followed is missing, and said to be.
 
+#[cfg(test)]
+mod hostile;
 pub(crate) mod machine;
 mod modules;
 mod names;

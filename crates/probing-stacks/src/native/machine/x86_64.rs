@@ -45,3 +45,32 @@ pub(crate) fn called_again(regs: &user_regs_struct) -> Option<user_regs_struct> 
         ..*regs
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_call_that_the_stop_ended_is_made_again() {
+        // SAFETY: the structure consists of numbers, for which 0 is a value.
+        #[expect(unsafe_code, reason = "a C structure has no default")]
+        let nothing: user_regs_struct = unsafe { std::mem::zeroed() };
+        let stopped = |call: i64, result: u64| user_regs_struct {
+            orig_rax: call.cast_unsigned(),
+            rax: result,
+            rip: 0x1002,
+            ..nothing
+        };
+        let again = called_again(&stopped(libc::SYS_epoll_wait, EINTR)).unwrap();
+        let call = libc::SYS_epoll_wait.cast_unsigned();
+        assert_eq!((again.rax, again.rip), (call, 0x1000));
+        for (call, result) in [
+            (libc::SYS_epoll_wait, 1),
+            (libc::SYS_read, EINTR),
+            (libc::SYS_connect, EINTR),
+            (-1, EINTR),
+        ] {
+            assert!(called_again(&stopped(call, result)).is_none(), "{call}");
+        }
+    }
+}
