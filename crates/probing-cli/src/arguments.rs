@@ -179,7 +179,7 @@ pub(crate) struct BacktraceArguments {
 
     /// The asyncio tasks that are not done, instead of threads: what each waits for and where. Tasks that others wait
     /// for are shown below them, those that are alike together, and deadlocks are named
-    #[arg(long, conflicts_with_all = ["all", "thread", "watch", "dump"])]
+    #[arg(long, conflicts_with_all = ["all", "thread", "watch", "dump", "native"])]
     pub(crate) tasks: bool,
 
     /// Local variables of every frame, with their values

@@ -189,35 +189,33 @@ fn settle<M: Memory + ?Sized>(
     let mut open: Vec<(Classes, u64)> = registries.iter().flat_map(of_registry).collect();
     open.truncate(MAX_TASKS);
     let (mut found, mut last) = (Vec::new(), HashMap::new());
-    for attempt in 0..TRIES {
+    for _ in 0..TRIES {
         let mut objects = Objects::new(interpreter, memory);
-        let results = objects.each(&open, |view, (classes, task)| {
+        let firsts = objects.each(&open, |view, (classes, task)| {
             task::look(view, classes, *task)
         });
+        let copied = objects.again(memory);
+        let view = copied.view();
         let mut again = Vec::new();
-        for (key, result) in open.into_iter().zip(results) {
+        for (key, first) in open.into_iter().zip(firsts) {
             let (classes, address) = key;
-            let Some(raw) = result.flatten() else {
-                // Done, or not a task after all; or it was just being changed.
-                if attempt == 0 || last.remove(&address).is_some() {
+            match (first.flatten(), task::look(&view, &classes, address)) {
+                (Some(first), Ok(Some(raw))) if raw.agrees_with(&first) => {
+                    last.remove(&address);
+                    let is_settled = true;
+                    found.push(Found {
+                        classes,
+                        raw,
+                        is_settled,
+                    });
+                }
+                // Done, or not a task after all.
+                (None, Ok(None) | Err(Gap::Wrong)) => drop(last.remove(&address)),
+                (first, second) => {
+                    let raw = second.ok().flatten().or(first);
+                    last.extend(raw.map(|raw| (address, raw)));
                     again.push(key);
                 }
-                continue;
-            };
-            if last
-                .get(&address)
-                .is_some_and(|last: &RawTask| last.agrees_with(&raw))
-            {
-                last.remove(&address);
-                let is_settled = true;
-                found.push(Found {
-                    classes,
-                    raw,
-                    is_settled,
-                });
-            } else {
-                last.insert(address, raw);
-                again.push(key);
             }
         }
         open = again;
