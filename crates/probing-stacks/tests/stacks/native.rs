@@ -11,7 +11,7 @@ use probing_testkit::{Python, Sandbox, Target, every_python, root, wait_until};
 
 use crate::target::line_of;
 
-const READINGS: usize = 50;
+const READINGS: usize = 30;
 
 /// A library made of `native.c`, and the folder that it is in.
 struct Library {
@@ -294,7 +294,13 @@ fn a_thread_that_runs_is_seen_in_one_moment() {
 
 #[test]
 fn system_calls_are_not_interrupted_and_threads_unknown_to_python_are_seen() {
-    let library = Library::compile(&[]);
+    // With frame pointers it takes registers to go on from epoll, for which nobody is disturbed: it is seen in part.
+    for library in [&[][..], &["-fno-omit-frame-pointer"]].map(Library::compile) {
+        check_sleepers(&library);
+    }
+}
+
+fn check_sleepers(library: &Library) {
     every_python(|python| {
         let mut target = library.target(python, &["spin", "sleepers"]);
         settled(&target);
@@ -303,7 +309,7 @@ fn system_calls_are_not_interrupted_and_threads_unknown_to_python_are_seen() {
         for _ in 0..READINGS {
             let snapshot = reader.read(&options()).unwrap();
             let unknown = snapshot.threads.iter().filter(|thread| thread.ident == 0);
-            for thread in unknown.filter(|thread| thread.missing == Missing::Nothing) {
+            for thread in unknown.filter(|thread| !thread.frames.is_empty()) {
                 let frames = shown(thread);
                 let ours = frames.iter().filter(|frame| frame.starts_with("[in_"));
                 assert_eq!(ours.clone().count(), 1, "{frames:#?}");
