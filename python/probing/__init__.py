@@ -1,10 +1,43 @@
 """Look into Python processes that are already running.
 
-``probing.start()`` puts the probe into this process; ``PROBING=1`` does it without a change to the program.
-Importing this package does nothing by itself.
+``probing.connect(pid)`` looks into another process from this one. ``probing.start()`` puts the probe into this process,
+so that others can; ``PROBING=1`` does that without a change to the program. Importing this package does nothing by
+itself.
 """
 
-__all__ = ["__version__", "start", "stop"]
+# As type checkers know it; importing typing for it would cost every target some milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from probing._connect import (
+        Backtrace,
+        EvalResult,
+        Probe,
+        ProbingError,
+        RemoteError,
+        RemoteSyntaxError,
+        RemoteTimeoutError,
+        Table,
+        TargetError,
+        UnsupportedError,
+        connect,
+    )
+
+__all__ = [
+    "Backtrace",
+    "EvalResult",
+    "Probe",
+    "ProbingError",
+    "RemoteError",
+    "RemoteSyntaxError",
+    "RemoteTimeoutError",
+    "Table",
+    "TargetError",
+    "UnsupportedError",
+    "__version__",
+    "connect",
+    "start",
+    "stop",
+]
 
 __version__: str
 
@@ -26,10 +59,16 @@ def stop() -> bool:
     return _probe.stop()
 
 
-def __getattr__(name: str) -> str:
-    # The version is the native module's, which is not loaded before it is needed.
-    if name == "__version__":
-        from probing import _probe
+if not TYPE_CHECKING:
 
-        return _probe.__version__
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # Loaded when it is needed, not before: most programs that import this package are targets.
+        if name == "__version__":
+            from probing import _probe
+
+            return _probe.__version__
+        if name in __all__:
+            from probing import _connect
+
+            return getattr(_connect, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use probing_client::{AttachOptions, Choices, Entry, Ranks, TargetSet};
 use probing_proto::env::PROBING_TARGET;
+use probing_proto::lines::AskedStacks;
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -39,7 +40,7 @@ pub(crate) struct Arguments {
 }
 
 /// `-t`, which may stand before the command and behind it. (As one global argument, one place would hide the other.)
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NamedTargets {
     /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; several
     /// by commas or by several -t [env: `PROBING_TARGET`]
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Detach(DetachArguments),
     /// Start a program with the probe in it and in its children
     Run(RunArguments),
+    /// Serve a program: requests and answers as lines of JSON
+    Connect(ConnectArguments),
     /// Print a completion script for your shell
     #[command(
         after_help = "Example:\n  probing completions bash > ~/.local/share/bash-completion/completions/probing"
@@ -137,7 +140,7 @@ pub(crate) struct EvalArguments {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
 Examples:
   probing -t 4242 backtrace
@@ -343,6 +346,31 @@ pub(crate) struct RunArguments {
     pub(crate) command: Vec<OsString>,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  echo '{\"id\": 1, \"op\": \"eval\", \"code\": \"1 + 1\"}' | probing -t 4242 connect
+
+For programs that look into others: requests come on standard input, answers go to standard output, many
+may be in flight. It ends with its input, which interrupts what still runs, and with the target.
+docs/protocol.md shows the lines. In Python, `probing.connect(4242)` speaks them for you.")]
+pub(crate) struct ConnectArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+}
+
+impl From<AskedStacks> for BacktraceArguments {
+    fn from(asked: AskedStacks) -> Self {
+        Self {
+            all: asked.all,
+            thread: asked.thread,
+            locals: asked.locals,
+            native: asked.native,
+            ..Self::default()
+        }
+    }
+}
+
 impl Command {
     /// What stands behind `-t` after the command's name.
     fn named_targets(&self) -> &[Choices] {
@@ -351,7 +379,8 @@ impl Command {
             | Self::Backtrace(BacktraceArguments { named, .. })
             | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
-            | Self::Detach(DetachArguments { named }) => &named.targets,
+            | Self::Detach(DetachArguments { named })
+            | Self::Connect(ConnectArguments { named }) => &named.targets,
             Self::List(_) | Self::Run(_) | Self::Completions { .. } => &[],
         }
     }

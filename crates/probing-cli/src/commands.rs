@@ -4,6 +4,7 @@ mod answers;
 pub(crate) mod attach;
 pub(crate) mod backtrace;
 pub(crate) mod completions;
+pub(crate) mod connect;
 pub(crate) mod detach;
 pub(crate) mod eval;
 pub(crate) mod flamegraph;

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Flamegraph(flamegraph) => commands::flamegraph::run(&flamegraph, &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
         Command::Detach(_) => commands::detach::run(&aim),
+        Command::Connect(_) => commands::connect::run(&aim),
         Command::Run(run) => commands::run::run(&run),
         Command::Completions { shell } => commands::completions::run(shell),
     };

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use probing_proto::message::{Event, Hello, Message, PROTOCOL, Request};
 use probing_proto::wire::{self, Decoder, MAX_ANSWER, MAX_REQUEST};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::ClientError;
 
@@ -62,6 +63,15 @@ impl Connection {
             }),
             Event::Failed(failure) => Err(ClientError::Refused(failure)),
             _ => Err(ClientError::OtherProtocol { theirs: 0 }),
+        }
+    }
+
+    /// Whether the other end has not closed it, as far as can be told without waiting.
+    pub(crate) fn is_open(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&self.stream, &mut [0; 1], flags) {
+            Ok((length, _)) => length > 0,
+            Err(error) => error == Errno::AGAIN,
         }
     }
 

@@ -56,6 +56,8 @@ pub enum ClientError {
     },
     #[error("the target ended, or its probe was taken out, before it answered")]
     Gone,
+    #[error("the target has ended: {pid}")]
+    Ended { pid: Pid },
     #[error("{}", .0.error)]
     Refused(Failure),
     #[error("the probe speaks protocol {theirs}, this command speaks {PROTOCOL}")]
@@ -162,7 +164,7 @@ impl ClientError {
             Self::NotCopied { .. } => {
                 "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
             }
-            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Wire(_) => return None,
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) => return None,
         };
         Some(hint)
     }

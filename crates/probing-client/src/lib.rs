@@ -6,6 +6,7 @@ mod ask;
 mod attach;
 mod calls;
 mod connection;
+mod contact;
 mod core_file;
 mod error;
 mod list;
@@ -24,6 +25,7 @@ mod who;
 
 pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};
+pub use contact::Contact;
 pub use core_file::Left;
 pub use error::ClientError;
 pub use list::list;

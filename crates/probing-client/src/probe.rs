@@ -67,6 +67,11 @@ impl Probe {
         &self.hello
     }
 
+    /// Whether the probe at the other end is still there, as far as can be told without asking it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.connection.is_open()
+    }
+
     /// Starts running `code`; follow it with [`Probe::finish_eval`].
     pub fn start_eval(&self, code: String) -> Result<Canceller, ClientError> {
         let request = self.send(Call::Eval { code })?;

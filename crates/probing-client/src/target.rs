@@ -34,7 +34,9 @@ pub enum Target {
 pub enum NotATarget {
     #[error("a target is a pid, a program's name, unix:PATH, or all")]
     Empty,
-    #[error("a process on another machine (host:port) cannot be reached by this version")]
+    #[error(
+        "a process on another machine (host:port) cannot be reached by this version: it has no agents yet"
+    )]
     Remote,
     #[error("unix: needs the path of a socket")]
     NoPath,
@@ -127,7 +129,7 @@ impl Target {
         stacks::gil_holder(self.process().ok()?.pid)
     }
 
-    fn process(&self) -> Result<Process, ClientError> {
+    pub(crate) fn process(&self) -> Result<Process, ClientError> {
         match self {
             Self::Local(pid) => process(*pid),
             Self::Name(name) => named(name),
@@ -148,15 +150,19 @@ fn process(pid: Pid) -> Result<Process, ClientError> {
     })
 }
 
-fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> {
-    let pid = process.pid;
-    let own = rustix::process::geteuid();
-    if process.uid != own.as_raw() && !own.is_root() {
-        return Err(ClientError::OtherUser {
-            pid,
-            uid: process.uid,
-        });
+/// Only its user, and root, may talk to a process's probe.
+pub(crate) fn check_user(process: &Process) -> Result<(), ClientError> {
+    let (own, pid, uid) = (rustix::process::geteuid(), process.pid, process.uid);
+    if uid == own.as_raw() || own.is_root() {
+        Ok(())
+    } else {
+        Err(ClientError::OtherUser { pid, uid })
     }
+}
+
+fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> {
+    check_user(process)?;
+    let pid = process.pid;
     let probe = match (Probe::of_process(process), entry) {
         (Err(ClientError::NoProbe { .. }), _) if process.python.is_none() => {
             return Err(ClientError::NotPython {

@@ -4,6 +4,7 @@
 //! Nothing here opens a file or a socket; both ends do that for themselves.
 
 pub mod env;
+pub mod lines;
 pub mod message;
 pub mod paths;
 pub mod process;

@@ -4,7 +4,7 @@ mod repeated;
 mod screen;
 mod set;
 mod tasks;
-mod text;
+pub(super) mod text;
 mod tree;
 
 use std::io::Write as _;
@@ -56,7 +56,10 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
 }
 
 /// The threads of one target that were asked for.
-fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
+pub(super) fn read(
+    arguments: &BacktraceArguments,
+    target: &Target,
+) -> anyhow::Result<BacktraceReport> {
     let mut report = target.stacks(&query(arguments))?.read()?;
     choose(&mut report, arguments)?;
     Ok(report)

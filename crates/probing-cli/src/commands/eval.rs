@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use probing_client::{Canceller, EvalEnd, Probe};
+use probing_client::{Canceller, EvalEnd, Probe, Target};
 use probing_proto::message::{Evaluated, Outcome, Raised, Stream};
 use probing_proto::report::EvalReport;
 
@@ -108,25 +108,23 @@ fn stream(
             say_timed_out(timeout, "the code was interrupted")?;
             Ok(exit::TIMED_OUT)
         }
-        EvalEnd::Stuck { begun: false } => {
-            let who = aim.target()?.gil_holder();
-            let who = who
-                .as_deref()
-                .unwrap_or("another thread of the target holds the GIL");
-            say_timed_out(
-                timeout,
-                &format!("the code has not begun and will not run: {who}"),
-            )?;
-            Ok(exit::TIMED_OUT)
-        }
-        EvalEnd::Stuck { begun: true } => {
-            say_timed_out(
-                timeout,
-                "the code is inside a C call and ends when that returns",
-            )?;
+        EvalEnd::Stuck { begun } => {
+            say_timed_out(timeout, &why_stuck(&aim.target()?, begun))?;
             Ok(exit::TIMED_OUT)
         }
     }
+}
+
+/// Why code did not end when it was interrupted, or did not begin.
+pub(super) fn why_stuck(target: &Target, begun: bool) -> String {
+    if begun {
+        return "the code is inside a C call and ends when that returns".to_owned();
+    }
+    let who = target.gil_holder();
+    let who = who
+        .as_deref()
+        .unwrap_or("another thread of the target holds the GIL");
+    format!("the code has not begun and will not run: {who}")
 }
 
 fn show(evaluated: Evaluated) -> anyhow::Result<Status> {

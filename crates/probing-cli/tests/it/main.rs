@@ -3,6 +3,7 @@
 
 mod attach;
 mod backtrace;
+mod connect;
 mod detach;
 mod errors;
 mod eval;

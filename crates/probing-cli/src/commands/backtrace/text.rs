@@ -11,7 +11,7 @@ const NAMES_SHOWN: usize = 4;
 /// Of a line with a local variable, when the output goes elsewhere than to a terminal.
 const LOCAL_WIDTH: usize = 200;
 
-pub(super) fn text(report: &BacktraceReport, reverse: bool) -> String {
+pub(in crate::commands) fn text(report: &BacktraceReport, reverse: bool) -> String {
     let order = if reverse { "first" } else { "last" };
     let groups: Vec<String> = folded(&report.threads)
         .iter()

@@ -1,0 +1,202 @@
+//! `probing -t PID connect`: serves a program, in lines of JSON on standard input and output. See docs/protocol.md.
+//!
+//! The main thread hears the program and watches the target; each request has a thread of its own.
+
+mod in_flight;
+mod input;
+
+use std::io::{self, Write as _};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use probing_client::{ClientError, Contact, EvalEnd};
+use probing_proto::lines::{Ask, AskLine, AskedStacks, Tell, TellLine, Trouble};
+use probing_proto::message::{Failure, RequestId};
+
+use self::in_flight::InFlight;
+use self::input::{Input, News};
+use super::{Aim, backtrace, eval};
+use crate::exit::{self, Status};
+
+/// How long requests that were in flight when the target ended have to say so.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+    let reached = aim.target().and_then(|target| {
+        let contact = Contact::with(&target, aim.entry.clone())?;
+        Ok(contact)
+    });
+    let contact = match reached {
+        Ok(contact) => contact,
+        Err(error) => {
+            say(None, failed(&error))?;
+            return Ok(exit::UNREACHABLE);
+        }
+    };
+    say(None, Tell::Hello(contact.about().clone()))?;
+    serve(&Arc::new(Service {
+        contact,
+        in_flight: InFlight::default(),
+    }))
+}
+
+fn serve(service: &Arc<Service>) -> anyhow::Result<Status> {
+    let mut input = Input::default();
+    loop {
+        match input.next(&service.contact)? {
+            News::Line(line) => service.take(&line)?,
+            News::TooLong(limit) => {
+                let failure = Failure::new(format!("a line is longer than {limit} bytes"));
+                let kind = Trouble::Failed;
+                say(None, Tell::Failed { kind, failure })?;
+                return Ok(exit::FAILED);
+            }
+            News::InputEnded => return Ok(exit::OK),
+            News::TargetEnded => {
+                service.in_flight.wait_for_none(LAST_WORDS);
+                let pid = service.contact.about().pid;
+                let reason = ClientError::Ended { pid }.to_string();
+                say(None, Tell::Gone { reason })?;
+                return Ok(exit::UNREACHABLE);
+            }
+        }
+    }
+}
+
+struct Service {
+    contact: Contact,
+    in_flight: InFlight,
+}
+
+impl Service {
+    /// Takes one line of the program's. What it asks for is answered from another thread.
+    fn take(self: &Arc<Self>, line: &[u8]) -> io::Result<()> {
+        let AskLine { id, ask } = match serde_json::from_slice(line) {
+            Ok(asked) => asked,
+            Err(error) => return say(id_in(line), not_understood(&error)),
+        };
+        if let Ask::Cancel { request } = ask {
+            let told = self.in_flight.cancel(request);
+            return say(
+                Some(id),
+                told.map_or_else(|error| failed(&error.into()), |()| Tell::Done),
+            );
+        }
+        if let Err(failure) = self.in_flight.begin(id) {
+            let kind = Trouble::Failed;
+            return say(Some(id), Tell::Failed { kind, failure });
+        }
+        let service = Arc::clone(self);
+        let spawned = thread::Builder::new().spawn(move || {
+            let answer = panic::catch_unwind(AssertUnwindSafe(|| service.answer(id, ask)));
+            let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("the command panicked")));
+            // Before it is said: the program may use the id again as soon as it hears the answer.
+            service.in_flight.end(id);
+            // A program that does not listen any more has closed our input, too, or soon will.
+            say(Some(id), answer.unwrap_or_else(|error| failed(&error))).ok();
+        });
+        spawned.map(drop).or_else(|error| {
+            self.in_flight.end(id);
+            let error = anyhow::Error::new(error).context("cannot start a thread");
+            say(Some(id), failed(&error))
+        })
+    }
+
+    /// Does what is asked; the last word on it.
+    fn answer(&self, id: RequestId, ask: Ask) -> anyhow::Result<Tell> {
+        match ask {
+            Ask::Eval {
+                code,
+                timeout_seconds,
+            } => {
+                let timeout = timeout_seconds.map(Duration::try_from_secs_f64).transpose();
+                self.eval(id, code, timeout.context("timeout_seconds")?)
+            }
+            Ask::Backtrace(asked) => self.backtrace(asked),
+            Ask::Query { .. } => {
+                let failure = Failure::new("SQL is not part of this version yet")
+                    .with_hint("`backtrace` and `eval` tell what a process does and holds");
+                let kind = Trouble::Unsupported;
+                Ok(Tell::Failed { kind, failure })
+            }
+            Ask::Detach => {
+                self.contact.detach()?;
+                Ok(Tell::Done)
+            }
+            Ask::Cancel { .. } => Ok(Tell::Done),
+        }
+    }
+
+    fn eval(&self, id: RequestId, code: String, timeout: Option<Duration>) -> anyhow::Result<Tell> {
+        let mut probe = self.contact.probe()?;
+        let canceller = probe.start_eval(code)?;
+        self.in_flight.runs(id, &canceller)?;
+        let end = probe.finish_eval(&canceller, timeout, |stream, text| {
+            let text = text.to_owned();
+            say(Some(id), Tell::Output { stream, text }).ok();
+        })?;
+        let (evaluated, timed_out) = match end {
+            EvalEnd::Evaluated(evaluated) => (evaluated, false),
+            EvalEnd::TimedOut(evaluated) => (evaluated, true),
+            // What comes later on this connection is nobody's: it goes, and takes the code along.
+            EvalEnd::Stuck { begun } => {
+                let reason = eval::why_stuck(self.contact.target()?, begun);
+                return Ok(Tell::Stuck { begun, reason });
+            }
+        };
+        self.contact.keep(probe);
+        Ok(Tell::Evaluated {
+            timed_out,
+            evaluated,
+        })
+    }
+
+    fn backtrace(&self, asked: AskedStacks) -> anyhow::Result<Tell> {
+        let report = backtrace::read(&asked.into(), self.contact.target()?)?;
+        Ok(Tell::Backtrace {
+            text: backtrace::text::text(&report, false),
+            report: serde_json::to_value(&report)?,
+        })
+    }
+}
+
+/// Says a line whole, whatever other threads say.
+fn say(id: Option<RequestId>, tell: Tell) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&TellLine { id, tell })?;
+    line.push(b'\n');
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&line)?;
+    stdout.flush()
+}
+
+fn failed(error: &anyhow::Error) -> Tell {
+    let client_error = error.downcast_ref::<ClientError>();
+    Tell::Failed {
+        kind: if client_error.is_some() {
+            Trouble::Unreachable
+        } else {
+            Trouble::Failed
+        },
+        failure: Failure {
+            error: format!("{error:#}"),
+            hint: client_error.and_then(ClientError::hint),
+        },
+    }
+}
+
+fn not_understood(error: &serde_json::Error) -> Tell {
+    Tell::Failed {
+        kind: Trouble::Unsupported,
+        failure: Failure::new(format!("line not understood: {error}"))
+            .with_hint("docs/protocol.md shows what can be said"),
+    }
+}
+
+/// The id in a line that is not understood otherwise.
+fn id_in(line: &[u8]) -> Option<RequestId> {
+    let value: serde_json::Value = serde_json::from_slice(line).ok()?;
+    value.get("id")?.as_u64().map(RequestId)
+}

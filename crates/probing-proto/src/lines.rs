@@ -1,0 +1,132 @@
+//! What a program says to `probing connect` and hears from it: one JSON object a line. `docs/protocol.md` shows each.
+//!
+//! The command knows sockets, folders and attaching; a program in any language only has to know these lines.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Evaluated, Failure, RequestId, Stream};
+use crate::process::Pid;
+
+/// Version of these lines, said in the hello.
+pub const LINES: u32 = 1;
+
+/// Longest line from a program.
+pub const MAX_LINE: usize = crate::wire::MAX_REQUEST;
+
+/// From the program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AskLine {
+    /// Chosen by the program, unique among its requests in flight.
+    pub id: RequestId,
+    #[serde(flatten)]
+    pub ask: Ask,
+}
+
+/// What is asked of the command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Ask {
+    /// Run code. Answered by `output`s, then `evaluated` or `stuck`.
+    Eval {
+        code: String,
+        /// Interrupt it after so long; without it, never.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_seconds: Option<f64>,
+    },
+    /// Interrupt the eval with that id, which gives its own answer. Answered by `done`.
+    Cancel { request: RequestId },
+    /// Read the stacks from outside. Answered by `backtrace`.
+    Backtrace(AskedStacks),
+    /// Ask by SQL. Answered by `failed`, until there is an engine for it.
+    Query { sql: String },
+    /// Take the probe out of the target. Answered by `done`.
+    Detach,
+}
+
+/// Which stacks, and how much of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AskedStacks {
+    /// Of every thread; else of the main thread.
+    pub all: bool,
+    /// Of one thread, by its name or one of its ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// With the local variables of every frame.
+    pub locals: bool,
+    /// With the frames of C, Rust and the interpreter itself, in their true order.
+    pub native: bool,
+}
+
+/// To the program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TellLine {
+    /// The request it belongs to; none for what is said unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<RequestId>,
+    #[serde(flatten)]
+    pub tell: Tell,
+}
+
+/// What the command tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Tell {
+    /// The first line, when there is such a target.
+    Hello(About),
+    /// Text that evaluated code printed.
+    Output { stream: Stream, text: String },
+    /// An eval has ended.
+    Evaluated {
+        /// Because its time was up.
+        timed_out: bool,
+        #[serde(flatten)]
+        evaluated: Evaluated,
+    },
+    /// Time was up, and an eval did not end when it was interrupted, or never began.
+    Stuck { begun: bool, reason: String },
+    /// Stacks: as text for people, and as what `probing backtrace --json` prints.
+    Backtrace {
+        text: String,
+        report: serde_json::Value,
+    },
+    /// A request without a result of its own has been carried out.
+    Done,
+    /// The request, or without an id the connection, could not be served.
+    Failed {
+        kind: Trouble,
+        #[serde(flatten)]
+        failure: Failure,
+    },
+    /// The last line, when the target has ended.
+    Gone { reason: String },
+}
+
+/// Which process it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Version of these lines.
+    pub lines: u32,
+    pub pid: Pid,
+    /// As exact as can be told: with a probe, `3.12.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Its command line, where it can be seen from here.
+    pub command: Vec<String>,
+    /// Whether the probe is in it. Else the first request that needs it brings it in.
+    pub probed: bool,
+}
+
+/// What kind of thing went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trouble {
+    /// The target, or its probe, cannot be reached.
+    Unreachable,
+    /// This version of the command cannot do it.
+    Unsupported,
+    /// Anything else.
+    Failed,
+}

@@ -1,0 +1,173 @@
+"""``connect()``: look into another Python process from this one."""
+
+import math
+import os
+import weakref
+from types import TracebackType
+from typing import Any
+
+from probing._command import Command, Line
+from probing._errors import (
+    ProbingError,
+    RemoteError,
+    RemoteSyntaxError,
+    RemoteTimeoutError,
+    TargetError,
+    TracebackFrame,
+    UnsupportedError,
+)
+from probing._results import Backtrace, EvalResult, Table, literal
+
+__all__ = [
+    "Backtrace",
+    "EvalResult",
+    "Probe",
+    "ProbingError",
+    "RemoteError",
+    "RemoteSyntaxError",
+    "RemoteTimeoutError",
+    "Table",
+    "TargetError",
+    "UnsupportedError",
+    "connect",
+]
+
+
+def connect(
+    target: int | str | None = None,
+    /,
+    *,
+    pid: int | None = None,
+    name: str | None = None,
+    token: str | None = None,
+    attach: bool = True,
+) -> "Probe":
+    """Connect to a Python process: a pid, a script's name, ``"unix:/path"`` or ``"host:port"``.
+
+    >>> with connect(pid=4242) as probe:
+    ...     probe.eval("loss").value
+    0.25
+
+    ``connect(4242)`` and ``connect(pid=4242)`` are the same, as are ``connect("train.py")`` and
+    ``connect(name="train.py")``: one process must be called so. ``token`` is for ``"host:port"``.
+
+    Nothing is brought into the process before the first ``eval``, which attaches when the probe is not there yet;
+    ``attach=False`` forbids that. Raises TargetError when there is no such process.
+    """
+    named = [str(word) for word in (target, pid, name) if word is not None]
+    if len(named) != 1:
+        raise TypeError("connect() needs one target: a pid, a name, 'unix:/path' or 'host:port'")
+    arguments = ["--target", *named] if attach else ["--no-attach", "--target", *named]
+    # Not among the arguments, which everybody on the machine can read.
+    environ = {**os.environ} if token is None else {**os.environ, "PROBING_TOKEN": token}
+    return Probe(Command(arguments, environ))
+
+
+class Probe:
+    """A connection to one process. Made by :func:`connect`; threads may use it at the same time.
+
+    Use it in a ``with`` statement, or call :meth:`close`. The process goes on as it was either way.
+    """
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        # Also when this program ends, or nobody has it any more.
+        self._close = weakref.finalize(self, command.close)
+        hello = command.hello
+        self.pid: int = hello["pid"]
+        """Its pid, as seen from here."""
+        self.python: str | None = hello.get("python")
+        """The version of its interpreter, as exact as could be told."""
+        self.rank: int | None = hello.get("rank")
+        """Its rank in its job, if it has one."""
+        self.command: tuple[str, ...] = tuple(hello["command"])
+        """Its command line."""
+
+    def eval(self, code: str, *, timeout: float | None = 30.0) -> EvalResult:
+        """Run code in the live ``__main__`` of the process, on a thread of its own.
+
+        What it assigns the program sees. Raises RemoteError when it raises, RemoteSyntaxError when it is not Python,
+        and RemoteTimeoutError when it takes longer than ``timeout`` seconds (None: no limit), after interrupting it.
+        Ctrl-C interrupts it, too.
+        """
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout is not a number of seconds: {timeout}")
+        timeout = None if timeout == math.inf else timeout
+        output: list[str] = []
+        with self._command.ask("eval", code=code, timeout_seconds=timeout) as answer:
+            while (line := answer.next())["event"] == "output":
+                output.append(line["text"])
+        return _evaluated(line, "".join(output), timeout)
+
+    def backtrace(
+        self, *, all: bool = False, thread: int | str | None = None, locals: bool = False, native: bool = False
+    ) -> Backtrace:
+        """Where the main thread is, or ``all`` threads, or one ``thread`` by its name or id.
+
+        With ``locals`` every frame has its local variables; with ``native`` there are the frames of C code, too.
+
+        Read from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL.
+        """
+        asked: dict[str, Any] = {"all": all, "locals": locals, "native": native}
+        if thread is not None:
+            asked["thread"] = str(thread)
+        line = self._ask("backtrace", **asked)
+        return Backtrace(line["text"], line["report"])
+
+    def threads(self) -> Table:
+        """Every thread that Python knows: its ids, name, what it waits in, what it has to do with the GIL."""
+        return self.backtrace(all=True).to_threads()
+
+    def query(self, sql: str) -> Table:
+        """Ask by SQL. Raises UnsupportedError: there is no engine for it in this version yet."""
+        line = self._ask("query", sql=sql)
+        return Table(line["columns"], line["rows"])
+
+    def detach(self) -> None:
+        """Take the probe out of the process, for everyone, and close this connection."""
+        self._ask("detach")
+        self.close()
+
+    def close(self) -> None:
+        """End the connection; code of ours that still runs is interrupted. The probe stays where it is."""
+        self._close()
+
+    def __enter__(self) -> "Probe":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._close.alive else ", closed"
+        return f"<probe in process {self.pid}: {' '.join(self.command)}{state}>"
+
+    def _ask(self, op: str, **arguments: object) -> Line:
+        with self._command.ask(op, **arguments) as answer:
+            return answer.next()
+
+
+Probe.__module__ = "probing"
+connect.__module__ = "probing"
+
+
+def _evaluated(line: Line, output: str, timeout: float | None) -> EvalResult:
+    """The result; or raises how else it ended."""
+    hint = "allow more time with timeout=SECONDS (None: no limit)"
+    if line["event"] == "stuck":
+        raise RemoteTimeoutError(f"timed out after {timeout} s: {line['reason']}", hint=hint, output=output)
+    if line["timed_out"]:
+        raise RemoteTimeoutError(f"timed out after {timeout} s: the code was interrupted", hint=hint, output=output)
+    if line["outcome"] == "raised":
+        frames = tuple(TracebackFrame(frame["func"], frame["file"], frame["lineno"]) for frame in line["frames"])
+        raise RemoteError(
+            line["message"], type=line["exception"], traceback=line["traceback"], frames=frames, output=output
+        )
+    if line["outcome"] == "syntax_error":
+        text = line["text"]
+        raise RemoteSyntaxError(text.rstrip().rpartition("\n")[2], type="SyntaxError", traceback=text, output=output)
+    text = line.get("value")
+    value = None if text is None else literal(text)
+    return EvalResult(value=value, text=text, output=output, seconds=line["took_nanos"] / 1e9)

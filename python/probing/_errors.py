@@ -1,0 +1,91 @@
+"""What can go wrong between this process and a target. Every exception of ours is a ``ProbingError``."""
+
+from typing import NamedTuple
+
+__all__ = [
+    "ProbingError",
+    "RemoteError",
+    "RemoteSyntaxError",
+    "RemoteTimeoutError",
+    "TargetError",
+    "TracebackFrame",
+    "UnsupportedError",
+]
+
+
+class TracebackFrame(NamedTuple):
+    """One line of a remote traceback."""
+
+    func: str
+    file: str
+    lineno: int
+
+
+class ProbingError(Exception):
+    """Something went wrong; ``hint`` says what to do about it."""
+
+    def __init__(self, message: str = "", *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class TargetError(ProbingError, ConnectionError):
+    """The target cannot be reached, or has ended."""
+
+
+class UnsupportedError(ProbingError, NotImplementedError):
+    """This version cannot do it."""
+
+
+class RemoteError(ProbingError):
+    """The evaluated code raised. The exception itself stays in the target; this tells of it.
+
+    ``type`` is the name of its class, ``message`` its text, ``traceback`` what Python would have printed, ``frames``
+    the same in pieces, outermost first, ``output`` what the code had printed before.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        type: str = "",
+        traceback: str = "",
+        frames: tuple[TracebackFrame, ...] = (),
+        output: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.type = type
+        self.traceback = traceback
+        self.frames = frames
+        self.output = output
+
+    def __str__(self) -> str:
+        what = f"{self.type}: {self.message}" if self.message else self.type
+        return f"{what}\n\n{self.traceback.rstrip()}"
+
+
+class RemoteSyntaxError(RemoteError):
+    """The code is not Python; nothing of it ran."""
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\n{self.traceback.rstrip()}"
+
+
+class RemoteTimeoutError(ProbingError, TimeoutError):
+    """Time was up. The code was interrupted; the message says what became of it.
+
+    ``output`` is what it had printed before.
+    """
+
+    def __init__(self, message: str = "", *, hint: str | None = None, output: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.output = output
+
+
+# People meet them under the names they import them by, in tracebacks and when pickled.
+for _error in (ProbingError, TargetError, UnsupportedError, RemoteError, RemoteSyntaxError, RemoteTimeoutError):
+    _error.__module__ = "probing"
