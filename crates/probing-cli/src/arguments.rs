@@ -160,7 +160,9 @@ works for one that hangs, holds its GIL in C or is stopped by a signal. The inne
 in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.
 
 Values of locals are cut to a bounded length; objects of your classes are shown by type and address, those
-of data classes with their fields. What changes faster than it can be read is shown as <changing>.
+of data classes with their fields. What changes faster than it can be read is shown as <changing>. A target
+that has a probe (none is brought in for this) tells them in its own words within a second: by `repr`, and
+tensors by shape, type and device, without touching their data.
 
 With --native, a thread that is on a CPU is held for a fraction of a millisecond while its stack is copied;
 one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.")]

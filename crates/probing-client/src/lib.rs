@@ -10,6 +10,7 @@ mod contact;
 mod core_file;
 mod error;
 mod list;
+mod locals;
 mod meeting;
 mod pace;
 mod package;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use probing_process::processes::Process;
-use probing_proto::message::{Call, Evaluated, Event, Hello, Request, RequestId, Stream};
+use probing_proto::message::{
+    Call, Evaluated, Event, Hello, Locals, LocalsCall, Request, RequestId, Stream,
+};
 
 use crate::connection::{Connection, PATIENCE, Sender};
 use crate::error::ClientError;
@@ -14,6 +16,9 @@ use crate::meeting;
 
 /// How long code that was interrupted may take to end before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How much later than its deadline an answer may arrive.
+const MARGIN: Duration = Duration::from_millis(500);
 
 /// A connection to the probe in one process.
 #[derive(Debug)]
@@ -114,7 +119,32 @@ impl Probe {
                 }
                 Event::Evaluated(evaluated) => return Ok(EvalEnd::Evaluated(evaluated)),
                 Event::Failed(failure) => return Err(ClientError::Refused(failure)),
-                Event::Hello(_) | Event::Done | Event::Cancelling { .. } => {}
+                Event::Hello(_) | Event::Locals(_) | Event::Done | Event::Cancelling { .. } => {}
+            }
+        }
+    }
+
+    /// Values of the locals of these threads, as far as they are known within the deadline.
+    pub(crate) fn locals(
+        &mut self,
+        threads: Vec<u64>,
+        deadline: Duration,
+    ) -> Result<Locals, ClientError> {
+        let patience = deadline + MARGIN;
+        let until = Some(Instant::now() + patience);
+        let id = self.send(Call::Locals(LocalsCall {
+            threads,
+            deadline_millis: deadline.as_millis() as u64,
+        }))?;
+        loop {
+            match self.connection.receive(until)? {
+                Some(message) if message.id == Some(id) => match message.event {
+                    Event::Locals(locals) => return Ok(locals),
+                    Event::Failed(failure) => return Err(ClientError::Refused(failure)),
+                    _ => {}
+                },
+                Some(_) => {}
+                None => return Err(ClientError::Silent { patience }),
             }
         }
     }

@@ -7,11 +7,13 @@ use std::str::FromStr;
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
+use probing_proto::report::BacktraceReport;
 
 use crate::attach;
 use crate::connection::PATIENCE;
 use crate::core_file::Left;
 use crate::error::ClientError;
+use crate::locals;
 use crate::meeting;
 use crate::pace::Stop;
 use crate::probe::Probe;
@@ -112,6 +114,18 @@ impl Target {
     /// The stacks of all its threads, read from outside. Needs no probe.
     pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
         Stacks::of(self.process()?, query)
+    }
+
+    /// Has the probe put the locals of a report into the program's own words. Does nothing without a probe.
+    pub fn tell_locals(&self, report: &mut BacktraceReport) -> Result<(), ClientError> {
+        let probe = match self {
+            Self::Socket(path) => Probe::at(path, PATIENCE),
+            Self::Local(_) | Self::Name(_) => Probe::of_process(&self.process()?),
+        };
+        match probe {
+            Err(ClientError::NoProbe { .. }) => Ok(()),
+            probe => locals::ask(&mut probe?, report),
+        }
     }
 
     /// Many readings of its stacks, counted. `on_reading` sees what there is after each.

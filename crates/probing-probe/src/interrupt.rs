@@ -95,7 +95,7 @@ impl Interrupt {
 }
 
 /// The calling thread, by the number that Python knows it by.
-fn own_thread() -> u64 {
+pub(crate) fn own_thread() -> u64 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::pthread_self() }
 }

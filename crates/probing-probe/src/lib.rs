@@ -14,6 +14,7 @@ mod guarded;
 mod interrupt;
 mod life;
 mod lifecycle;
+mod locals;
 mod outbox;
 mod output;
 mod peer;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_proto::message::{Call, Event, Failure, Hello, Request};
+use probing_proto::message::{Call, Event, Failure, Hello, Request, RequestId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -18,7 +18,7 @@ use crate::evals::Evals;
 use crate::forked::ClosedInChildren;
 use crate::outbox::Waker;
 use crate::peer;
-use crate::worker;
+use crate::worker::{self, Job};
 
 const ROOT: u32 = 0;
 /// Clients served at once.
@@ -231,16 +231,8 @@ struct Ready {
 fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, request: Request) {
     let id = request.id;
     match request.call {
-        Call::Eval { code } => {
-            let started = connection.begin(id).and_then(|sink| {
-                worker::spawn(evals, sink, code).map_err(|error| {
-                    Failure::new(format!("cannot start a thread in the target: {error}"))
-                })
-            });
-            if let Err(failure) = started {
-                connection.say(Some(id), Event::Failed(failure));
-            }
-        }
+        Call::Eval { code } => begin(evals, connection, id, Job::Eval { code }),
+        Call::Locals(asked) => begin(evals, connection, id, Job::Locals(asked)),
         Call::Cancel { request } => {
             let event = connection.cancel(request);
             connection.say(Some(id), event);
@@ -249,5 +241,16 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
             connection.say(Some(id), Event::Done);
             wishes.end.store(true, Ordering::Release);
         }
+    }
+}
+
+/// Starts what needs the interpreter on a thread of its own.
+fn begin(evals: &'static Evals, connection: &mut Connection, id: RequestId, job: Job) {
+    let started = connection.begin(id).and_then(|sink| {
+        worker::spawn(evals, sink, job)
+            .map_err(|error| Failure::new(format!("cannot start a thread in the target: {error}")))
+    });
+    if let Err(failure) = started {
+        connection.say(Some(id), Event::Failed(failure));
     }
 }

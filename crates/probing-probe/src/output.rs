@@ -28,9 +28,16 @@ pub(crate) struct Sink {
     pub(crate) interrupt: Arc<Interrupt>,
 }
 
+/// Who hears what this thread's code prints.
+#[derive(Debug, Clone)]
+pub(crate) enum Ear {
+    Client(Sink),
+    Nobody,
+}
+
 thread_local! {
-    /// The eval that this thread runs.
-    static SINK: RefCell<Option<Sink>> = const { RefCell::new(None) };
+    /// Set while this thread runs code for a client.
+    static EAR: RefCell<Option<Ear>> = const { RefCell::new(None) };
 }
 
 /// The streams whose `write` is ours now, and how many evals need that.
@@ -59,19 +66,19 @@ enum Tapped {
     },
 }
 
-/// Runs `code` on this thread with its output going to `sink`.
-pub(crate) fn captured<T>(py: Python<'_>, sink: Sink, code: impl FnOnce() -> T) -> T {
+/// Runs `code` on this thread with its output going to `ear`.
+pub(crate) fn captured<T>(py: Python<'_>, ear: Ear, code: impl FnOnce() -> T) -> T {
     change_taps(py, |taps| taps.add(py));
-    SINK.set(Some(sink));
+    EAR.set(Some(ear));
     let result = code();
-    SINK.set(None);
+    EAR.set(None);
     change_taps(py, |taps| taps.remove(py));
     result
 }
 
 /// In a forked child: the evals that tapped are the parent's.
 pub(crate) fn after_fork(py: Python<'_>) {
-    SINK.set(None);
+    EAR.set(None);
     // Locked only if the fork came in the middle of tapping; then the taps stay, and pass everything on.
     if let Ok(mut taps) = TAPS.try_lock() {
         taps.evals = 0;
@@ -230,12 +237,15 @@ impl Replacement {
     }
 }
 
-/// Sends the text to this thread's eval; `None` when there is none, or it is no text.
+/// Sends the text to whom this thread's code prints for; `None` when there is nobody such, or it is no text.
 fn sent(py: Python<'_>, stream: Stream, args: &Bound<'_, PyTuple>) -> Option<usize> {
-    let sink = SINK.with_borrow(Clone::clone)?;
+    let ear = EAR.with_borrow(Clone::clone)?;
     let argument = args.get_item(0).ok()?;
     let text = text_of(argument.cast::<PyString>().ok()?.as_any());
     let length = text.chars().count();
+    let Ear::Client(sink) = ear else {
+        return Some(length);
+    };
     for piece in pieces(&text) {
         if !sink.outbox.has_room() {
             py.detach(|| sink.outbox.wait_for_room(|| sink.interrupt.is_requested()));

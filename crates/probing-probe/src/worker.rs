@@ -1,86 +1,114 @@
-//! The thread that runs one eval: made for it, gone after it.
+//! The thread that runs one eval, or looks at locals: made for it, gone after it.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::Instant;
 
-use probing_proto::message::{Evaluated, Event, Failure, Message};
+use probing_proto::message::{Evaluated, Event, Failure, LocalsCall, Message};
 use pyo3::prelude::*;
 
 use crate::eval;
 use crate::evals::Evals;
 use crate::forked;
 use crate::lifecycle;
-use crate::output::{self, Sink};
+use crate::locals;
+use crate::output::{self, Ear, Sink};
 use crate::signals::Mask;
 use crate::threading;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
 
-/// Starts a thread that runs `code` and answers into the sink.
-pub(crate) fn spawn(evals: &'static Evals, sink: Sink, code: String) -> io::Result<()> {
+/// What a client wants that needs the interpreter.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Eval { code: String },
+    Locals(LocalsCall),
+}
+
+/// Starts a thread that does the job and answers into the sink.
+pub(crate) fn spawn(evals: &'static Evals, sink: Sink, job: Job) -> io::Result<()> {
     evals.enter(&sink.interrupt);
-    let spawned = thread::Builder::new()
-        .name("probing-eval".to_owned())
-        .stack_size(STACK)
-        .spawn({
-            let sink = sink.clone();
-            let generation = forked::generation();
-            move || {
-                // Code that starts processes or threads must not hand them our blocked signals.
-                if let Some(mask) = Mask::of_main_thread() {
-                    mask.set();
-                }
-                let event = answer(&sink, &code);
-                sink.interrupt.end();
-                // The code forked and this is the child: the client and the list of evals are the parent's.
-                if generation != forked::generation() {
-                    return;
-                }
-                sink.outbox.push(Message {
-                    id: Some(sink.id),
-                    event,
-                });
-                evals.leave(&sink.interrupt);
+    let spawned = start({
+        let sink = sink.clone();
+        let generation = forked::generation();
+        move || {
+            let event = answer(&sink, &job);
+            sink.interrupt.end();
+            // The code forked and this is the child: the client and the list of evals are the parent's.
+            if generation != forked::generation() {
+                return;
             }
-        });
+            sink.outbox.push(Message {
+                id: Some(sink.id),
+                event,
+            });
+            evals.leave(&sink.interrupt);
+        }
+    });
     if spawned.is_err() {
         sink.interrupt.end();
         evals.leave(&sink.interrupt);
     }
+    spawned
+}
+
+/// Starts a thread that may run the program's code.
+pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new()
+        .name("probing-eval".to_owned())
+        .stack_size(STACK);
+    let spawned = thread.spawn(|| {
+        // Code that starts processes or threads must not hand them our blocked signals.
+        if let Some(mask) = Mask::of_main_thread() {
+            mask.set();
+        }
+        body();
+    });
     spawned.map(drop)
 }
 
-/// Runs the code. Whatever goes wrong stays inside the answer.
-fn answer(sink: &Sink, code: &str) -> Event {
-    let started = Instant::now();
+/// Does something with the interpreter that may run the program's code. `None` when the interpreter ends.
+pub(crate) fn attached<T>(ear: Ear, body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let generation = forked::generation();
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-        Python::try_attach(|py| {
-            threading::prepare(py);
-            let outcome =
-                output::captured(py, sink.clone(), || eval::run(py, code, &sink.interrupt));
-            forget_thread(py);
-            // A child that the code forked has no other thread of the program's: ours must not keep it alive.
-            if generation != forked::generation() {
-                lifecycle::stop(py);
-            }
-            outcome
-        })
+    Python::try_attach(|py| {
+        threading::prepare(py);
+        let result = output::captured(py, ear, || body(py));
+        forget_thread(py);
+        // A child that the code forked has no other thread of the program's: ours must not keep it alive.
+        if generation != forked::generation() {
+            lifecycle::stop(py);
+        }
+        result
+    })
+}
+
+/// Does the job. Whatever goes wrong stays inside the answer.
+fn answer(sink: &Sink, job: &Job) -> Event {
+    let done = panic::catch_unwind(AssertUnwindSafe(|| match job {
+        Job::Eval { code } => evaluate(sink, code),
+        Job::Locals(asked) => locals::answer(sink, asked),
     }));
-    match outcome {
-        Ok(Some(outcome)) => Event::Evaluated(Evaluated {
-            took_nanos: started.elapsed().as_nanos() as u64,
-            outcome,
-        }),
+    match done {
+        Ok(Some(event)) => event,
         Ok(None) => Event::Failed(Failure::new("the interpreter is shutting down")),
         Err(panic) => Event::Failed(
             Failure::new(format!("the probe failed: {}", panic_message(&*panic)))
                 .with_hint("this is a defect of Probing; the target goes on"),
         ),
     }
+}
+
+fn evaluate(sink: &Sink, code: &str) -> Option<Event> {
+    let started = Instant::now();
+    let outcome = attached(Ear::Client(sink.clone()), |py| {
+        eval::run(py, code, &sink.interrupt)
+    })?;
+    Some(Event::Evaluated(Evaluated {
+        took_nanos: started.elapsed().as_nanos() as u64,
+        outcome,
+    }))
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {

@@ -32,6 +32,8 @@ pub struct Request {
 pub enum Call {
     /// Run code in the live `__main__` namespace. Answered by `output`s, then `evaluated`.
     Eval { code: String },
+    /// Tell the values of local variables. Answered by `locals`.
+    Locals(LocalsCall),
     /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.
     Cancel { request: RequestId },
     /// Take the probe out of the process. Answered by `done`, then the connection ends.
@@ -58,6 +60,8 @@ pub enum Event {
     Output { stream: Stream, text: String },
     /// An eval has ended.
     Evaluated(Evaluated),
+    /// The values of local variables.
+    Locals(Locals),
     /// A request without a result of its own has been carried out.
     Done,
     /// An eval will be interrupted at its next bytecode. One that has not `begun` waits for the GIL.
@@ -139,6 +143,61 @@ pub struct TracebackFrame {
     pub func: String,
     pub file: String,
     pub lineno: u32,
+}
+
+/// Whose locals, and until when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalsCall {
+    /// By `threading.get_ident()`, in the order of interest; none for all.
+    #[serde(default)]
+    pub threads: Vec<u64>,
+    /// For the whole answer: what is not known by then is left out of it.
+    #[serde(default = "LocalsCall::usual_deadline")]
+    pub deadline_millis: u64,
+}
+
+impl LocalsCall {
+    fn usual_deadline() -> u64 {
+        1000
+    }
+}
+
+/// Local variables of threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locals {
+    pub threads: Vec<ThreadLocals>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadLocals {
+    pub ident: u64,
+    /// Innermost first.
+    pub frames: Vec<FrameLocals>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameLocals {
+    /// The qualified name from 3.11 on.
+    pub func: String,
+    pub file: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineno: Option<u32>,
+    /// Those that are bound; absent where they cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locals: Option<Vec<LocalValue>>,
+    /// How many there are beyond those.
+    #[serde(default)]
+    pub more: usize,
+}
+
+/// A local variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalValue {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// In the program's own words, cut to a bounded length; or why there are none, between `<` and `>`.
+    pub value: String,
 }
 
 /// Why something could not be done, and what to do about it.

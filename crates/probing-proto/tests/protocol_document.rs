@@ -45,6 +45,7 @@ fn every_kind_of_message_has_an_example() {
         .collect();
     let all = [
         "eval",
+        "locals",
         "cancel",
         "detach",
         "hello",

@@ -62,6 +62,15 @@ pub(super) fn read(
 ) -> anyhow::Result<BacktraceReport> {
     let mut report = target.stacks(&query(arguments))?.read()?;
     choose(&mut report, arguments)?;
+    if arguments.locals
+        && let Err(error) = target.tell_locals(&mut report)
+    {
+        let pid = report.pid;
+        writeln!(
+            anstream::stderr(),
+            "note: values of {pid} are those read from outside: {error}"
+        )?;
+    }
     Ok(report)
 }
 

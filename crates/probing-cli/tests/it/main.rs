@@ -12,6 +12,7 @@ mod gone;
 mod harmless;
 mod interrupt;
 mod list;
+mod locals;
 mod output;
 mod readme;
 mod run;

@@ -7,6 +7,7 @@ mod directory;
 mod exits;
 mod forks;
 mod host;
+mod locals;
 mod signals;
 mod silence;
 mod speed;
