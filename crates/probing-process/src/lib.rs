@@ -6,6 +6,7 @@
 //!
 //! *Invariant:* whatever a file or a process holds, reading it ends, with bounded memory and without a panic.
 
+pub mod addresses;
 pub mod elf;
 pub mod error;
 pub mod maps;

@@ -3,13 +3,14 @@
 //! Nothing here writes to the target. What is read was written by someone else, perhaps meanwhile: a range that is not
 //! mapped is `None`, and [`Bounded`] ends a reading that asks for too much.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use probing_proto::process::Pid;
+
+use crate::addresses::{AddressMap, AddressSet};
 
 use crate::proc;
 
@@ -18,7 +19,7 @@ pub type Range = (u64, usize);
 
 /// The most ranges that the kernel takes at once.
 const MAX_RANGES: usize = 1024;
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 /// No process has memory beyond this.
 const HIGHEST: u64 = 1 << 56;
 
@@ -217,7 +218,7 @@ pub enum Known {
 pub struct Pages {
     buffers: Vec<Vec<u8>>,
     /// Page number to buffer and offset in it; `None` for a page that is not mapped.
-    places: HashMap<u64, Option<(u32, u32)>>,
+    places: AddressMap<Option<(u32, u32)>>,
     was_loaded: bool,
 }
 
@@ -278,6 +279,21 @@ impl Pages {
             }
         }
         copy
+    }
+
+    /// Numbers of the pages that are not the same in `other`.
+    pub fn changed(&self, other: &Self) -> AddressSet {
+        let mapped = self.places.iter().filter(|(_, place)| place.is_some());
+        let differs = |number: &u64| self.page(*number) != other.page(*number);
+        mapped.map(|(number, _)| *number).filter(differs).collect()
+    }
+
+    fn page(&self, number: u64) -> Option<&[u8]> {
+        let (buffer, start) = (*self.places.get(&number)?)?;
+        let start = start as usize;
+        self.buffers
+            .get(buffer as usize)?
+            .get(start..start + PAGE as usize)
     }
 
     /// Keeps the bytes of whole pages.

@@ -1,6 +1,7 @@
 //! Tests of the reader on memory that no Python ever had: random, self-pointing, damaged, changing while it is read.
 
 mod living;
+mod tables;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,12 +138,23 @@ fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadSta
     stacks
 }
 
-/// Layouts that differ in kind; what later versions publish is like that of 3.12.
+/// The layouts of all versions.
 fn layouts() -> Vec<Layout> {
-    [(3, 10), (3, 11), (3, 12)]
-        .into_iter()
-        .map(|version| Layout::of(version, &NOTHING, 0).unwrap())
-        .collect()
+    let known = [(3, 10), (3, 11), (3, 12)].map(|version| Layout::of(version, &NOTHING, 0));
+    let published = tables::ALL.map(|(version, table)| published(version, &table));
+    known.into_iter().chain(published).flatten().collect()
+}
+
+/// What a version makes of a table of offsets.
+fn published(version: (u8, u8), table: &[u64]) -> Option<Layout> {
+    let mut fake = Fake {
+        bytes: vec![0; SIZE],
+        restless: Vec::new(),
+    };
+    for (index, number) in table.iter().enumerate() {
+        fake.put(RUNTIME + 8 * index as u64, *number);
+    }
+    Layout::of(version, &fake, RUNTIME)
 }
 
 static NOTHING: Hostile = Hostile {
@@ -181,12 +193,12 @@ struct Fake {
 }
 
 const RUNTIME: u64 = ARENA + 0x1000;
-const INTERPRETER: u64 = ARENA + 0x2000;
+const INTERPRETER: u64 = ARENA + 0x14000;
 const THREADS: u64 = ARENA + 0x3000;
 const GIL: u64 = ARENA + 0x5000;
 const CODES: u64 = ARENA + 0x6000;
 const CHUNKS: u64 = ARENA + 0x8000;
-const SIZE: usize = 0x14000;
+const SIZE: usize = 0x18000;
 const DEPTH: u64 = 50;
 
 impl Fake {
@@ -336,10 +348,11 @@ impl Memory for Fake {
 
 #[test]
 fn a_target_in_order_is_read() {
+    assert_eq!(layouts().len(), 5);
     for layout in layouts() {
         let version = layout.version;
         let line = if version == (3, 10) { 11 } else { 16 };
-        let depth = DEPTH as usize - usize::from(version == (3, 12));
+        let depth = DEPTH as usize - usize::from(version >= (3, 12));
         let stacks = read_all(&Fake::new(&layout), layout, RUNTIME);
         assert_eq!(stacks.len(), 3, "{version:?}");
         for stack in &stacks {
@@ -384,6 +397,24 @@ proptest! {
             }
             fake.restless.clone_from(&restless);
             read_all(&fake, layout, RUNTIME);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn a_damaged_table_of_offsets_is_survived(
+        damage in prop::collection::vec((3usize..100, prop_oneof![0u64..700, 0u64..70_000, value()]), 1..12),
+    ) {
+        for (version, mut table) in tables::ALL {
+            let fake = published(version, &table).map(|layout| Fake::new(&layout)).unwrap();
+            for (index, number) in &damage {
+                table[*index] = *number;
+            }
+            if let Some(layout) = published(version, &table) {
+                read_all(&fake, layout, RUNTIME);
+            }
         }
     }
 }

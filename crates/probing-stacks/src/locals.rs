@@ -1,8 +1,8 @@
 //! Local variables of all frames, read from outside without stopping anyone.
 //!
-//! All frames are looked at together, in waves (`objects`). Because the target goes on meanwhile, everything that was
-//! needed is then copied once more at one go: a value that is the same in both is believed, because at the moment in
-//! between all of it was there. The others are tried again one by one, with copies that are made right after each other;
+//! All frames are looked at together, in waves (`objects`): first where their variables are, then every object that one of
+//! these refers to. Because the target goes on meanwhile, everything that was needed is then copied once more at one go: a
+//! value that is the same in both is believed, because at the moment in between all of it was there. The others are tried again one by one, with copies that are made right after each other;
 //! what never holds still is shown as [`CHANGING`].
 
 mod quoted;
@@ -11,16 +11,18 @@ mod slots;
 mod values;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::slots::Variables;
+use probing_process::addresses::AddressMap;
+
+use self::retry::Retry;
+use self::slots::Slots;
 use self::values::Values;
 use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Memory};
-use crate::objects::{Gap, Look, Objects, View};
+use crate::objects::{Copied, Gap, Objects, Seen, View};
 
 /// A value that changed each time it was read.
 pub(crate) const CHANGING: &str = "<changing>";
@@ -98,86 +100,10 @@ impl Written {
 /// A variable with its value, as found in one copy of the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Variable {
-    name: Arc<str>,
     /// Address of the object.
     object: u64,
     /// `None`: nothing that can be read.
     written: Option<Written>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Scope {
-    variables: Vec<Variable>,
-    more: usize,
-}
-
-/// What is known while values are written, for one copy of the memory.
-struct Writing<'a> {
-    limits: &'a LocalLimits,
-    /// Values that are whole, by the addresses of their objects.
-    known: RefCell<HashMap<u64, Option<Written>>>,
-    /// Bytes of text that may still be written.
-    room: Cell<usize>,
-    /// Only the variable of this name.
-    only: Option<&'a str>,
-}
-
-impl<'a> Writing<'a> {
-    fn new(limits: &'a LocalLimits) -> Self {
-        Self {
-            limits,
-            known: RefCell::default(),
-            room: Cell::new(limits.total_bytes),
-            only: None,
-        }
-    }
-
-    /// All variables of a frame.
-    fn scope(&self, view: &View<'_>, frame: &RawFrame, code: &Variables) -> Look<Scope> {
-        let mut slots = code.slots(view, frame, self.limits)?;
-        if let Some(only) = self.only {
-            slots.bound.retain(|(name, _)| **name == *only);
-        }
-        let mut later = false;
-        let mut variables = Vec::with_capacity(slots.bound.len());
-        for (name, object) in slots.bound {
-            match self.written(view, object) {
-                Ok(written) => variables.push(Variable {
-                    name,
-                    object,
-                    written,
-                }),
-                Err(_) => later = true,
-            }
-        }
-        if later {
-            return Err(Gap::Later);
-        }
-        Ok(Scope {
-            variables,
-            more: slots.more,
-        })
-    }
-
-    /// `None` if there is no object; an error only if it can be told later.
-    fn written(&self, view: &View<'_>, object: u64) -> Look<Option<Written>> {
-        if let Some(known) = self.known.borrow().get(&object) {
-            return Ok(known.clone());
-        }
-        let written = match Values::new(view, self.limits).write(object) {
-            Err(Gap::Later) => return Err(Gap::Later),
-            Err(Gap::Wrong) => None,
-            Ok(written) => match self.room.get().checked_sub(written.text.len()) {
-                Some(left) => {
-                    self.room.set(left);
-                    Some(written)
-                }
-                None => Some(Written::only(LEFT_OUT)),
-            },
-        };
-        self.known.borrow_mut().insert(object, written.clone());
-        Ok(written)
-    }
 }
 
 /// The locals of all these frames, in their order; `None` for a frame that is not there any more.
@@ -191,63 +117,105 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
     let bounded = Bounded::new(memory, limits.total_bytes / 2);
     let mut objects = Objects::new(interpreter, &bounded);
     let codes = slots::of_codes(&mut objects, frames);
-    let scope = |writing: &Writing<'_>, view: &View<'_>, frame: &RawFrame| {
+    let look = |view: &View<'_>, frame: &RawFrame| {
         let code = codes.get(&frame.code).ok_or(Gap::Wrong)?;
-        writing.scope(view, frame, code)
+        code.slots(view, frame, limits)
     };
-    let first = Writing::new(limits);
-    let firsts = objects.each(frames, |view, frame| scope(&first, view, frame));
-    let left_out = bounded.is_spent();
+    let scopes = objects.each_with_pages(frames, look);
+    let values = Table::write(&mut objects, scopes.iter().flatten(), limits);
     let again = objects.again(memory);
-    let second = Writing::new(limits);
-    let until = Instant::now() + PATIENCE;
-    let retry = retry::Retry {
+    let retry = Retry {
         interpreter,
         memory,
         limits,
-        until,
+        until: Instant::now() + PATIENCE,
     };
     let mut all = Vec::with_capacity(frames.len());
-    for (frame, first) in frames.iter().zip(firsts) {
-        let Some(code) = codes.get(&frame.code) else {
+    for (frame, scope) in frames.iter().zip(&scopes) {
+        let Some((scope, code)) = scope.as_ref().zip(codes.get(&frame.code)) else {
             all.push(None);
             continue;
         };
-        let other = scope(&second, &again.view(), frame).ok();
-        let settled = |variable: &Variable| {
-            let same = other.as_ref().and_then(|other| other.named(&variable.name));
-            match &variable.written {
-                Some(written) if first.is_some() && same == Some(variable) && written.whole => {
-                    written.clone()
-                }
-                None if left_out => Written::only(LEFT_OUT),
-                _ => retry.variable(frame, code, &variable.name),
+        let moved = again
+            .touches(scope)
+            .then(|| look(&again.view(), frame).ok());
+        let written = |(name, object): &(Arc<str>, u64)| {
+            let is_there = moved.as_ref().is_none_or(|now| {
+                let now = now.iter().flat_map(|slots| &slots.bound);
+                now.into_iter().any(|slot| slot == &(name.clone(), *object))
+            });
+            match values.settled(&again, *object, limits) {
+                Some(written) if is_there && written.whole => written.clone(),
+                None if bounded.is_spent() => Written::only(LEFT_OUT),
+                _ => retry.variable(frame, code, name),
             }
         };
-        let scope = first.as_ref().or(other.as_ref());
-        all.push(scope.map(|scope| scope.settled(settled)));
+        all.push(Some(Locals::new(&scope.result, written)));
     }
     all
 }
 
-impl Scope {
-    fn named(&self, name: &Arc<str>) -> Option<&Variable> {
-        let mut variables = self.variables.iter();
-        variables.find(|variable| variable.name == *name)
-    }
-
-    fn settled(&self, written: impl Fn(&Variable) -> Written) -> Locals {
-        let shown = self.variables.iter().map(|variable| {
-            let Written { text, kind, .. } = written(variable);
+impl Locals {
+    fn new(slots: &Slots, written: impl Fn(&(Arc<str>, u64)) -> Written) -> Self {
+        let shown = slots.bound.iter().map(|slot| {
+            let Written { text, kind, .. } = written(slot);
             Local {
-                name: variable.name.clone(),
+                name: slot.0.clone(),
                 value: text,
                 kind,
             }
         });
-        Locals {
+        Self {
             shown: shown.collect(),
-            more: self.more,
+            more: slots.more,
         }
+    }
+}
+
+/// Every object that a variable refers to, in words.
+struct Table {
+    values: AddressMap<Option<Seen<Written>>>,
+    /// Whether they were found to be the same in the second copy.
+    stayed: RefCell<AddressMap<bool>>,
+}
+
+impl Table {
+    fn write<'s, M: Memory + ?Sized>(
+        objects: &mut Objects<'_, M>,
+        scopes: impl Iterator<Item = &'s Seen<Slots>>,
+        limits: &LocalLimits,
+    ) -> Self {
+        let slots = scopes.flat_map(|scope| &scope.result.bound);
+        let mut addresses: Vec<u64> = slots.map(|(_, object)| *object).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        // Bytes of text that may still be written.
+        let room = Cell::new(limits.total_bytes);
+        let values = objects.each_with_pages(&addresses, |view, object| {
+            let written = Values::new(view, limits).write(*object)?;
+            let left = room.get().checked_sub(written.text.len());
+            Ok(left.map_or_else(
+                || Written::only(LEFT_OUT),
+                |left| {
+                    room.set(left);
+                    written
+                },
+            ))
+        });
+        Self {
+            values: addresses.into_iter().zip(values).collect(),
+            stayed: RefCell::default(),
+        }
+    }
+
+    /// What an object is in words, if it is the same in the second copy.
+    fn settled(&self, again: &Copied<'_>, object: u64, limits: &LocalLimits) -> Option<&Written> {
+        let seen = self.values.get(&object)?.as_ref()?;
+        let same = || Values::new(&again.view(), limits).write(object).as_ref() == Ok(&seen.result);
+        let mut stayed = self.stayed.borrow_mut();
+        let stayed = stayed
+            .entry(object)
+            .or_insert_with(|| !again.touches(seen) || same());
+        stayed.then_some(&seen.result)
     }
 }

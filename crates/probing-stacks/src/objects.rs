@@ -13,18 +13,19 @@ pub(crate) mod text;
 mod types;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use probing_process::addresses::{AddressMap, AddressSet};
+
 use crate::interpreter::Interpreter;
-use crate::memory::{Known, Memory, Pages, Range, u64_at};
+use crate::memory::{Known, Memory, PAGE, Pages, Range, u64_at};
 
 pub(crate) use self::containers::{Items, Pairs};
 pub(crate) use self::numbers::{Integer, float_text};
 pub(crate) use self::types::Type;
 
 /// Waves of one call: more than any chain of objects that a look follows.
-const MAX_WAVES: usize = 500;
+const MAX_WAVES: usize = 200;
 /// In pointers on the stack, 3.14 keeps notes in the lowest bits.
 pub(crate) const TAGS: u64 = 3;
 
@@ -59,7 +60,7 @@ pub(crate) struct Objects<'a, M: ?Sized> {
 }
 
 /// Types seen so far; `None` for what is no type.
-pub(crate) type KnownTypes = RefCell<HashMap<u64, Option<Rc<Type>>>>;
+pub(crate) type KnownTypes = RefCell<AddressMap<Option<Rc<Type>>>>;
 
 impl<'a, M: Memory + ?Sized> Objects<'a, M> {
     pub(crate) fn new(interpreter: &'a Interpreter, memory: &'a M) -> Self {
@@ -77,16 +78,30 @@ impl<'a, M: Memory + ?Sized> Objects<'a, M> {
         keys: &[K],
         look: impl Fn(&View<'_>, &K) -> Look<T>,
     ) -> Vec<Option<T>> {
-        let mut results: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        let seen = self.each_with_pages(keys, look).into_iter();
+        seen.map(|seen| seen.map(|seen| seen.result)).collect()
+    }
+
+    /// The same, and which pages each result was made of.
+    pub(crate) fn each_with_pages<K, T>(
+        &mut self,
+        keys: &[K],
+        look: impl Fn(&View<'_>, &K) -> Look<T>,
+    ) -> Vec<Option<Seen<T>>> {
+        let mut results: Vec<Option<Seen<T>>> = keys.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..keys.len()).collect();
         for _ in 0..MAX_WAVES {
             let view = View::new(self.interpreter, &self.pages, &self.types);
-            open.retain(|index| match look(&view, &keys[*index]) {
-                Ok(result) => {
-                    results[*index] = Some(result);
-                    false
+            open.retain(|index| {
+                view.used.borrow_mut().clear();
+                match look(&view, &keys[*index]) {
+                    Ok(result) => {
+                        let pages = view.used.borrow().as_slice().into();
+                        results[*index] = Some(Seen { result, pages });
+                        false
+                    }
+                    Err(gap) => gap == Gap::Later,
                 }
-                Err(gap) => gap == Gap::Later,
             });
             let missing = view.missing.into_inner();
             if open.is_empty() || missing.is_empty() {
@@ -96,29 +111,41 @@ impl<'a, M: Memory + ?Sized> Objects<'a, M> {
         }
         results
     }
-}
 
-impl<'a, M: Memory + ?Sized> Objects<'a, M> {
     /// The same memory as it is now, copied at one go.
     pub(crate) fn again(&self, memory: &(impl Memory + ?Sized)) -> Copied<'a> {
+        let pages = self.pages.again(memory);
         Copied {
             interpreter: self.interpreter,
-            pages: self.pages.again(memory),
+            changed: self.pages.changed(&pages),
+            pages,
             types: self.types.clone(),
         }
     }
+}
+
+/// What a look found, and numbers of the pages that it used.
+pub(crate) struct Seen<T> {
+    pub(crate) result: T,
+    pages: Box<[u64]>,
 }
 
 /// Memory that was copied at one go: there will never be more of it.
 pub(crate) struct Copied<'a> {
     interpreter: &'a Interpreter,
     pages: Pages,
+    changed: AddressSet,
     types: KnownTypes,
 }
 
 impl Copied<'_> {
     pub(crate) fn view(&self) -> View<'_> {
         View::new(self.interpreter, &self.pages, &self.types)
+    }
+
+    /// Whether a page that was used is another now.
+    pub(crate) fn touches<T>(&self, seen: &Seen<T>) -> bool {
+        seen.pages.iter().any(|page| self.changed.contains(page))
     }
 }
 
@@ -128,6 +155,8 @@ pub(crate) struct View<'a> {
     source: &'a dyn Source,
     types: &'a KnownTypes,
     missing: RefCell<Vec<Range>>,
+    /// Numbers of pages of which something was copied.
+    used: RefCell<Vec<u64>>,
 }
 
 impl<'a> View<'a> {
@@ -141,6 +170,7 @@ impl<'a> View<'a> {
             source,
             types,
             missing: RefCell::default(),
+            used: RefCell::default(),
         }
     }
 
@@ -151,12 +181,24 @@ impl<'a> View<'a> {
 
     pub(crate) fn copy(&self, address: u64, into: &mut [u8]) -> Look<()> {
         match self.source.copy(address, into) {
-            Known::Here => Ok(()),
+            Known::Here => {
+                self.note(address, into.len());
+                Ok(())
+            }
             Known::NotLoaded => {
                 self.missing.borrow_mut().push((address, into.len()));
                 Err(Gap::Later)
             }
             Known::Never => Err(Gap::Wrong),
+        }
+    }
+
+    fn note(&self, address: u64, len: usize) {
+        let mut used = self.used.borrow_mut();
+        for page in address / PAGE..=(address + len as u64).saturating_sub(1) / PAGE {
+            if !used.contains(&page) {
+                used.push(page);
+            }
         }
     }
 

@@ -218,3 +218,37 @@ fn what_has_no_python_stack_is_told() {
     cat.kill().unwrap();
     cat.wait().unwrap();
 }
+
+#[test]
+fn locals_are_shown_on_request() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "stacks/values.py").start();
+        let pid = target.pid().to_string();
+        let shown = |options: &[&str]| {
+            let command = ["-t", &pid, "backtrace"];
+            sandbox.probing(command.iter().chain(options))
+        };
+        let ran = shown(&["--thread", "cells", "--locals"]);
+        let text = ran.ok();
+        let expected = "\n    innermost()\n      own = 3\n      innermost = <function cells.<locals>.inner.<locals>.innermost>\n";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("      later = [3]\n"), "{text}");
+        let ran = shown(&["--thread", "texts", "--locals"]);
+        let long = ran.ok();
+        let line = long
+            .lines()
+            .find(|line| line.starts_with("      long = '0123"));
+        let line = line.unwrap();
+        assert!(line.chars().count() == 200 && line.ends_with('…'), "{line}");
+        let json = shown(&["--thread", "cells", "--locals", "--json"]).json();
+        let frame = &json["threads"][0]["frames"][1];
+        let own = serde_json::json!({"name": "own", "value": "3", "type": "int"});
+        assert_eq!(
+            (&frame["locals"][0], &frame["more_locals"]),
+            (&own, &Value::from(0))
+        );
+        let without = shown(&["--thread", "cells", "--json"]).json();
+        assert_eq!(without["threads"][0]["frames"][1]["locals"], Value::Null);
+    });
+}

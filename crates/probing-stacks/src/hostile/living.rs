@@ -10,7 +10,8 @@ use crate::asyncio::{self, Lists, Tasks};
 use crate::code::Codes;
 use crate::memory::{Bounded, Memory, ProcessMemory, Range};
 use crate::settle::Reading;
-use crate::snapshot::Reader;
+use crate::snapshot::{self, Reader};
+use crate::{Frame, LocalLimits};
 
 struct Lying<'a> {
     memory: &'a ProcessMemory,
@@ -122,5 +123,56 @@ fn tasks_are_read_through_memory_that_lies() {
             counts.iter().any(|count| *count > 0 && *count < all),
             "{counts:?}"
         );
+    });
+}
+
+/// All frames, with their locals.
+fn frames(reader: &Reader, memory: &Lying<'_>) -> Vec<Frame> {
+    let bounded = Bounded::new(memory, 64 << 20);
+    let known = reader.threads(&reader.memory).unwrap();
+    let reading = Reading {
+        interpreter: &reader.interpreter,
+        memory: &bounded,
+        max_depth: 1000,
+        pause: crate::Pause::Never,
+        until: Instant::now() + Duration::from_millis(20),
+        locals: Some(LocalLimits::default()),
+    };
+    let (stacks, ..) = snapshot::stacks(reader.pid, &reading, &mut Codes::default(), known);
+    stacks.into_iter().flat_map(|stack| stack.frames).collect()
+}
+
+#[test]
+fn locals_are_read_through_memory_that_lies() {
+    every_python(|python| {
+        let mut target = Sandbox::new("none")
+            .target(python, "stacks/values.py")
+            .start();
+        target.line();
+        let reader = Reader::open(Pid(target.pid())).unwrap();
+        let count = |rarity, seed| {
+            let lying = Lying {
+                memory: &reader.memory,
+                seed,
+                rarity,
+                moving: seed % 2 == 1,
+                readings: AtomicU64::new(0),
+            };
+            let mut values = 0;
+            for frame in frames(&reader, &lying) {
+                let locals = frame.locals.unwrap_or_default();
+                assert!(locals.len() <= LocalLimits::default().values);
+                for local in locals {
+                    assert!(local.value.len() < 64 << 10, "{}", local.value.len());
+                    values += usize::from(local.kind.is_some());
+                }
+            }
+            values
+        };
+        let all = count(u64::MAX, 0);
+        assert!(all > 200, "{all}");
+        let counts: Vec<usize> = (0..40).map(|seed| count(50 << (seed % 12), seed)).collect();
+        let partly = |count: &usize| *count > 0 && *count < all;
+        assert!(counts.iter().any(partly), "{counts:?}");
     });
 }

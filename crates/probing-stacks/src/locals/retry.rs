@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::slots::Variables;
-use super::{CHANGING, LocalLimits, UNREADABLE, Variable, Writing, Written};
+use super::values::Values;
+use super::{CHANGING, LocalLimits, UNREADABLE, Variable, Written};
 use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Known, Memory, Pages, Range};
@@ -74,10 +75,19 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
         code: &Variables,
         name: &str,
     ) -> Look<Option<Variable>> {
-        let mut writing = Writing::new(self.limits);
-        writing.only = Some(name);
-        let scope = writing.scope(view, frame, code)?;
-        Ok(scope.variables.into_iter().next())
+        let slots = code.slots(view, frame, self.limits)?;
+        let slot = slots.bound.iter().find(|(bound, _)| **bound == *name);
+        let Some((_, object)) = slot else {
+            return Ok(None);
+        };
+        let written = match Values::new(view, self.limits).write(*object) {
+            Err(Gap::Later) => return Err(Gap::Later),
+            written => written.ok(),
+        };
+        Ok(Some(Variable {
+            object: *object,
+            written,
+        }))
     }
 
     /// Where everything lies that the value is made of now.

@@ -32,6 +32,7 @@ pub(super) struct Variables {
 }
 
 /// Names of bound variables, and addresses of their values.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) bound: Vec<(Arc<str>, u64)>,
     pub(super) more: usize,

@@ -154,6 +154,39 @@ mod tests {
     }
 
     #[test]
+    fn the_form_of_text_is_in_its_header() {
+        let object = |wide| Object {
+            kind: 8,
+            size: 16,
+            text_state: 32,
+            text_state_shift: 2,
+            ascii_text: 48,
+            other_text: 72,
+            wide,
+            bytes: 32,
+        };
+        let form = |state: u32, wide| {
+            let mut bytes = vec![0; 80];
+            bytes[16] = 3;
+            bytes[32..36].copy_from_slice(&(state << 2).to_le_bytes());
+            (bytes[40], bytes[64], bytes[72]) = (0x11, 5, 0x22);
+            let form = Form::parse(&object(wide), &bytes)?;
+            Some((form.width, form.count, form.place))
+        };
+        let old = Some((40, 64));
+        for wide in [None, old] {
+            assert_eq!(form(0b11_001, wide), Some((1, 3, Place::Inside(48))));
+            assert_eq!(form(0b01_010, wide), Some((2, 3, Place::Inside(72))));
+            assert_eq!(form(0b01_100, wide), Some((4, 3, Place::Inside(72))));
+            assert_eq!(form(0b00_100, wide), Some((4, 3, Place::At(0x22))));
+            assert_eq!(form(0b01_011, wide), None);
+        }
+        // Only wide characters, until 3.11.
+        assert_eq!(form(0, old), Some((4, 5, Place::At(0x11))));
+        assert_eq!(form(0, None), None);
+    }
+
+    #[test]
     fn bytes_of_a_path_that_are_not_utf_8_come_back() {
         assert_eq!(decoded(2, &[b'a', 0, 0xff, 0xdc]), b"a\xff");
         assert_eq!(decoded(2, &[0x00, 0xd8]), "\u{fffd}".as_bytes());
