@@ -104,9 +104,9 @@ class Probe:
     ) -> Backtrace:
         """Where the main thread is, or ``all`` threads, or one ``thread`` by its name or id.
 
-        With ``locals`` every frame has its local variables; with ``native`` there are the frames of C code, too.
-
-        Read from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL.
+        Read from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL. With ``native``
+        there are the frames of C code, too. With ``locals`` every frame has its local variables; a process that has a
+        probe tells those in its own words, by ``repr``.
         """
         asked: dict[str, Any] = {"all": all, "locals": locals, "native": native}
         if thread is not None:

@@ -106,7 +106,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Local:
-    """A local variable, read from outside."""
+    """A local variable."""
 
     value: str
     """As Python would write it, cut to a bounded length."""

@@ -1,5 +1,6 @@
 """``probing.connect()``: another process as seen from a program, on real targets."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -39,7 +40,11 @@ def children() -> list[str]:
 
 def threads_of_ours(pid: int) -> list[str]:
     """What of ours runs in a process: the probe, and a thread for each eval."""
-    names = (task.joinpath("comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir())
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # A thread may end while one looks.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append(task.joinpath("comm").read_text().strip())
     return sorted(name for name in names if name.startswith("probing"))
 
 

@@ -56,22 +56,31 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
 }
 
 /// The threads of one target that were asked for.
-pub(super) fn read(
-    arguments: &BacktraceArguments,
-    target: &Target,
-) -> anyhow::Result<BacktraceReport> {
-    let mut report = target.stacks(&query(arguments))?.read()?;
-    choose(&mut report, arguments)?;
-    if arguments.locals
-        && let Err(error) = target.tell_locals(&mut report)
-    {
-        let pid = report.pid;
-        writeln!(
-            anstream::stderr(),
-            "note: values of {pid} are those read from outside: {error}"
-        )?;
+fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
+    let (report, note) = read_with_note(arguments, target)?;
+    if let Some(note) = note {
+        writeln!(anstream::stderr(), "{note}")?;
     }
     Ok(report)
+}
+
+/// The same, and what is to be said about them.
+pub(super) fn read_with_note(
+    arguments: &BacktraceArguments,
+    target: &Target,
+) -> anyhow::Result<(BacktraceReport, Option<String>)> {
+    let mut report = target.stacks(&query(arguments))?.read()?;
+    choose(&mut report, arguments)?;
+    let told = if arguments.locals {
+        target.tell_locals(&mut report)
+    } else {
+        Ok(())
+    };
+    let pid = report.pid;
+    let note = told
+        .err()
+        .map(|error| format!("note: values of {pid} are those read from outside: {error}"));
+    Ok((report, note))
 }
 
 fn query(arguments: &BacktraceArguments) -> StackQuery {

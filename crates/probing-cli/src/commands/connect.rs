@@ -93,7 +93,9 @@ impl Service {
         let spawned = thread::Builder::new().spawn(move || {
             let answer = panic::catch_unwind(AssertUnwindSafe(|| service.answer(id, ask)));
             let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("the command panicked")));
-            // Before it is said: the program may use the id again as soon as it hears the answer.
+            // It ends before it is said, since the program may use the id again as soon as it hears the answer; and nobody
+            // says anything between the two, since the last line waits for the end.
+            let _stdout = io::stdout().lock();
             service.in_flight.end(id);
             // A program that does not listen any more has closed our input, too, or soon will.
             say(Some(id), answer.unwrap_or_else(|error| failed(&error))).ok();
@@ -155,9 +157,12 @@ impl Service {
     }
 
     fn backtrace(&self, asked: AskedStacks) -> anyhow::Result<Tell> {
-        let report = backtrace::read(&asked.into(), self.contact.target()?)?;
+        let (report, note) = backtrace::read_with_note(&asked.into(), self.contact.target()?)?;
+        let mut text = backtrace::text::text(&report, false);
+        // Not to stderr, which a program need not read.
+        text.extend(note.map(|note| format!("\n{note}\n")));
         Ok(Tell::Backtrace {
-            text: backtrace::text::text(&report, false),
+            text,
             report: serde_json::to_value(&report)?,
         })
     }

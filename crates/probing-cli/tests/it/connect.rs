@@ -326,6 +326,21 @@ fn the_end_of_the_target_is_the_last_line() {
 }
 
 #[test]
+fn nothing_goes_to_stderr_however_often_there_is_something_to_note() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "waiting.py");
+        let mut talk = Talk::with(&sandbox, &target);
+        // Its probe cannot tell the locals, so they are those read from outside.
+        target.stop();
+        let (_, line) = talk.ask(json!({"id": 1, "op": "backtrace", "locals": true}));
+        let text = line["text"].as_str().unwrap();
+        assert!(text.contains("note: values of "), "{text}");
+        assert_eq!(talk.end().stderr, [""; 0]);
+    });
+}
+
+#[test]
 fn a_socket_is_a_target_too() {
     every_python(|python| {
         let sandbox = sandbox();
