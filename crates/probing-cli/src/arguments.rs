@@ -112,9 +112,14 @@ Examples:
   probing -t 4242 eval --timeout 5 \"model(batch).mean()\" --json
   probing --ranks 0-7 eval \"loss.item()\"    on each; equal results are shown together
   probing -t all eval --all \"step\"
+  probing -t 4242 eval \"await queue.join()\"
+  probing -t 4242 eval --thread main \"torch.cuda.synchronize()\"
+  probing -t 4242 eval --frame 0 \"batch.shape, step\"
 
-The code runs on a thread of its own. What it prints comes here and nowhere else; the value of a last
-expression is shown like at a prompt. Ctrl-C interrupts the code, not only this command.")]
+The code runs on a thread of its own. What it prints comes here and nowhere else (but not what C code
+and child processes write by themselves); the value of a last expression is shown like at a prompt and
+is `_` for the next eval. Top-level `await` runs on the program's event loop, if one runs. Standard
+input stays the program's. Ctrl-C interrupts the code, not only this command.")]
 pub(crate) struct EvalArguments {
     #[command(flatten)]
     named: NamedTargets,
@@ -134,6 +139,20 @@ pub(crate) struct EvalArguments {
     /// Run it on every target named, when they are several; --ranks says so, too
     #[arg(long)]
     pub(crate) all: bool,
+
+    /// Run it on this thread of the program, at a bytecode boundary, like a signal handler: it must not
+    /// need a lock that the thread may hold
+    #[arg(long, value_name = "main|NAME|ID")]
+    pub(crate) thread: Option<String>,
+
+    /// Run it with the locals of this frame of the main thread (or of --thread): 0 is the innermost, as
+    /// in `backtrace`. Needs nothing of that thread, which may be stuck
+    #[arg(long, value_name = "N")]
+    pub(crate) frame: Option<u32>,
+
+    /// Show at most so many bytes of output, and say how many more there were; K and M are understood
+    #[arg(long, value_name = "BYTES", default_value = "10M", value_parser = bytes)]
+    pub(crate) max_output: u64,
 
     /// Print JSON: value, output, exception, time used
     #[arg(long)]
@@ -437,9 +456,42 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// `500`, `64K`, `10M`
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|error| format!("not a number of bytes: {error}"))?;
+    number
+        .checked_mul(unit)
+        .ok_or_else(|| "not so many".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_bytes_may_have_a_unit() {
+        assert_eq!(bytes("0"), Ok(0));
+        assert_eq!(bytes("64k"), Ok(64 << 10));
+        assert_eq!(bytes("10M"), Ok(10 << 20));
+        for wrong in [
+            "",
+            "M",
+            "-1",
+            "1.5M",
+            "10T",
+            "99999999999999999999",
+            "99999999999999999M",
+        ] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_definition_is_sound() {

@@ -61,7 +61,7 @@ fn show(error: &anyhow::Error) -> Status {
         Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => {
             exit::WRONG_ARGUMENTS
         }
+        Some(ClientError::NotDone(_)) | None => exit::FAILED,
         Some(_) => exit::UNREACHABLE,
-        None => exit::FAILED,
     }
 }

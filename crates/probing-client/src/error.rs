@@ -60,6 +60,9 @@ pub enum ClientError {
     Ended { pid: Pid },
     #[error("{}", .0.error)]
     Refused(Failure),
+    /// The probe was reached and could not do it.
+    #[error("{}", .0.error)]
+    NotDone(Failure),
     #[error("the probe speaks protocol {theirs}, this command speaks {PROTOCOL}")]
     OtherProtocol { theirs: u32 },
     #[error(transparent)]
@@ -147,7 +150,7 @@ impl ClientError {
             Self::NotPrivate(error) => error.hint(),
             Self::Stopped { pid } => format!("let it go on with: kill -CONT {pid}"),
             Self::Silent { .. } => "`probing list` tells whether the process is stopped; try again".to_owned(),
-            Self::Refused(failure) => return failure.hint.clone(),
+            Self::Refused(failure) | Self::NotDone(failure) => return failure.hint.clone(),
             Self::OtherProtocol { .. } => {
                 "use the `probing` command of the version that the target was started with".to_owned()
             }

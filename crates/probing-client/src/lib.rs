@@ -32,7 +32,7 @@ pub use error::ClientError;
 pub use list::list;
 pub use pace::{Pace, Stop};
 pub use package::package_dir;
-pub use probe::{Canceller, EvalEnd, Probe};
+pub use probe::{Canceller, EvalEnd, News, Probe};
 pub use ranks::Ranks;
 pub use samples::{Plan, Samples, SamplesEnd};
 pub use set::{Choices, Member, Members, TargetSet};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use probing_process::processes::Process;
 use probing_proto::message::{
-    Call, Evaluated, Event, Hello, Locals, LocalsCall, Request, RequestId, Stream,
+    Call, Eval, Evaluated, Event, Hello, Locals, LocalsCall, Progress, Request, RequestId, Stream,
 };
 
 use crate::connection::{Connection, PATIENCE, Sender};
@@ -16,6 +16,8 @@ use crate::meeting;
 
 /// How long code that was interrupted may take to end before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long code may take to begin before it is worth saying what it waits for.
+const START: Duration = Duration::from_secs(1);
 
 /// How much later than its deadline an answer may arrive.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -36,9 +38,17 @@ pub enum EvalEnd {
     Evaluated(Evaluated),
     /// The deadline passed; interrupted, it ended like this.
     TimedOut(Evaluated),
-    /// The deadline passed, and it did not end when interrupted: it is inside a C call, or has not `begun` because
-    /// another thread holds the GIL.
-    Stuck { begun: bool },
+    /// The deadline passed, and it did not begin (and never will), or did not end when interrupted: it is inside a C call.
+    Stuck(Progress),
+}
+
+/// What is heard of an eval before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News<'a> {
+    /// It printed.
+    Output(Stream, &'a str),
+    /// It has not begun for a while: it waits for the thread with this number, or for the GIL.
+    Waits(Option<u64>),
 }
 
 impl Probe {
@@ -77,9 +87,9 @@ impl Probe {
         self.connection.is_open()
     }
 
-    /// Starts running `code`; follow it with [`Probe::finish_eval`].
-    pub fn start_eval(&self, code: String) -> Result<Canceller, ClientError> {
-        let request = self.send(Call::Eval { code })?;
+    /// Starts running code; follow it with [`Probe::finish_eval`].
+    pub fn start_eval(&self, eval: Eval) -> Result<Canceller, ClientError> {
+        let request = self.send(Call::Eval(eval))?;
         Ok(Canceller {
             sender: Arc::clone(&self.sender),
             ids: Arc::clone(&self.ids),
@@ -87,39 +97,60 @@ impl Probe {
         })
     }
 
-    /// Hands what the code prints to `on_output`, until it ends or time is up.
+    /// Tells `on_news` what is heard of the eval, until it ends or time is up.
     pub fn finish_eval(
         &mut self,
         eval: &Canceller,
         timeout: Option<Duration>,
-        mut on_output: impl FnMut(Stream, &str),
+        mut on_news: impl FnMut(News<'_>),
     ) -> Result<EvalEnd, ClientError> {
         let mut deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let (mut timed_out, mut begun) = (false, true);
+        let mut look_at = Some(Instant::now() + START);
+        let mut cancelled = None;
         loop {
-            let Some(message) = self.connection.receive(deadline)? else {
-                if timed_out {
-                    return Ok(EvalEnd::Stuck { begun });
+            let until = deadline.into_iter().chain(look_at).min();
+            let Some(message) = self.connection.receive(until)? else {
+                if look_at.is_some() && until == look_at {
+                    look_at = None;
+                    let request = eval.request;
+                    self.send(Call::Progress { request })?;
+                } else if let Some(progress) = cancelled {
+                    return Ok(EvalEnd::Stuck(progress));
+                } else {
+                    // Until the probe has told better.
+                    let begun = true;
+                    let thread = None;
+                    cancelled = Some(Progress { begun, thread });
+                    (deadline, look_at) = (Some(Instant::now() + GRACE), None);
+                    eval.cancel()?;
                 }
-                timed_out = true;
-                deadline = Some(Instant::now() + GRACE);
-                eval.cancel()?;
                 continue;
             };
-            if let Event::Cancelling { begun: told } = message.event {
-                begun = told;
-            }
-            if message.id != Some(eval.request) {
-                continue;
-            }
             match message.event {
-                Event::Output { stream, text } => on_output(stream, &text),
-                Event::Evaluated(evaluated) if timed_out => {
+                // With one eval on the connection both can only be about that.
+                Event::Cancelling(progress) if !progress.begun => {
+                    return Ok(EvalEnd::Stuck(progress));
+                }
+                Event::Cancelling(progress) if cancelled.is_some() => cancelled = Some(progress),
+                Event::Progress(Progress {
+                    begun: false,
+                    thread,
+                }) => on_news(News::Waits(thread)),
+                _ if message.id != Some(eval.request) => {}
+                Event::Output { stream, text } => {
+                    look_at = None;
+                    on_news(News::Output(stream, &text));
+                }
+                Event::Evaluated(evaluated) if cancelled.is_some() => {
                     return Ok(EvalEnd::TimedOut(evaluated));
                 }
                 Event::Evaluated(evaluated) => return Ok(EvalEnd::Evaluated(evaluated)),
-                Event::Failed(failure) => return Err(ClientError::Refused(failure)),
-                Event::Hello(_) | Event::Locals(_) | Event::Done | Event::Cancelling { .. } => {}
+                Event::Failed(failure) => return Err(ClientError::NotDone(failure)),
+                Event::Hello(_)
+                | Event::Locals(_)
+                | Event::Done
+                | Event::Progress(_)
+                | Event::Cancelling(_) => {}
             }
         }
     }

@@ -112,9 +112,26 @@ pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
     }
 }
 
+/// The stack of one thread, by Python's number of it. It may be the probe's.
+pub(crate) fn stack(process: &Process, ident: u64) -> Option<ReportedThread> {
+    let snapshot = probing_stacks::read(process.pid, &with_probe_threads()).ok()?;
+    let thread = snapshot
+        .threads
+        .iter()
+        .find(|thread| thread.ident == ident)?;
+    Some(reported(thread, &mut Sources::of(process)))
+}
+
+fn with_probe_threads() -> Options {
+    Options {
+        probe_threads: true,
+        ..Options::default()
+    }
+}
+
 /// Which thread holds the GIL and where it is, in words: `thread 4243 (loader) in fetch (data.py:42)`.
 pub(crate) fn gil_holder(pid: Pid) -> Option<String> {
-    let snapshot = probing_stacks::read(pid, &Options::default()).ok()?;
+    let snapshot = probing_stacks::read(pid, &with_probe_threads()).ok()?;
     let holder = snapshot
         .threads
         .iter()

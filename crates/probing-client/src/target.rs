@@ -7,7 +7,7 @@ use std::str::FromStr;
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_proto::report::BacktraceReport;
+use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use crate::attach;
 use crate::connection::PATIENCE;
@@ -141,6 +141,11 @@ impl Target {
     /// Which thread of it holds the GIL and where, if any does and we may look.
     pub fn gil_holder(&self) -> Option<String> {
         stacks::gil_holder(self.process().ok()?.pid)
+    }
+
+    /// The stack of one thread, by `threading.get_ident()`, if it can be read.
+    pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
+        stacks::stack(&self.process().ok()?, ident)
     }
 
     pub(crate) fn process(&self) -> Result<Process, ClientError> {

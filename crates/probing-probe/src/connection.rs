@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use probing_proto::message::{Event, Failure, Message, Request, RequestId};
+use probing_proto::message::{Event, Failure, Message, Progress, Request, RequestId};
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
 
 use crate::forked::ClosedInChildren;
 use crate::interrupt::Interrupt;
+use crate::last::Held;
 use crate::outbox::{Outbox, Waker};
-use crate::output::Sink;
+use crate::sink::Sink;
 
 /// Bytes taken from one client before the others have their turn.
 const TURN: usize = 256 << 10;
@@ -29,7 +30,15 @@ pub(crate) struct Connection {
     /// The rest of a frame that the socket had no room for.
     unsent: Vec<u8>,
     in_flight: HashMap<RequestId, Arc<Interrupt>>,
+    /// What `_` is for this client.
+    held: Held,
 }
+
+/// What is told of an eval that is not known any more.
+const ENDED: Progress = Progress {
+    begun: true,
+    thread: None,
+};
 
 /// Whether the connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +57,7 @@ impl Connection {
             outbox: Arc::new(Outbox::new(waker)),
             unsent: Vec::new(),
             in_flight: HashMap::new(),
+            held: Held::default(),
         })
     }
 
@@ -144,7 +154,11 @@ impl Connection {
     }
 
     /// Makes room for one more eval, which will answer into the sink.
-    pub(crate) fn begin(&mut self, id: RequestId) -> Result<Sink, Failure> {
+    pub(crate) fn begin(
+        &mut self,
+        id: RequestId,
+        max_output: Option<u64>,
+    ) -> Result<(Sink, Held), Failure> {
         self.in_flight.retain(|_, interrupt| !interrupt.is_over());
         if self.in_flight.len() == MAX_IN_FLIGHT {
             return Err(Failure::new(format!(
@@ -157,24 +171,26 @@ impl Connection {
                 id.0
             )));
         }
-        let interrupt = Arc::<Interrupt>::default();
-        self.in_flight.insert(id, Arc::clone(&interrupt));
-        Ok(Sink {
-            id,
-            outbox: Arc::clone(&self.outbox),
-            interrupt,
-        })
+        let sink = Sink::new(id, Arc::clone(&self.outbox), max_output);
+        self.in_flight.insert(id, Arc::clone(&sink.interrupt));
+        Ok((sink, self.held.clone()))
     }
 
-    /// Interrupts an eval; one that has just ended needs nothing.
-    pub(crate) fn cancel(&self, id: RequestId) -> Event {
-        let Some(interrupt) = self.in_flight.get(&id) else {
-            return Event::Cancelling { begun: true };
-        };
-        let begun = interrupt.has_begun();
-        interrupt.request();
+    /// How far an eval is; one that has just ended has begun.
+    pub(crate) fn progress(&self, id: RequestId) -> Progress {
+        self.in_flight
+            .get(&id)
+            .map_or(ENDED, |interrupt| interrupt.progress())
+    }
+
+    /// Interrupts an eval, and says so before the eval can answer; one that has just ended needs nothing.
+    pub(crate) fn cancel(&self, id: RequestId, request: RequestId) {
+        let say = |progress| self.say(Some(id), Event::Cancelling(progress));
+        match self.in_flight.get(&request) {
+            Some(interrupt) => interrupt.request_after(say),
+            None => say(ENDED),
+        }
         self.outbox.notify();
-        Event::Cancelling { begun }
     }
 }
 
@@ -191,5 +207,6 @@ impl Drop for Connection {
         for interrupt in self.in_flight.values() {
             interrupt.request();
         }
+        self.held.let_go();
     }
 }

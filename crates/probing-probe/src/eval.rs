@@ -1,6 +1,6 @@
-//! Running a piece of code in the program's live `__main__` namespace.
+//! Running a piece of code with the program's live names.
 //!
-//! The interpreter's own `exec` and `eval` are called from here, so no frame of ours is in any traceback.
+//! The interpreter's own `eval` is called from here, so no frame of ours is in any traceback.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,20 +8,20 @@ use probing_proto::message::{Outcome, fit};
 use pyo3::exceptions::{PyRuntimeError, PySyntaxError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 
+use crate::code::Code;
 use crate::guarded::{call, release};
-use crate::interrupt::Interrupt;
+use crate::handoff::abandoned;
+use crate::last::{self, Held};
+use crate::names::Names;
+use crate::sink::Sink;
 use crate::traceback::{self, text_of};
 
-/// `ast.PyCF_ONLY_AST`
-const ONLY_AST: u32 = 0x400;
-
 /// Builtins as they were when the probe started: the program may replace or delete them.
-struct Builtins {
-    compile: Py<PyAny>,
-    exec: Py<PyAny>,
-    eval: Py<PyAny>,
+pub(crate) struct Builtins {
+    pub(crate) compile: Py<PyAny>,
+    pub(crate) eval: Py<PyAny>,
     repr: Py<PyAny>,
 }
 
@@ -34,7 +34,6 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
         let builtin = |name| builtins.getattr(name).map(Bound::unbind);
         Ok::<_, PyErr>(Builtins {
             compile: builtin("compile")?,
-            exec: builtin("exec")?,
             eval: builtin("eval")?,
             repr: builtin("repr")?,
         })
@@ -42,27 +41,28 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs `source` until it ends or is interrupted.
-pub(crate) fn run(py: Python<'_>, source: &str, interrupt: &Interrupt) -> Outcome {
+/// Code that is ready to run, on whichever thread.
+pub(crate) struct Evaluation {
+    pub(crate) code: Code,
+    pub(crate) names: Names,
+    pub(crate) sink: Sink,
+    /// What `_` is for this client.
+    held: Held,
+    keep: bool,
+}
+
+/// Compiles `source`; what is wrong with it is its outcome.
+pub(crate) fn compile(py: Python<'_>, source: &str) -> Result<Code, Outcome> {
     let file = next_file_name();
-    let code = match compile(py, source, &file) {
-        Ok(code) => code,
-        Err(error) if is_syntax_error(py, &error) => {
-            return Outcome::SyntaxError {
-                text: traceback::place(py, &error),
-            };
+    match Code::compile(py, source, &file) {
+        Ok(code) => {
+            traceback::remember_source(file, source);
+            Ok(code)
         }
-        Err(error) => return Outcome::Raised(traceback::describe(py, &error)),
-    };
-    traceback::remember_source(file, source);
-    match interrupt.allow(py, || code.run(py)) {
-        Ok(value) => Outcome::Finished { value },
-        Err(error) => {
-            let raised = traceback::describe(py, &error);
-            // With it go the frames it came through and all that they held.
-            release(error.into_value(py).into_bound(py).into_any());
-            Outcome::Raised(raised)
-        }
+        Err(error) if is_syntax_error(py, &error) => Err(Outcome::SyntaxError {
+            text: traceback::place(py, &error),
+        }),
+        Err(error) => Err(Outcome::Raised(traceback::describe(py, &error))),
     }
 }
 
@@ -72,94 +72,98 @@ fn next_file_name() -> String {
     format!("<eval {}>", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Compiled code: what to execute, then what to evaluate.
-struct Code<'py> {
-    statements: Option<Bound<'py, PyAny>>,
-    last_expression: Option<Bound<'py, PyAny>>,
-}
-
-fn compile<'py>(py: Python<'py>, source: &str, file: &str) -> PyResult<Code<'py>> {
-    let builtins = builtins(py)?;
-    let compiler = builtins.compile.bind(py);
-    let compile_as = |what: &Bound<'py, PyAny>, mode: &str, flags: u32| {
-        call(compiler, (what, file, mode, flags, true))
-    };
-    let tree = compile_as(source.into_pyobject(py)?.as_any(), "exec", ONLY_AST)?;
-    let body = tree.getattr("body")?.cast_into::<PyList>()?;
-
-    let mut last_expression = None;
-    if let Some(expression) = last_of(&body)? {
-        body.del_item(body.len() - 1)?;
-        let tree = call(&py.import("_ast")?.getattr("Expression")?, (expression,))?;
-        last_expression = Some(compile_as(&tree, "eval", 0)?);
-    }
-    // A string that opens the code would become the program's `__doc__`.
-    while !body.is_empty() && is_bare_string(&body.get_item(0)?)? {
-        body.del_item(0)?;
-    }
-    let statements = if body.is_empty() {
-        None
-    } else {
-        Some(compile_as(&tree, "exec", 0)?)
-    };
-    Ok(Code {
-        statements,
-        last_expression,
-    })
-}
-
-/// The expression that the last statement consists of, if it does.
-fn last_of<'py>(body: &Bound<'py, PyList>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match body.iter().next_back() {
-        Some(last) if is_a(&last, "Expr")? => last.getattr("value").map(Some),
-        _ => Ok(None),
-    }
-}
-
-fn is_bare_string(statement: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if !is_a(statement, "Expr")? {
-        return Ok(false);
-    }
-    let value = statement.getattr("value")?;
-    Ok(is_a(&value, "Constant")?
-        && value
-            .getattr("value")?
-            .is_instance_of::<pyo3::types::PyString>())
-}
-
-fn is_a(node: &Bound<'_, PyAny>, class: &str) -> PyResult<bool> {
-    Ok(node.get_type().name()? == class)
-}
-
 fn is_syntax_error(py: Python<'_>, error: &PyErr) -> bool {
     // Before 3.12 a NUL in the source is a ValueError.
     error.is_instance_of::<PySyntaxError>(py) || error.is_instance_of::<PyValueError>(py)
 }
 
-impl Code<'_> {
-    /// The `repr` of the last expression's value, unless that is `None`.
-    fn run(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let builtins = builtins(py)?;
-        let globals = main_namespace(py)?;
-        if let Some(code) = &self.statements {
-            call(builtins.exec.bind(py), (code, &globals))?;
+impl Evaluation {
+    /// In `__main__`, or in a frame.
+    pub(crate) fn new(
+        py: Python<'_>,
+        code: Code,
+        frame: Option<&Bound<'_, PyAny>>,
+        client: (Sink, Held, bool),
+    ) -> PyResult<Self> {
+        let (sink, held, keep) = client;
+        let last = || last::recall(py, &held).map(Bound::unbind);
+        let names = match frame {
+            Some(frame) => Names::of_frame(py, &code, frame, last)?,
+            None => Names::of_main(py, &code, last)?,
+        };
+        Ok(Self {
+            code,
+            names,
+            sink,
+            held,
+            keep,
+        })
+    }
+
+    /// Runs it in this thread until it ends or is interrupted; code that awaits nothing.
+    pub(crate) fn run(self, py: Python<'_>) -> Outcome {
+        let interrupt = &self.sink.interrupt;
+        if !interrupt.begin() {
+            return abandoned();
         }
-        let Some(code) = &self.last_expression else {
+        let outcome = self.sink.lend(|| {
+            let result = interrupt.allow(py, || self.execute(py));
+            Self::outcome(py, result)
+        });
+        self.let_go(py);
+        outcome
+    }
+
+    fn execute(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let mut value = None;
+        for piece in &self.code.pieces {
+            value = Some(self.names.run(py, piece)?).filter(|_| piece.is_last_expression);
+        }
+        self.show(py, value)
+    }
+
+    /// The text of the last expression's value, unless that is `None`.
+    pub(crate) fn show(
+        &self,
+        py: Python<'_>,
+        value: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Option<String>> {
+        let Some(value) = value.filter(|value| !value.is_none()) else {
             return Ok(None);
         };
-        let value = call(builtins.eval.bind(py), (code, &globals))?;
-        if value.is_none() {
-            return Ok(None);
-        }
-        let shown = call(builtins.repr.bind(py), (value,))?;
+        last::keep(&value, self.keep.then_some(&self.held));
+        let shown = call(builtins(py)?.repr.bind(py), (value,))?;
         Ok(Some(fit(text_of(&shown))))
+    }
+
+    pub(crate) fn outcome(py: Python<'_>, result: PyResult<Option<String>>) -> Outcome {
+        match result {
+            Ok(value) => Outcome::Finished { value },
+            Err(error) => {
+                let raised = traceback::describe(py, &error);
+                // With it go the frames it came through and all that they held.
+                release(error.into_value(py).into_bound(py).into_any());
+                Outcome::Raised(raised)
+            }
+        }
+    }
+
+    /// With it may go the last reference to a frame.
+    pub(crate) fn let_go(self, py: Python<'_>) {
+        self.names.let_go(py);
     }
 }
 
 /// Runs a few bytecodes, which is when an exception that is pending for this thread comes.
 pub(crate) fn run_nothing(py: Python<'_>) -> PyResult<()> {
-    let nothing = ("for _ in (0, 0): pass", PyDict::new(py));
-    call(builtins(py)?.exec.bind(py), nothing).map(drop)
+    static NOTHING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let builtins = builtins(py)?;
+    let nothing = NOTHING.get_or_try_init(py, || {
+        let source = "for _ in (0, 0): pass";
+        let compile = builtins.compile.bind(py);
+        call(compile, (source, "<probing>", "exec", 0, true)).map(Bound::unbind)
+    })?;
+    call(builtins.eval.bind(py), (nothing.bind(py), PyDict::new(py))).map(drop)
 }
 
 /// Runs source of our own in a namespace of its own.
@@ -172,20 +176,12 @@ pub(crate) fn namespace_of<'py>(
     let namespace = PyDict::new(py);
     namespace.set_item("__name__", "probing._probe")?;
     let code = call(builtins.compile.bind(py), (source, file, "exec", 0, true))?;
-    call(builtins.exec.bind(py), (code, &namespace))?;
+    call(builtins.eval.bind(py), (code, &namespace))?;
     Ok(namespace)
 }
 
-fn builtins(py: Python<'_>) -> PyResult<&Builtins> {
+pub(crate) fn builtins(py: Python<'_>) -> PyResult<&Builtins> {
     BUILTINS
         .get(py)
         .ok_or_else(|| PyRuntimeError::new_err("the probe has not been started"))
-}
-
-fn main_namespace(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let modules = py.import("sys")?.getattr("modules")?;
-    Ok(modules
-        .get_item("__main__")?
-        .getattr("__dict__")?
-        .cast_into::<PyDict>()?)
 }

@@ -1,29 +1,45 @@
-//! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode.
+//! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode; a task that waits is cancelled.
 #![expect(unsafe_code, reason = "PyThreadState_SetAsyncExc has no safe face")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use probing_proto::message::Progress;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::{PyTypeInfo as _, ffi};
 
 use crate::eval;
+use crate::guarded::{call, release};
 
-/// No thread runs the code now.
+/// No thread.
 const NOBODY: u64 = 0;
 
+/// The code has not begun.
+const WAITS: u8 = 0;
+/// It has, at least in that it has the GIL.
+const BEGUN: u8 = 1;
+/// It was cancelled before it began, and never will.
+const ABANDONED: u8 = 2;
+
 /// The handle by which one eval is interrupted.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Interrupt {
+    /// One of the above: whether it begins or is abandoned is decided once.
+    stage: AtomicU8,
     requested: AtomicBool,
-    begun: AtomicBool,
     over: AtomicBool,
     /// A thread is waiting for the GIL to deliver it.
     on_its_way: AtomicBool,
     /// The thread that runs the code. Changes only under the GIL.
     thread: AtomicU64,
+    /// The thread that code which has not begun waits for.
+    awaited_thread: AtomicU64,
+    /// Cancels the task that the code is, when none of its own code runs. Touched only under the GIL.
+    cancel_task: Mutex<Option<Py<PyAny>>>,
+    /// Told when the code was abandoned.
+    on_abandoned: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Interrupt {
@@ -31,9 +47,12 @@ impl Interrupt {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// Whether the code has run, or at least got the GIL.
     pub(crate) fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire)
+        self.stage.load(Ordering::Acquire) == BEGUN
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == ABANDONED
     }
 
     /// Whether there is nothing left to interrupt.
@@ -46,10 +65,48 @@ impl Interrupt {
         self.over.store(true, Ordering::Release);
     }
 
+    pub(crate) fn progress(&self) -> Progress {
+        let begun = self.has_begun();
+        let thread = if begun {
+            &self.thread
+        } else {
+            &self.awaited_thread
+        };
+        Progress {
+            begun,
+            thread: Some(thread.load(Ordering::Acquire)).filter(|thread| *thread != NOBODY),
+        }
+    }
+
+    /// The code will begin when this thread comes to it.
+    pub(crate) fn await_thread(&self, thread: u64) {
+        self.awaited_thread.store(thread, Ordering::Release);
+    }
+
+    /// Calls `told` when the code is abandoned, or now if it was.
+    pub(crate) fn when_abandoned(&self, told: Box<dyn Fn() + Send>) {
+        let mut on_abandoned = lock(&self.on_abandoned);
+        if self.is_abandoned() {
+            told();
+        } else {
+            *on_abandoned = Some(told);
+        }
+    }
+
     /// Asks for it. Never waits: delivering needs the GIL, so a thread of its own does that.
     pub(crate) fn request(self: &Arc<Self>) {
+        self.request_after(|_| ());
+    }
+
+    /// The same; `say` comes before anything that follows from it, and is told what was interrupted.
+    pub(crate) fn request_after(self: &Arc<Self>, say: impl FnOnce(Progress)) {
         self.requested.store(true, Ordering::Release);
-        if self.is_over() || self.on_its_way.swap(true, Ordering::AcqRel) {
+        let abandoned_now = self.enter(ABANDONED);
+        say(self.progress());
+        if abandoned_now && let Some(told) = &*lock(&self.on_abandoned) {
+            told();
+        }
+        if self.is_abandoned() || self.is_over() || self.on_its_way.swap(true, Ordering::AcqRel) {
             return;
         }
         let interrupt = Arc::clone(self);
@@ -67,21 +124,51 @@ impl Interrupt {
     fn deliver(&self, py: Python<'_>) {
         self.on_its_way.store(false, Ordering::Release);
         let thread = self.thread.load(Ordering::Acquire);
-        if thread != NOBODY {
+        if thread == NOBODY {
+            self.cancel_task(py);
+        } else {
             set_pending_exception(py, thread, PyKeyboardInterrupt::type_object_raw(py));
         }
     }
 
-    /// Runs `code`, which may be interrupted; afterwards nothing of an interrupt is left in this thread.
-    pub(crate) fn allow<T>(
-        &self,
-        py: Python<'_>,
-        code: impl FnOnce() -> PyResult<T>,
-    ) -> PyResult<T> {
-        self.begun.store(true, Ordering::Release);
-        if self.is_requested() {
-            return Err(PyKeyboardInterrupt::new_err(()));
+    /// How to cancel the task that the code is.
+    pub(crate) fn cancel_with(&self, cancel: Bound<'_, PyAny>) {
+        *lock(&self.cancel_task) = Some(cancel.unbind());
+    }
+
+    /// Cancels the task that the code is, if it is one.
+    pub(crate) fn cancel_task(&self, py: Python<'_>) {
+        let cancel = lock(&self.cancel_task)
+            .as_ref()
+            .map(|cancel| cancel.clone_ref(py));
+        if let Some(cancel) = cancel {
+            // A loop that is closed takes nothing any more; then the task has ended, too.
+            drop(call(cancel.bind(py), ()));
         }
+    }
+
+    /// The task has ended.
+    pub(crate) fn forget_task(&self, py: Python<'_>) {
+        let cancel = lock(&self.cancel_task).take();
+        if let Some(cancel) = cancel {
+            release(cancel.into_bound(py));
+        }
+    }
+
+    /// The code begins; false if it was cancelled before.
+    pub(crate) fn begin(&self) -> bool {
+        self.enter(BEGUN)
+    }
+
+    /// Leaves the first stage, for one of the others; false when it has been left already.
+    fn enter(&self, stage: u8) -> bool {
+        self.stage
+            .compare_exchange(WAITS, stage, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Runs `code`, which may be interrupted; afterwards nothing of an interrupt is left in this thread.
+    pub(crate) fn allow<T>(&self, py: Python<'_>, code: impl FnOnce() -> T) -> T {
         self.thread.store(own_thread(), Ordering::Release);
         let result = code();
         self.thread.store(NOBODY, Ordering::Release);
@@ -94,6 +181,12 @@ impl Interrupt {
     }
 }
 
+impl std::fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.progress().fmt(f)
+    }
+}
+
 /// The calling thread, by the number that Python knows it by.
 pub(crate) fn own_thread() -> u64 {
     // SAFETY: no arguments, cannot fail.
@@ -103,4 +196,8 @@ pub(crate) fn own_thread() -> u64 {
 fn set_pending_exception(_py: Python<'_>, thread: u64, exception: *mut ffi::PyTypeObject) {
     // SAFETY: the GIL is held, as `_py` shows; the exception is a class. A thread that is gone is not found, which is fine.
     unsafe { ffi::PyThreadState_SetAsyncExc(thread as i64, exception.cast()) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,22 +4,32 @@
 //! thread of its own, made for it and gone after it. Nothing here prints, exits, installs a signal handler, changes
 //! the environment, holds the GIL while it waits, or lets a panic or an exception out.
 
+mod code;
 mod connection;
 mod directory;
+mod dispatch;
 mod eval;
 mod evals;
 mod forked;
 mod forks;
 mod guarded;
+mod handled;
+mod handoff;
 mod interrupt;
+mod last;
 mod life;
 mod lifecycle;
 mod locals;
+mod main_thread;
+mod names;
 mod outbox;
 mod output;
 mod peer;
+mod place;
 mod server;
 mod signals;
+mod sink;
+mod task;
 mod threading;
 mod traceback;
 mod worker;

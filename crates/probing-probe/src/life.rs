@@ -18,7 +18,7 @@ use crate::evals::Evals;
 use crate::forked::ClosedInChildren;
 use crate::outbox::Waker;
 use crate::peer;
-use crate::worker::{self, Job};
+use crate::worker::{self, Job, Work};
 
 const ROOT: u32 = 0;
 /// Clients served at once.
@@ -231,12 +231,13 @@ struct Ready {
 fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, request: Request) {
     let id = request.id;
     match request.call {
-        Call::Eval { code } => begin(evals, connection, id, Job::Eval { code }),
+        Call::Eval(eval) => begin(evals, connection, id, Job::Eval(eval)),
         Call::Locals(asked) => begin(evals, connection, id, Job::Locals(asked)),
-        Call::Cancel { request } => {
-            let event = connection.cancel(request);
-            connection.say(Some(id), event);
+        Call::Progress { request } => {
+            let progress = connection.progress(request);
+            connection.say(Some(id), Event::Progress(progress));
         }
+        Call::Cancel { request } => connection.cancel(id, request),
         Call::Detach => {
             connection.say(Some(id), Event::Done);
             wishes.end.store(true, Ordering::Release);
@@ -246,8 +247,12 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
 
 /// Starts what needs the interpreter on a thread of its own.
 fn begin(evals: &'static Evals, connection: &mut Connection, id: RequestId, job: Job) {
-    let started = connection.begin(id).and_then(|sink| {
-        worker::spawn(evals, sink, job)
+    let max_output = match &job {
+        Job::Eval(eval) => eval.max_output,
+        Job::Locals(_) => None,
+    };
+    let started = connection.begin(id, max_output).and_then(|(sink, held)| {
+        worker::spawn(evals, Work { job, sink, held })
             .map_err(|error| Failure::new(format!("cannot start a thread in the target: {error}")))
     });
     if let Err(failure) = started {

@@ -20,7 +20,7 @@ use pyo3::types::PyDict;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, output};
+use crate::{eval, forked, forks, main_thread, output};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -162,6 +162,7 @@ fn after_fork(py: Python<'_>) {
     output::after_fork(py);
     forks::after_in_child();
     Evals::after_fork();
+    main_thread::after_fork();
     let asked_for = running().is_some();
     STARTING.store(false, Ordering::Release);
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that

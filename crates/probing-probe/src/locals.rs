@@ -23,7 +23,7 @@ use crate::eval;
 use crate::forked;
 use crate::guarded::{call, release};
 use crate::interrupt::{Interrupt, own_thread};
-use crate::output::{Ear, Sink};
+use crate::sink::{Ear, Sink};
 use crate::traceback::text_of;
 use crate::worker;
 
@@ -48,7 +48,10 @@ pub(crate) fn answer(sink: &Sink, asked: &LocalsCall) -> Option<Event> {
             let seen = frames::see(source, &asked.threads, own_thread())?;
             Ok((words.unbind(), seen))
         };
-        let looked = sink.interrupt.allow(py, look);
+        if !sink.interrupt.begin() {
+            return Err(String::new());
+        }
+        let looked: PyResult<_> = sink.interrupt.allow(py, look);
         looked.map_err(|error| error.to_string())
     })?;
     let interrupted = || Some(Event::Failed(Failure::new("interrupted")));
@@ -238,6 +241,7 @@ impl Work {
         }
         let (index, value) = state.waiting.pop_front()?;
         let interrupt = Arc::<Interrupt>::default();
+        interrupt.begin();
         state.current = Some(Current {
             index,
             value: value.clone_ref(py),

@@ -1,46 +1,35 @@
-//! What evaluated code prints goes to its client; what other threads print goes where it always went.
+//! What evaluated code prints goes to its client; what others print goes where it always went.
 //!
 //! `sys.stdout` stays the object it is, for everybody. While an eval runs, its `write` is a function that looks who
-//! calls. So a logging handler that took hold of the stream long ago is covered, too. A stream that does not let its
-//! `write` be set (or is `None`) is replaced for as long as the eval runs.
+//! calls, and so is that of the bytes below it. So a logging handler that took hold of the stream long ago is covered,
+//! too. A stream that does not let its `write` be set (or is `None`) is replaced for as long as the eval runs.
+//!
+//! In the same way the program's standard input stays the program's: evaluated code that reads it gets an `EOFError`.
 
-use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::Mutex;
 
-use probing_proto::message::{Event, MAX_TEXT, Message, RequestId, Stream};
+use probing_proto::message::Stream;
+use pyo3::exceptions::PyEOFError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
-use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyMemoryView, PyString, PyTuple};
 
 use crate::guarded::{call, call_with};
-use crate::interrupt::Interrupt;
-use crate::outbox::Outbox;
+use crate::sink::Ear;
 use crate::traceback::text_of;
 
-const STREAMS: [(&str, Stream); 2] = [("stdout", Stream::Stdout), ("stderr", Stream::Stderr)];
+/// Those that the program began with may be others than those it has now; handlers may hold either.
+const OUTPUTS: [(&str, Stream); 4] = [
+    ("stdout", Stream::Stdout),
+    ("stderr", Stream::Stderr),
+    ("__stdout__", Stream::Stdout),
+    ("__stderr__", Stream::Stderr),
+];
+/// `input()` asks for the number of the file, to read it by itself.
+const READS_OF_TEXT: [&str; 4] = ["read", "readline", "readlines", "fileno"];
+const READS_OF_BYTES: [&str; 5] = ["read", "read1", "readline", "readinto", "peek"];
 
-/// Where the output of one eval goes.
-#[derive(Debug, Clone)]
-pub(crate) struct Sink {
-    pub(crate) id: RequestId,
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) interrupt: Arc<Interrupt>,
-}
-
-/// Who hears what this thread's code prints.
-#[derive(Debug, Clone)]
-pub(crate) enum Ear {
-    Client(Sink),
-    Nobody,
-}
-
-thread_local! {
-    /// Set while this thread runs code for a client.
-    static EAR: RefCell<Option<Ear>> = const { RefCell::new(None) };
-}
-
-/// The streams whose `write` is ours now, and how many evals need that.
+/// The streams that are tapped now, and how many evals need that.
 struct Taps {
     evals: usize,
     tapped: Vec<Tapped>,
@@ -53,10 +42,10 @@ static TAPS: Mutex<Taps> = Mutex::new(Taps {
 
 /// How a stream was tapped, to undo it.
 enum Tapped {
-    /// Its `write` was set; there may have been one set before.
-    Written {
+    /// Some of its methods were set.
+    Set {
         stream: Py<PyAny>,
-        before: Option<Py<PyAny>>,
+        methods: Vec<Method>,
     },
     /// `sys.<name>` was replaced.
     Replaced {
@@ -66,19 +55,25 @@ enum Tapped {
     },
 }
 
-/// Runs `code` on this thread with its output going to `ear`.
-pub(crate) fn captured<T>(py: Python<'_>, ear: Ear, code: impl FnOnce() -> T) -> T {
+/// A method that was set on an object; there may have been one set before.
+struct Method {
+    of: Py<PyAny>,
+    name: &'static str,
+    before: Option<Py<PyAny>>,
+}
+
+/// From now on evals may run; to be followed by [`untap`].
+pub(crate) fn tap(py: Python<'_>) {
     change_taps(py, |taps| taps.add(py));
-    EAR.set(Some(ear));
-    let result = code();
-    EAR.set(None);
+}
+
+pub(crate) fn untap(py: Python<'_>) {
     change_taps(py, |taps| taps.remove(py));
-    result
 }
 
 /// In a forked child: the evals that tapped are the parent's.
 pub(crate) fn after_fork(py: Python<'_>) {
-    EAR.set(None);
+    Ear::forget();
     // Locked only if the fork came in the middle of tapping; then the taps stay, and pass everything on.
     if let Ok(mut taps) = TAPS.try_lock() {
         taps.evals = 0;
@@ -93,14 +88,13 @@ fn change_taps(py: Python<'_>, change: impl FnOnce(&mut Taps)) {
 }
 
 impl Taps {
+    /// A stream that cannot be tapped keeps what is printed to it.
     fn add(&mut self, py: Python<'_>) {
         self.evals += 1;
-        for (name, kind) in STREAMS {
-            // A stream that cannot be tapped keeps what is printed to it.
-            if let Ok(Some(tapped)) = self.tap(py, name, kind) {
-                self.tapped.push(tapped);
-            }
+        for (name, kind) in OUTPUTS {
+            drop(self.tap_output(py, name, kind));
         }
+        drop(self.tap_input(py));
     }
 
     fn remove(&mut self, py: Python<'_>) {
@@ -112,95 +106,221 @@ impl Taps {
 
     fn undo(&mut self, py: Python<'_>) {
         for tapped in self.tapped.drain(..) {
-            // The program may have changed its streams meanwhile; then there is nothing to undo.
-            drop(tapped.undo(py));
+            tapped.undo(py);
         }
     }
 
-    /// Taps `sys.<name>`, unless another eval has done so.
-    fn tap(&self, py: Python<'_>, name: &'static str, kind: Stream) -> PyResult<Option<Tapped>> {
-        let sys = py.import("sys")?;
-        let stream = sys.getattr(name)?;
-        if self.tapped.iter().any(|tapped| tapped.covers(&stream)) {
-            return Ok(None);
-        }
-        if !stream.is_none()
-            && let Ok(before) = set_write(&stream, kind)
-        {
-            return Ok(Some(Tapped::Written {
-                stream: stream.unbind(),
-                before,
-            }));
-        }
-        let by = Bound::new(
-            py,
-            Replacement {
-                kind,
-                stream: stream.clone().unbind(),
-            },
-        )?;
-        sys.setattr(name, &by)?;
-        Ok(Some(Tapped::Replaced {
-            name,
-            stream: stream.unbind(),
-            by: by.into_any().unbind(),
-        }))
+    /// The stream `sys.<name>`, unless it is tapped already.
+    fn untapped<'py>(
+        &self,
+        py: Python<'py>,
+        name: &'static str,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let stream = py.import("sys")?.getattr(name)?;
+        let tapped = self.tapped.iter().any(|tapped| tapped.covers(&stream));
+        Ok((!tapped).then_some(stream))
     }
+
+    fn tap_output(&mut self, py: Python<'_>, name: &'static str, kind: Stream) -> PyResult<()> {
+        let Some(stream) = self.untapped(py, name)? else {
+            return Ok(());
+        };
+        if !stream.is_none()
+            && let Ok(write) = Method::set(&stream, "write", Does::WriteText(kind))
+        {
+            let mut methods = vec![write];
+            // Without the bytes below, text is still covered.
+            drop(tap_bytes(&stream, kind, &mut methods));
+            let stream = stream.unbind();
+            self.tapped.push(Tapped::Set { stream, methods });
+        } else if !name.starts_with("__") {
+            let original = stream.clone().unbind();
+            let by = Bound::new(
+                py,
+                Replacement {
+                    kind,
+                    stream: original,
+                },
+            )?;
+            py.import("sys")?.setattr(name, &by)?;
+            self.tapped.push(Tapped::Replaced {
+                name,
+                stream: stream.unbind(),
+                by: by.into_any().unbind(),
+            });
+        }
+        Ok(())
+    }
+
+    fn tap_input(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(stream) = self.untapped(py, "stdin")? else {
+            return Ok(());
+        };
+        if !is_text_of_bytes(&stream)? {
+            return Ok(());
+        }
+        let mut methods = Vec::new();
+        let bytes = stream.getattr("buffer")?;
+        let reads = READS_OF_TEXT.map(|name| (&stream, name));
+        for (of, name) in reads
+            .into_iter()
+            .chain(READS_OF_BYTES.map(|name| (&bytes, name)))
+        {
+            // Not all of them have all.
+            methods.extend(Method::set(of, name, Does::Read).ok());
+        }
+        let stream = stream.unbind();
+        self.tapped.push(Tapped::Set { stream, methods });
+        Ok(())
+    }
+}
+
+/// The bytes below a text stream. Text that the program has printed and not yet flushed lies in the text stream: when
+/// evaluated code flushes it, it is still the program's.
+fn tap_bytes(stream: &Bound<'_, PyAny>, kind: Stream, methods: &mut Vec<Method>) -> PyResult<()> {
+    if is_text_of_bytes(stream)? {
+        methods.push(Method::set(stream, "flush", Does::Flush)?);
+        methods.push(Method::set(
+            &stream.getattr("buffer")?,
+            "write",
+            Does::WriteBytes(kind),
+        )?);
+    }
+    Ok(())
+}
+
+/// Whether it is what Python itself opens; the program's own classes are not asked for more than `write`.
+fn is_text_of_bytes(stream: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = stream.py().import("_io")?.getattr("TextIOWrapper")?;
+    Ok(stream.get_type().is(&class))
 }
 
 impl Tapped {
     fn covers(&self, stream: &Bound<'_, PyAny>) -> bool {
         match self {
-            Self::Written { stream: tapped, .. } | Self::Replaced { by: tapped, .. } => {
+            Self::Set { stream: tapped, .. } | Self::Replaced { by: tapped, .. } => {
                 tapped.is(stream)
             }
         }
     }
 
-    fn undo(&self, py: Python<'_>) -> PyResult<()> {
+    /// The program may have changed its streams meanwhile; then there is nothing to undo.
+    fn undo(self, py: Python<'_>) {
         match self {
-            Self::Written {
-                stream,
-                before: Some(before),
-            } => stream.setattr(py, "write", before),
-            Self::Written {
-                stream,
-                before: None,
-            } => stream.bind(py).delattr("write"),
-            Self::Replaced { name, stream, by } => {
-                let sys = py.import("sys")?;
-                if sys.getattr(*name)?.is(by) {
-                    sys.setattr(*name, stream)?;
+            Self::Set { methods, .. } => {
+                for method in methods {
+                    drop(method.undo(py));
                 }
-                Ok(())
+            }
+            Self::Replaced { name, stream, by } => {
+                let undo = || -> PyResult<()> {
+                    let sys = py.import("sys")?;
+                    if sys.getattr(name)?.is(&by) {
+                        sys.setattr(name, stream)?;
+                    }
+                    Ok(())
+                };
+                drop(undo());
             }
         }
     }
 }
 
-/// Puts our `write` on the stream; returns what was set on it before.
-fn set_write(stream: &Bound<'_, PyAny>, kind: Stream) -> PyResult<Option<Py<PyAny>>> {
-    let py = stream.py();
-    let before = stream
-        .getattr("__dict__")?
-        .cast_into::<PyDict>()?
-        .get_item("write")?
-        .map(Bound::unbind);
-    let original = stream.getattr("write")?.unbind();
-    let write = PyCFunction::new_closure(
-        py,
-        Some(c"write"),
-        None,
-        move |args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>| {
-            let py = args.py();
-            match sent(py, kind, args) {
-                Some(length) => Ok(length.into_pyobject(py)?.into_any().unbind()),
-                None => call_with(original.bind(py), args.clone(), kwargs).map(Bound::unbind),
+/// What a method that was set does instead of the one that it stands for.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    /// Text of an eval goes to its client.
+    WriteText(Stream),
+    WriteBytes(Stream),
+    /// There is nothing of an eval to be flushed: what is, is the program's.
+    Flush,
+    /// Evaluated code has no input.
+    Read,
+}
+
+impl Method {
+    fn set(of: &Bound<'_, PyAny>, name: &'static str, does: Does) -> PyResult<Self> {
+        let py = of.py();
+        let before = of
+            .getattr("__dict__")?
+            .cast_into::<PyDict>()?
+            .get_item(name)?
+            .map(Bound::unbind);
+        let original = of.getattr(name)?.unbind();
+        let method = Bound::new(py, Stand { original, does })?;
+        of.setattr(name, method)?;
+        let of = of.clone().unbind();
+        Ok(Self { of, name, before })
+    }
+
+    fn undo(self, py: Python<'_>) -> PyResult<()> {
+        match self.before {
+            Some(before) => self.of.setattr(py, self.name, before),
+            None => self.of.bind(py).delattr(self.name),
+        }
+    }
+}
+
+/// A method that was set.
+#[pyclass(frozen, module = "probing._probe")]
+struct Stand {
+    original: Py<PyAny>,
+    does: Does,
+}
+
+#[pymethods]
+impl Stand {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let original = self.original.bind(args.py());
+        self.does.instead_of(original, args, kwargs)
+    }
+}
+
+impl Does {
+    fn instead_of<'py>(
+        self,
+        original: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let call_original = || call_with(original, args.clone(), kwargs);
+        let written = match self {
+            Self::WriteText(stream) => sent(stream, text, args),
+            Self::WriteBytes(stream) => sent(stream, bytes, args),
+            Self::Flush => return Ear::Program.lend(call_original),
+            Self::Read if !matches!(Ear::current(py), Ear::Program) => {
+                return Err(PyEOFError::new_err(
+                    "standard input is the program's; evaluated code has none",
+                ));
             }
-        },
-    )?;
-    stream.setattr("write", write)?;
-    Ok(before)
+            Self::Read => None,
+        };
+        match written {
+            Some(length) => Ok(length.into_pyobject(py)?.into_any()),
+            None => call_original(),
+        }
+    }
+}
+
+/// What was written, as text and as the length that `write` tells; `None` if it is of another type.
+type Reading = fn(&Bound<'_, PyAny>) -> Option<(String, usize)>;
+
+fn text(written: &Bound<'_, PyAny>) -> Option<(String, usize)> {
+    let text = text_of(written.cast::<PyString>().ok()?.as_any());
+    let length = text.chars().count();
+    Some((text, length))
+}
+
+fn bytes(written: &Bound<'_, PyAny>) -> Option<(String, usize)> {
+    let view = PyMemoryView::from(written).ok()?;
+    let bytes: Vec<u8> = view.call_method0("tobytes").ok()?.extract().ok()?;
+    Some((String::from_utf8_lossy(&bytes).into_owned(), bytes.len()))
 }
 
 /// Stands in for a stream whose `write` cannot be set.
@@ -215,7 +335,7 @@ impl Replacement {
     #[pyo3(signature = (*args))]
     fn write(&self, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         let py = args.py();
-        match sent(py, self.kind, args) {
+        match sent(self.kind, text, args) {
             Some(length) => Ok(length.into_pyobject(py)?.into_any().unbind()),
             None if self.stream.is_none(py) => Ok(py.None()),
             None => {
@@ -227,7 +347,8 @@ impl Replacement {
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if !self.stream.is_none(py) {
-            call(&self.stream.bind(py).getattr("flush")?, ())?;
+            let flush = self.stream.bind(py).getattr("flush")?;
+            Ear::Program.lend(|| call(&flush, ()))?;
         }
         Ok(())
     }
@@ -237,36 +358,15 @@ impl Replacement {
     }
 }
 
-/// Sends the text to whom this thread's code prints for; `None` when there is nobody such, or it is no text.
-fn sent(py: Python<'_>, stream: Stream, args: &Bound<'_, PyTuple>) -> Option<usize> {
-    let ear = EAR.with_borrow(Clone::clone)?;
-    let argument = args.get_item(0).ok()?;
-    let text = text_of(argument.cast::<PyString>().ok()?.as_any());
-    let length = text.chars().count();
-    let Ear::Client(sink) = ear else {
-        return Some(length);
-    };
-    for piece in pieces(&text) {
-        if !sink.outbox.has_room() {
-            py.detach(|| sink.outbox.wait_for_room(|| sink.interrupt.is_requested()));
-        }
-        sink.outbox.push(Message {
-            id: Some(sink.id),
-            event: Event::Output {
-                stream,
-                text: piece.to_owned(),
-            },
-        });
+/// Gives it to whoever hears it; the length that `write` tells. `None` when that is the program, or it cannot be read.
+fn sent(stream: Stream, reading: Reading, args: &Bound<'_, PyTuple>) -> Option<usize> {
+    let ear = Ear::current(args.py());
+    if matches!(ear, Ear::Program) {
+        return None;
+    }
+    let (text, length) = reading(&args.get_item(0).ok()?)?;
+    if let Ear::Client(sink) = ear {
+        sink.print(args.py(), stream, &text);
     }
     Some(length)
-}
-
-/// `text` in parts that fit a message.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let (piece, tail) = rest.split_at(rest.floor_char_boundary(MAX_TEXT / 4));
-        rest = tail;
-        (!piece.is_empty()).then_some(piece)
-    })
 }

@@ -3,18 +3,19 @@
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
-use std::time::Instant;
 
-use probing_proto::message::{Evaluated, Event, Failure, LocalsCall, Message};
+use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use pyo3::prelude::*;
 
-use crate::eval;
+use crate::dispatch;
 use crate::evals::Evals;
 use crate::forked;
+use crate::last::Held;
 use crate::lifecycle;
 use crate::locals;
-use crate::output::{self, Ear, Sink};
+use crate::output;
 use crate::signals::Mask;
+use crate::sink::{Ear, Sink};
 use crate::threading;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
@@ -23,18 +24,28 @@ const STACK: usize = 8 << 20;
 /// What a client wants that needs the interpreter.
 #[derive(Debug)]
 pub(crate) enum Job {
-    Eval { code: String },
+    Eval(Eval),
     Locals(LocalsCall),
 }
 
-/// Starts a thread that does the job and answers into the sink.
-pub(crate) fn spawn(evals: &'static Evals, sink: Sink, job: Job) -> io::Result<()> {
+/// What is to be done for whom.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) job: Job,
+    pub(crate) sink: Sink,
+    /// What `_` is for this client.
+    pub(crate) held: Held,
+}
+
+/// Starts a thread that does the work and answers into the sink.
+pub(crate) fn spawn(evals: &'static Evals, work: Work) -> io::Result<()> {
+    let sink = work.sink.clone();
     evals.enter(&sink.interrupt);
     let spawned = start({
         let sink = sink.clone();
         let generation = forked::generation();
         move || {
-            let event = answer(&sink, &job);
+            let event = answer(&work);
             sink.interrupt.end();
             // The code forked and this is the child: the client and the list of evals are the parent's.
             if generation != forked::generation() {
@@ -71,10 +82,20 @@ pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Does something with the interpreter that may run the program's code. `None` when the interpreter ends.
 pub(crate) fn attached<T>(ear: Ear, body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    with_interpreter(|py| {
+        threading::prepare(py);
+        output::tap(py);
+        let result = ear.lend(|| body(py));
+        output::untap(py);
+        result
+    })
+}
+
+/// Runs `body` with the GIL, and leaves nothing of this thread in the interpreter. `None` when the interpreter ends.
+pub(crate) fn with_interpreter<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let generation = forked::generation();
     Python::try_attach(|py| {
-        threading::prepare(py);
-        let result = output::captured(py, ear, || body(py));
+        let result = body(py);
         forget_thread(py);
         // A child that the code forked has no other thread of the program's: ours must not keep it alive.
         if generation != forked::generation() {
@@ -85,9 +106,9 @@ pub(crate) fn attached<T>(ear: Ear, body: impl FnOnce(Python<'_>) -> T) -> Optio
 }
 
 /// Does the job. Whatever goes wrong stays inside the answer.
-fn answer(sink: &Sink, job: &Job) -> Event {
+fn answer(Work { job, sink, held }: &Work) -> Event {
     let done = panic::catch_unwind(AssertUnwindSafe(|| match job {
-        Job::Eval { code } => evaluate(sink, code),
+        Job::Eval(eval) => dispatch::answer(eval, sink, held),
         Job::Locals(asked) => locals::answer(sink, asked),
     }));
     match done {
@@ -98,17 +119,6 @@ fn answer(sink: &Sink, job: &Job) -> Event {
                 .with_hint("this is a defect of Probing; the target goes on"),
         ),
     }
-}
-
-fn evaluate(sink: &Sink, code: &str) -> Option<Event> {
-    let started = Instant::now();
-    let outcome = attached(Ear::Client(sink.clone()), |py| {
-        eval::run(py, code, &sink.interrupt)
-    })?;
-    Some(Event::Evaluated(Evaluated {
-        took_nanos: started.elapsed().as_nanos() as u64,
-        outcome,
-    }))
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {

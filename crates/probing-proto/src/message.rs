@@ -31,13 +31,44 @@ pub struct Request {
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Call {
     /// Run code in the live `__main__` namespace. Answered by `output`s, then `evaluated`.
-    Eval { code: String },
+    Eval(Eval),
     /// Tell the values of local variables. Answered by `locals`.
     Locals(LocalsCall),
+    /// Tell how far the eval with that id is. Answered by `progress`.
+    Progress { request: RequestId },
     /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.
     Cancel { request: RequestId },
     /// Take the probe out of the process. Answered by `done`, then the connection ends.
     Detach,
+}
+
+/// Code, and where to run it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eval {
+    pub code: String,
+    /// Run it on this thread of the program: `main`, a name, an id. Without it, on a thread of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// Run it in the locals of this frame of that thread (of the main thread, if none is named): 0 is the innermost. Then
+    /// the code has a thread of its own again; `thread` only says whose frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u32>,
+    /// Most bytes of output to send; what is printed beyond is counted and dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<u64>,
+    /// Hold the value of a last expression, as this connection's `_`, until the connection ends.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep: bool,
+}
+
+impl Eval {
+    /// Code for `__main__`, on a thread of its own.
+    pub fn of(code: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// From probe to client.
@@ -64,8 +95,10 @@ pub enum Event {
     Locals(Locals),
     /// A request without a result of its own has been carried out.
     Done,
-    /// An eval will be interrupted at its next bytecode. One that has not `begun` waits for the GIL.
-    Cancelling { begun: bool },
+    /// How far an eval is.
+    Progress(Progress),
+    /// An eval will be interrupted at its next bytecode. One that has not begun never will.
+    Cancelling(Progress),
     /// The request, or without an id the connection, could not be served.
     Failed(Failure),
 }
@@ -102,12 +135,45 @@ pub enum Stream {
     Stderr,
 }
 
+/// How far an eval is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Whether its code has begun to run.
+    pub begun: bool,
+    /// Begun: the thread that runs it now, by `threading.get_ident()`. Not begun: the thread that it waits for; without one
+    /// it waits for the GIL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<u64>,
+}
+
 /// How an eval ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evaluated {
     pub took_nanos: u64,
+    /// Bytes of output beyond the limit, which were not sent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub output_dropped: u64,
+    /// The thread of the program that ran it; none when it had one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What became of evaluated code.

@@ -157,10 +157,27 @@ pub struct EvalReport {
     pub value: Option<String>,
     /// What the code printed to stdout and stderr, in order.
     pub output: String,
+    /// Bytes that the code printed beyond `--max-output`; they are not in `output`.
+    pub output_dropped: u64,
     pub exception: Option<ReportedException>,
     /// The deadline passed before the code ended.
     pub timed_out: bool,
+    /// The thread of the program that ran it; `null` when it had one of its own.
+    pub thread: Option<String>,
+    /// What keeps code that did not end when it was interrupted, or did not begin; else `null`.
+    pub stuck: Option<StuckReport>,
     pub took_seconds: f64,
+}
+
+/// Code that did not do as it was told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StuckReport {
+    /// False: it never ran and never will.
+    pub begun: bool,
+    /// In words.
+    pub reason: String,
+    /// The thread that it is on or waits for, where it can be read.
+    pub thread: Option<ReportedThread>,
 }
 
 /// The exception that ended an eval.
@@ -210,8 +227,11 @@ impl EvalReport {
             pid,
             value,
             output,
+            output_dropped: evaluated.output_dropped,
             exception,
             timed_out,
+            thread: evaluated.thread,
+            stuck: None,
             took_seconds: evaluated.took_nanos as f64 / 1e9,
         }
     }

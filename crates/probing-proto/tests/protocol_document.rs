@@ -46,6 +46,7 @@ fn every_kind_of_message_has_an_example() {
     let all = [
         "eval",
         "locals",
+        "progress",
         "cancel",
         "detach",
         "hello",

@@ -110,7 +110,7 @@ impl Reader {
         };
         self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
-        let known = self.threads(&memory)?;
+        let known = self.threads(&memory, options)?;
         let reading = Reading {
             interpreter: &self.interpreter,
             memory: &memory,

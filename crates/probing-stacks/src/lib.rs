@@ -57,6 +57,8 @@ pub struct Options {
     pub locals: Option<LocalLimits>,
     /// Native frames, too, and threads that Python does not know. A thread that runs is held for a copy of its stack.
     pub native: bool,
+    /// Whether to show the probe's own threads, which run what clients ask for.
+    pub probe_threads: bool,
 }
 
 /// What to do about a thread that never stands still while it is read.
@@ -77,6 +79,7 @@ impl Default for Options {
             pause: Pause::default(),
             locals: None,
             native: false,
+            probe_threads: false,
         }
     }
 }

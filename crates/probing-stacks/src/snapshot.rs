@@ -61,7 +61,7 @@ impl Reader {
         let began = Instant::now();
         self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
-        let known = self.threads(&memory)?;
+        let known = self.threads(&memory, options)?;
         let reading = Reading {
             interpreter: &self.interpreter,
             memory: &memory,
@@ -92,7 +92,11 @@ impl Reader {
     }
 
     /// The threads that both Python and the kernel know.
-    pub(crate) fn threads(&self, memory: &impl Memory) -> Result<Vec<Known>, StackError> {
+    pub(crate) fn threads(
+        &self,
+        memory: &impl Memory,
+        options: &Options,
+    ) -> Result<Vec<Known>, StackError> {
         let pid = self.pid;
         let Some(mut threads) = threads::all(&self.interpreter, memory) else {
             permission::check(pid)?;
@@ -107,7 +111,11 @@ impl Reader {
             let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
             threads::find_native_ids(memory, &mut threads, &ids);
         }
-        Ok(Known::match_up(pid, threads, &tasks))
+        let mut threads = Known::match_up(pid, threads, &tasks);
+        if !options.probe_threads {
+            threads.retain(|known| !known.is_ours());
+        }
+        Ok(threads)
     }
 }
 
@@ -120,7 +128,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Leaves out what has ended and what is ours.
+    /// Leaves out what has ended.
     fn match_up(pid: Pid, threads: Vec<Thread>, tasks: &[Task]) -> Vec<Self> {
         let by_inner: HashMap<u32, u32> = tasks.iter().map(|t| (t.inner, t.tid)).collect();
         let only = threads.len() == 1;
@@ -137,14 +145,12 @@ impl Known {
             let name = tid.and_then(|tid| kernel::name(pid, Tid(tid)));
             Some(Self { thread, tid, name })
         });
-        found
-            .filter(|known| {
-                !known
-                    .name
-                    .as_deref()
-                    .is_some_and(|name| OURS.contains(&name))
-            })
-            .collect()
+        found.collect()
+    }
+
+    fn is_ours(&self) -> bool {
+        let name = self.name.as_deref();
+        name.is_some_and(|name| OURS.contains(&name))
     }
 }
 

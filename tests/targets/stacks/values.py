@@ -66,7 +66,7 @@ def numbers():
 def texts():
     empty, ascii, latin, wide, widest = "", "plain", "né", "名前", "😀 x"
     derived, derived_wide = Text("dérivé"), Text("名" * 20)
-    quotes, both, escapes = "it's", "it's \"so\"", "a\n\t\r\\\x00\x1b\x7f"
+    quotes, both, escapes = "it's", 'it\'s "so"', "a\n\t\r\\\x00\x1b\x7f"
     spaces, odd = "a\xa0b\u2028\u200b", "\udc80\ud800\U0010ffff"
     long = "0123456789" * 20
     data, binary, no_data = b"bytes", bytes(range(40)), b""

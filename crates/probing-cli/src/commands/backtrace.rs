@@ -4,7 +4,7 @@ mod repeated;
 mod screen;
 mod set;
 mod tasks;
-pub(super) mod text;
+pub(crate) mod text;
 mod tree;
 
 use std::io::Write as _;

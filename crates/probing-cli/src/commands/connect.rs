@@ -12,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use probing_client::{ClientError, Contact, EvalEnd};
+use probing_client::{ClientError, Contact, EvalEnd, News as EvalNews};
 use probing_proto::lines::{Ask, AskLine, AskedStacks, Tell, TellLine, Trouble};
-use probing_proto::message::{Failure, RequestId};
+use probing_proto::message::{Eval, Failure, RequestId};
+use probing_proto::report::StuckReport;
 
 use self::in_flight::InFlight;
 use self::input::{Input, News};
@@ -134,18 +135,21 @@ impl Service {
 
     fn eval(&self, id: RequestId, code: String, timeout: Option<Duration>) -> anyhow::Result<Tell> {
         let mut probe = self.contact.probe()?;
-        let canceller = probe.start_eval(code)?;
+        let canceller = probe.start_eval(Eval::of(code))?;
         self.in_flight.runs(id, &canceller)?;
-        let end = probe.finish_eval(&canceller, timeout, |stream, text| {
-            let text = text.to_owned();
-            say(Some(id), Tell::Output { stream, text }).ok();
+        let end = probe.finish_eval(&canceller, timeout, |news| {
+            if let EvalNews::Output(stream, text) = news {
+                let text = text.to_owned();
+                say(Some(id), Tell::Output { stream, text }).ok();
+            }
         })?;
         let (evaluated, timed_out) = match end {
             EvalEnd::Evaluated(evaluated) => (evaluated, false),
             EvalEnd::TimedOut(evaluated) => (evaluated, true),
             // What comes later on this connection is nobody's: it goes, and takes the code along.
-            EvalEnd::Stuck { begun } => {
-                let reason = eval::why_stuck(self.contact.target()?, begun);
+            EvalEnd::Stuck(progress) => {
+                let StuckReport { begun, reason, .. } =
+                    eval::stuck::report(self.contact.target()?, progress);
                 return Ok(Tell::Stuck { begun, reason });
             }
         };

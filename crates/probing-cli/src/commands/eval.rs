@@ -1,6 +1,7 @@
 //! `probing -t PID eval CODE`
 
 mod set;
+pub(super) mod stuck;
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use probing_client::{Canceller, EvalEnd, Probe, Target};
-use probing_proto::message::{Evaluated, Outcome, Raised, Stream};
+use probing_client::{Canceller, EvalEnd, News, Probe, Target};
+use probing_proto::message::{Eval, Evaluated, Outcome, Raised, Stream};
 use probing_proto::report::EvalReport;
 
 use super::Aim;
@@ -19,20 +20,24 @@ use crate::exit::{self, Status};
 pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status> {
     let several = set::several(arguments, aim)?;
     let code = Code {
-        code: code(arguments)?,
+        eval: Eval {
+            code: code(arguments)?,
+            thread: arguments.thread.clone(),
+            frame: arguments.frame,
+            max_output: Some(arguments.max_output),
+            keep: false,
+        },
         timeout: Some(arguments.timeout).filter(|timeout| !timeout.is_zero()),
     };
     if let Some(members) = several {
         return set::run(arguments, &members, aim.entry.clone(), code);
     }
-    let Code { code, timeout } = code;
-    let mut probe = aim.connect()?;
-    let eval = probe.start_eval(code)?;
-    let interrupted = cancel_on_interrupt(eval.clone())?;
+    let running = Running::start(aim.target()?, aim.connect()?, code)?;
+    let interrupted = cancel_on_interrupt(running.eval.clone())?;
     let end = if arguments.json {
-        collect(&mut probe, &eval, timeout)?
+        running.collect()?
     } else {
-        stream(aim, &mut probe, &eval, timeout)?
+        running.stream()?
     };
     if interrupted.load(Ordering::Acquire) {
         return Ok(exit::INTERRUPTED);
@@ -41,8 +46,17 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status
 }
 
 /// What to run, and for how long.
+#[derive(Debug, Clone)]
 struct Code {
-    code: String,
+    eval: Eval,
+    timeout: Option<Duration>,
+}
+
+/// An eval that was started.
+struct Running {
+    target: Target,
+    probe: Probe,
+    eval: Canceller,
     timeout: Option<Duration>,
 }
 
@@ -87,105 +101,126 @@ fn leave() {
     std::process::exit(exit::INTERRUPTED.0.into());
 }
 
-/// Shows output as it comes, then the value or the traceback.
-fn stream(
-    aim: &Aim,
-    probe: &mut Probe,
-    eval: &Canceller,
-    timeout: Option<Duration>,
-) -> anyhow::Result<Status> {
-    // What cannot be written (a closed pipe) is not worth keeping the target's code waiting for.
-    let end = probe.finish_eval(eval, timeout, |stream, text| {
-        match stream {
-            Stream::Stdout => write_now(&mut io::stdout().lock(), text),
-            Stream::Stderr => write_now(&mut io::stderr().lock(), text),
-        }
-        .ok();
-    })?;
-    match end {
-        EvalEnd::Evaluated(evaluated) => show(evaluated),
-        EvalEnd::TimedOut(_) => {
-            say_timed_out(timeout, "the code was interrupted")?;
-            Ok(exit::TIMED_OUT)
-        }
-        EvalEnd::Stuck { begun } => {
-            say_timed_out(timeout, &why_stuck(&aim.target()?, begun))?;
-            Ok(exit::TIMED_OUT)
-        }
+impl Running {
+    fn start(target: Target, probe: Probe, code: Code) -> anyhow::Result<Self> {
+        let eval = probe.start_eval(code.eval)?;
+        Ok(Self {
+            target,
+            probe,
+            eval,
+            timeout: code.timeout,
+        })
     }
-}
 
-/// Why code did not end when it was interrupted, or did not begin.
-pub(super) fn why_stuck(target: &Target, begun: bool) -> String {
-    if begun {
-        return "the code is inside a C call and ends when that returns".to_owned();
+    /// Shows output as it comes, then the value or the traceback.
+    fn stream(mut self) -> anyhow::Result<Status> {
+        let target = &self.target;
+        // What cannot be written (a closed pipe) is not worth keeping the target's code waiting for.
+        let on_news = |news: News<'_>| {
+            match news {
+                News::Output(Stream::Stdout, text) => write_now(&mut io::stdout().lock(), text),
+                News::Output(Stream::Stderr, text) => write_now(&mut io::stderr().lock(), text),
+                News::Waits(thread) => stuck::say_waits(target, thread),
+            }
+            .ok();
+        };
+        let end = self.probe.finish_eval(&self.eval, self.timeout, on_news)?;
+        match end {
+            EvalEnd::Evaluated(evaluated) => show(evaluated),
+            EvalEnd::TimedOut(evaluated) => {
+                say_dropped(&evaluated)?;
+                self.say_timed_out("the code was interrupted", "")
+            }
+            EvalEnd::Stuck(progress) => {
+                let stuck = stuck::report(&self.target, progress);
+                self.say_timed_out(&stuck.reason, &stuck::stack(&stuck))
+            }
+        }
     }
-    let who = target.gil_holder();
-    let who = who
-        .as_deref()
-        .unwrap_or("another thread of the target holds the GIL");
-    format!("the code has not begun and will not run: {who}")
+
+    /// Waits for the end and prints it all as one JSON object.
+    fn collect(self) -> anyhow::Result<Status> {
+        let (report, status) = self.finished()?;
+        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
+        Ok(status)
+    }
+
+    /// Waits for the end.
+    fn finished(mut self) -> anyhow::Result<(EvalReport, Status)> {
+        let pid = self.probe.hello().pid;
+        let mut output = String::new();
+        let on_news = |news: News<'_>| {
+            if let News::Output(_, text) = news {
+                output.push_str(text);
+            }
+        };
+        let (evaluated, status, stuck) =
+            match self.probe.finish_eval(&self.eval, self.timeout, on_news)? {
+                EvalEnd::Evaluated(evaluated) => {
+                    let status = status(&evaluated.outcome);
+                    (evaluated, status, None)
+                }
+                EvalEnd::TimedOut(evaluated) => (evaluated, exit::TIMED_OUT, None),
+                EvalEnd::Stuck(progress) => {
+                    let nothing = Evaluated {
+                        took_nanos: self.timeout.unwrap_or_default().as_nanos() as u64,
+                        output_dropped: 0,
+                        thread: None,
+                        outcome: Outcome::Finished { value: None },
+                    };
+                    let stuck = stuck::report(&self.target, progress);
+                    (nothing, exit::TIMED_OUT, Some(stuck))
+                }
+            };
+        let timed_out = status == exit::TIMED_OUT;
+        let report = EvalReport {
+            stuck,
+            ..EvalReport::new(pid, output, evaluated, timed_out)
+        };
+        Ok((report, status))
+    }
+
+    fn say_timed_out(&self, what_became_of_it: &str, stack: &str) -> anyhow::Result<Status> {
+        let seconds = self.timeout.unwrap_or_default().as_secs_f64();
+        write!(
+            anstream::stderr(),
+            "error: timed out after {seconds} s: {what_became_of_it}\n{stack}"
+        )?;
+        writeln!(
+            anstream::stderr(),
+            "hint: allow more time with --timeout SECONDS (0: no limit)"
+        )?;
+        Ok(exit::TIMED_OUT)
+    }
 }
 
 fn show(evaluated: Evaluated) -> anyhow::Result<Status> {
+    say_dropped(&evaluated)?;
+    let status = status(&evaluated.outcome);
     match evaluated.outcome {
         Outcome::Finished { value } => {
             if let Some(value) = value {
                 writeln!(io::stdout(), "{value}")?;
             }
-            Ok(exit::OK)
         }
         Outcome::Raised(Raised { traceback, .. }) => {
             io::stderr().write_all(traceback.as_bytes())?;
-            Ok(exit::FAILED)
         }
-        Outcome::SyntaxError { text } => {
-            io::stderr().write_all(text.as_bytes())?;
-            Ok(exit::SYNTAX_ERROR)
-        }
+        Outcome::SyntaxError { text } => io::stderr().write_all(text.as_bytes())?,
     }
-}
-
-/// Waits for the end and prints it all as one JSON object.
-fn collect(
-    probe: &mut Probe,
-    eval: &Canceller,
-    timeout: Option<Duration>,
-) -> anyhow::Result<Status> {
-    let (report, status) = finished(probe, eval, timeout)?;
-    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
     Ok(status)
 }
 
-/// Waits for the end.
-fn finished(
-    probe: &mut Probe,
-    eval: &Canceller,
-    timeout: Option<Duration>,
-) -> anyhow::Result<(EvalReport, Status)> {
-    let pid = probe.hello().pid;
-    let mut output = String::new();
-    let end = probe.finish_eval(eval, timeout, |_, text| output.push_str(text))?;
-    let (evaluated, status) = match end {
-        EvalEnd::Evaluated(evaluated) => {
-            let status = status(&evaluated.outcome);
-            (evaluated, status)
-        }
-        EvalEnd::TimedOut(evaluated) => (evaluated, exit::TIMED_OUT),
-        EvalEnd::Stuck { .. } => {
-            let took_nanos = timeout.unwrap_or_default().as_nanos() as u64;
-            let outcome = Outcome::Finished { value: None };
-            (
-                Evaluated {
-                    took_nanos,
-                    outcome,
-                },
-                exit::TIMED_OUT,
-            )
-        }
-    };
-    let report = EvalReport::new(pid, output, evaluated, status == exit::TIMED_OUT);
-    Ok((report, status))
+/// Says how much output is missing.
+fn say_dropped(evaluated: &Evaluated) -> io::Result<()> {
+    if evaluated.output_dropped > 0 {
+        writeln!(
+            anstream::stderr(),
+            "\nnote: {} more bytes of output are not shown (see --max-output)",
+            evaluated.output_dropped
+        )?;
+    }
+    Ok(())
 }
 
 fn status(outcome: &Outcome) -> Status {
@@ -194,18 +229,6 @@ fn status(outcome: &Outcome) -> Status {
         Outcome::Raised(_) => exit::FAILED,
         Outcome::SyntaxError { .. } => exit::SYNTAX_ERROR,
     }
-}
-
-fn say_timed_out(timeout: Option<Duration>, what_became_of_it: &str) -> io::Result<()> {
-    let seconds = timeout.unwrap_or_default().as_secs_f64();
-    writeln!(
-        anstream::stderr(),
-        "error: timed out after {seconds} s: {what_became_of_it}"
-    )?;
-    writeln!(
-        anstream::stderr(),
-        "hint: allow more time with --timeout SECONDS (0: no limit)"
-    )
 }
 
 fn write_now(stream: &mut impl io::Write, text: &str) -> io::Result<()> {

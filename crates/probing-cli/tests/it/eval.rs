@@ -268,3 +268,63 @@ fn a_program_that_breaks_its_builtins_can_still_be_looked_at() {
         );
     });
 }
+
+#[test]
+fn the_last_value_is_called_underscore() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let check = |code, shown| assert_eq!(sandbox.eval(&target, code).ok(), shown, "{code}");
+        check("6 * 7", "42\n");
+        check("x = 1", "");
+        check("None", "");
+        check("_ + 1", "43\n");
+        check("[_ + i for i in range(2)]", "[43, 44]\n");
+        check(
+            "_[1], sum(_ for i in range(2)) if isinstance(_, int) else 0",
+            "(44, 0)\n",
+        );
+        check("print(_)", "(44, 0)\n");
+        check("class Big: pass\n\nbig = Big()", "");
+        assert!(sandbox.eval(&target, "big").ok().contains("Big object"));
+        check("_ is big", "True\n");
+        check(
+            "'_' in globals(), '_' in dir(__builtins__)",
+            "(False, False)\n",
+        );
+        // What nobody else holds is not kept alive.
+        check(
+            "import weakref\nweak = weakref.ref(big)\ndel big\nweak()",
+            "",
+        );
+        let ran = sandbox.eval(&target, "{'a': Big()}");
+        assert_eq!(ran.status, 0);
+        let ran = sandbox.eval(&target, "_");
+        assert!(
+            ran.stderr.contains("NameError: name '_' is not defined"),
+            "{ran:?}"
+        );
+    });
+}
+
+#[test]
+fn an_underscore_of_the_program_is_the_programs() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let check = |code, shown| assert_eq!(sandbox.eval(&target, code).ok(), shown, "{code}");
+        check("6 * 7", "42\n");
+        check("import builtins; builtins._ = str.upper", "");
+        check(
+            "_('translated'), [_(c) for c in 'ab']",
+            "('TRANSLATED', ['A', 'B'])\n",
+        );
+        check("del builtins._", "");
+        check("_[1]", "['A', 'B']\n");
+        check("for _ in range(3): pass", "");
+        check("6 * 7", "42\n");
+        check("_", "2\n");
+        check("del _", "");
+        check("_", "2\n");
+    });
+}

@@ -1,5 +1,6 @@
 //! Code that does not end: deadlines, Ctrl-C, clients that vanish. In no case does anyone else wait.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
 use probing_testkit::{Ran, Sandbox, Target, every_python, wait_until};
@@ -124,14 +125,19 @@ fn code_that_is_stuck_in_c_is_told_as_such() {
             "eval",
             "--timeout",
             "0.1",
-            "import time; time.sleep(600)",
+            "import time\ndef doze(): time.sleep(600)\ndoze()",
         ]);
         assert_eq!(ran.status, 124);
-        assert!(
-            ran.stderr
-                .contains("the code is inside a C call and ends when that returns"),
-            "{ran:?}"
-        );
+        let thread = crate::scrubbed(&ran.stderr)
+            .replace("clock_nanosleep", "CALL")
+            .replace("pselectN", "CALL");
+        insta::assert_snapshot!(thread, @r#"
+        error: timed out after N.N s: the code is inside a C call and ends when that returns
+        Thread probing-eval (N), waits in CALL (most recent call last)
+         File "<eval N>", line N, in <module>
+         File "<eval N>", line N, in doze
+        hint: allow more time with --timeout SECONDS (N: no limit)
+        "#);
         assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
         assert_eq!(target.end().status, 0);
     });
@@ -169,5 +175,30 @@ fn code_that_waits_for_the_gil_is_told_as_such_and_does_not_run_late() {
         target.say("release");
         assert_eq!(target.line(), "released");
         assert_eq!(sandbox.eval(&target, "'late' in globals()").ok(), "False\n");
+    });
+}
+
+#[test]
+fn who_holds_the_gil_is_told_while_code_still_waits_for_it() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "holds_gil.py");
+        target.say("hold");
+        assert_eq!(target.line(), "holding");
+        let mut command = sandbox.command();
+        command
+            .args(["-t", &target.pid().to_string(), "eval", "'it ran'"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let stderr = child.stderr.take().unwrap();
+        BufReader::new(stderr).read_line(&mut line).unwrap();
+        let told =
+            crate::scrubbed(&line.replace(&probing_testkit::root().display().to_string(), ""));
+        insta::assert_snapshot!(told, @"note: the code waits to begin: thread N (MainThread) holds the GIL in <module> (/tests/targets/holds_gil.py:N)");
+        target.say("release");
+        assert_eq!(Ran::finished(child).ok(), "'it ran'\n");
     });
 }

@@ -13,6 +13,7 @@ mod harmless;
 mod interrupt;
 mod list;
 mod locals;
+mod loops;
 mod output;
 mod readme;
 mod run;
@@ -20,6 +21,7 @@ mod sets;
 mod start;
 mod stress;
 mod tasks;
+mod threads;
 mod watch;
 
 use probing_testkit::Sandbox;

@@ -90,3 +90,131 @@ fn ten_megabytes_arrive_in_order() {
         assert_eq!(lines, 100_000);
     });
 }
+
+#[test]
+fn bytes_and_other_handles_on_the_streams_are_covered_too() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "chatter.py");
+        let check = |code, stdout: &str, stderr: &str| {
+            let ran = sandbox.eval(&target, code);
+            assert_eq!(
+                (ran.status, ran.stdout.as_str()),
+                (0, stdout),
+                "{code}: {ran:?}"
+            );
+            assert_eq!(ran.stderr, stderr, "{code}");
+        };
+        check("sys.stdout.buffer.write(b'bytes\\n')", "bytes\n6\n", "");
+        check(
+            "sys.stderr.buffer.write(memoryview(b'bytes\\n')); None",
+            "",
+            "bytes\n",
+        );
+        check("sys.stdout.writelines(['a\\n', 'b\\n'])", "a\nb\n", "");
+        check("print('words', file=sys.stderr)", "", "words\n");
+        check(
+            "print('begun', file=sys.__stdout__, flush=True)",
+            "begun\n",
+            "",
+        );
+        check("logging.error('heard')", "", "heard\n");
+        let handler = "handler = logging.StreamHandler(); logging.getLogger('own').addHandler(handler); logging.getLogger('own').propagate = False";
+        check(handler, "", "");
+        check("logging.getLogger('own').error('heard')", "", "heard\n");
+        check(
+            "import warnings; warnings.warn_explicit('mind', UserWarning, 'file', 1)",
+            "",
+            "file:1: UserWarning: mind\n",
+        );
+        assert_eq!(target.end().stderr, [""; 0]);
+    });
+}
+
+#[test]
+fn what_the_program_has_not_flushed_stays_its_own() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox
+            .target(python, "commands.py")
+            .with(|command| {
+                command.env_remove("PYTHONUNBUFFERED");
+            })
+            .env("PROBING", "1")
+            .start();
+        target.say("print('of the program', end=' ')");
+        assert_eq!(target.line(), "of the program done");
+        target.say("print('once more', end=' '); sys.stdout.flush = lambda: None; sys.stdin.readline(); del sys.stdout.flush");
+        let flushed = sandbox.eval(&target, "print('ours', flush=True); sys.__stdout__.flush()");
+        assert_eq!(flushed.ok(), "ours\n");
+        target.say("");
+        assert_eq!(target.line(), "once more done");
+    });
+}
+
+#[test]
+fn evaluated_code_does_not_take_the_programs_input() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "commands.py");
+        for code in [
+            "input()",
+            "input('name? ')",
+            "sys.stdin.read()",
+            "sys.stdin.readline()",
+            "sys.stdin.buffer.read1()",
+            "import os; os.read(sys.stdin.fileno(), 1)",
+        ] {
+            let ran = sandbox.eval(&target, code);
+            assert_eq!(ran.status, 1, "{code}: {ran:?}");
+            let says = "EOFError: standard input is the program's; evaluated code has none\n";
+            assert!(ran.stderr.ends_with(says), "{code}: {ran:?}");
+        }
+        target.say("print('heard')");
+        assert_eq!(target.line(), "heard");
+    });
+}
+
+#[test]
+fn output_is_cut_where_asked_and_says_so() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let pid = target.pid().to_string();
+        let eval = |most, code| sandbox.probing(["-t", &pid, "eval", "--max-output", most, code]);
+        let ran = eval("10", "print('12345678é', end=''); print('more'); step");
+        assert_eq!((ran.status, ran.stdout.as_str()), (0, "12345678é7\n"));
+        assert_eq!(
+            ran.stderr,
+            "\nnote: 5 more bytes of output are not shown (see --max-output)\n"
+        );
+        // A character is not cut in two, and what comes after a cut is not shown either.
+        let ran = eval("9", "print('12345678é', end=''); print('1', end='')");
+        assert_eq!((ran.status, ran.stdout.as_str()), (0, "12345678"));
+        let ran = sandbox.probing([
+            "-t",
+            &pid,
+            "eval",
+            "--max-output",
+            "1K",
+            "--json",
+            "print('x' * 5000)",
+        ]);
+        let json = ran.json();
+        assert_eq!(json["output_dropped"], 5001 - 1024);
+        assert_eq!(json["output"].as_str().unwrap().len(), 1024);
+        // The default; and memory stays small however much is printed.
+        let before = target.usage().rss_kib;
+        let ran = sandbox.eval(&target, "for i in range(40): print('x' * 1_000_000)");
+        assert_eq!(ran.stdout.len(), 10 << 20);
+        assert_eq!(
+            ran.stderr,
+            format!(
+                "\nnote: {} more bytes of output are not shown (see --max-output)\n",
+                40 * 1_000_001 - (10 << 20)
+            )
+        );
+        let grown = target.usage().rss_kib.saturating_sub(before);
+        assert!(grown < 16 << 10, "{grown} KiB");
+    });
+}

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use probing_proto::message::{Call, Event, Failure, Request, RequestId};
+use probing_proto::message::{Call, Eval, Event, Failure, Request, RequestId};
 use probing_proto::wire;
 use probing_testkit::{RawClient, Sandbox, Target, every_python, wait_until};
 
@@ -21,9 +21,7 @@ fn frame(json: &str) -> Vec<u8> {
 }
 
 fn eval_request(id: u64, code: &str) -> Vec<u8> {
-    let call = Call::Eval {
-        code: code.to_owned(),
-    };
+    let call = Call::Eval(Eval::of(code));
     wire::encode(
         &Request {
             id: RequestId(id),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread;
 
-use probing_proto::message::{Call, Event, Message, Outcome, Request, RequestId};
+use probing_proto::message::{Call, Eval, Event, Message, Outcome, Request, RequestId};
 use probing_proto::paths;
 use probing_proto::process::{Pid, ProcessKey, Stat};
 use probing_testkit::{Ended, Python, RawClient, Sandbox, Target, wait_until};
@@ -89,9 +89,7 @@ pub(crate) fn client_of(sandbox: &Sandbox, target: &Target) -> RawClient {
 pub(crate) fn ask(client: &mut RawClient, id: u64, code: &str) {
     client.send(&Request {
         id: RequestId(id),
-        call: Call::Eval {
-            code: code.to_owned(),
-        },
+        call: Call::Eval(Eval::of(code)),
     });
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probing_proto::message::{
-    Call, Event, Failure, FrameLocals, Locals, LocalsCall, Message, Request, RequestId,
+    Call, Event, Failure, FrameLocals, Locals, LocalsCall, Message, Progress, Request, RequestId,
 };
 use probing_testkit::{Python, RawClient, Sandbox, Target, TargetBuilder, every_python};
 
@@ -166,8 +166,9 @@ fn looking_at_locals_waits_for_the_gil_and_is_cancelled_like_an_eval() {
             id,
             call: Call::Cancel { request },
         });
-        let begun = false;
-        assert_eq!(answered(&mut client, 2), Event::Cancelling { begun });
+        let (begun, thread) = (false, None);
+        let cancelling = Event::Cancelling(Progress { begun, thread });
+        assert_eq!(answered(&mut client, 2), cancelling);
         target.say("release");
         assert_eq!(target.line(), "released");
         let interrupted = Event::Failed(Failure::new("interrupted"));

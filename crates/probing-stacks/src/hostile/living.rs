@@ -72,7 +72,9 @@ impl Memory for Lying<'_> {
 
 fn tasks(reader: &Reader, memory: &Lying<'_>) -> Option<Tasks> {
     let bounded = Bounded::new(memory, 64 << 20);
-    let known = reader.threads(&reader.memory).ok()?;
+    let known = reader
+        .threads(&reader.memory, &crate::Options::default())
+        .ok()?;
     let reading = Reading {
         interpreter: &reader.interpreter,
         memory: &bounded,
@@ -129,7 +131,9 @@ fn tasks_are_read_through_memory_that_lies() {
 /// All frames, with their locals.
 fn frames(reader: &Reader, memory: &Lying<'_>) -> Vec<Frame> {
     let bounded = Bounded::new(memory, 64 << 20);
-    let known = reader.threads(&reader.memory).unwrap();
+    let known = reader
+        .threads(&reader.memory, &crate::Options::default())
+        .unwrap();
     let reading = Reading {
         interpreter: &reader.interpreter,
         memory: &bounded,

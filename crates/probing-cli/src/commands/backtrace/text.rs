@@ -12,8 +12,12 @@ const NAMES_SHOWN: usize = 4;
 const LOCAL_WIDTH: usize = 200;
 
 pub(in crate::commands) fn text(report: &BacktraceReport, reverse: bool) -> String {
+    threads(&report.threads, reverse) + &held(report)
+}
+
+pub(crate) fn threads(threads: &[ReportedThread], reverse: bool) -> String {
     let order = if reverse { "first" } else { "last" };
-    let groups: Vec<String> = folded(&report.threads)
+    let groups: Vec<String> = folded(threads)
         .iter()
         .map(|threads| {
             let thread = threads[0];
@@ -34,7 +38,7 @@ pub(in crate::commands) fn text(report: &BacktraceReport, reverse: bool) -> Stri
             head + &frames.concat()
         })
         .collect();
-    groups.join("\n") + &held(report)
+    groups.join("\n")
 }
 
 /// Whoever asked for `--pause` wants to know what it cost.
@@ -109,7 +113,7 @@ fn names(threads: &[&ReportedThread]) -> String {
     }
 }
 
-pub(super) fn name(thread: &ReportedThread) -> String {
+pub(crate) fn name(thread: &ReportedThread) -> String {
     let id = thread
         .thread_id
         .map_or_else(|| "?".to_owned(), |id| id.to_string());
@@ -119,7 +123,7 @@ pub(super) fn name(thread: &ReportedThread) -> String {
     }
 }
 
-pub(super) fn state(state: &str, gil: GilState) -> String {
+pub(crate) fn state(state: &str, gil: GilState) -> String {
     let place = match state {
         state @ ("running" | "asleep" | "stopped") => state.to_owned(),
         call => format!("waits in {call}"),

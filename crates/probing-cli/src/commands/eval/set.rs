@@ -91,11 +91,9 @@ impl Running {
     }
 
     fn run(&self, target: &Target, entry: &Entry, code: &Code) -> anyhow::Result<Done> {
-        let Reached {
-            mut probe,
-            attached,
-        } = target.connect(entry)?;
-        let eval = probe.start_eval(code.code.clone())?;
+        let Reached { probe, attached } = target.connect(entry)?;
+        let running = super::Running::start(target.clone(), probe, code.clone())?;
+        let eval = running.eval.clone();
         let interrupted = {
             let mut evals = self.evals();
             evals.all.push(eval.clone());
@@ -104,7 +102,7 @@ impl Running {
         if interrupted {
             eval.cancel()?;
         }
-        let (report, status) = super::finished(&mut probe, &eval, code.timeout)?;
+        let (report, status) = running.finished()?;
         Ok(Done {
             report,
             status,
@@ -195,7 +193,9 @@ fn tell(who: &Group, report: &EvalReport) -> io::Result<()> {
     };
     let trouble = match &report.exception {
         _ if report.timed_out => {
-            Some("timed out: the code was interrupted, or is stuck in C".to_owned())
+            let reason = report.stuck.as_ref().map(|stuck| stuck.reason.as_str());
+            let reason = reason.unwrap_or("the code was interrupted");
+            Some(format!("timed out: {reason}"))
         }
         Some(exception) => Some(without_numbers(&exception.traceback)),
         None => None,

@@ -1,0 +1,42 @@
+//! The exception that a thread of the program handles at the moment, while we have the thread do something else: code that
+//! raises in between would carry it along, and a bare `raise` would raise it.
+#![expect(
+    unsafe_code,
+    reason = "PyErr_GetExcInfo and PyErr_SetExcInfo have no safe face"
+)]
+
+use std::ptr;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// That exception, put aside.
+pub(crate) struct Handled([*mut ffi::PyObject; 3]);
+
+impl Handled {
+    /// Runs `code` as if none were handled.
+    pub(crate) fn aside<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
+        let handled = Self::put_aside(py);
+        let result = code();
+        handled.put_back(py);
+        result
+    }
+
+    fn put_aside(_py: Python<'_>) -> Self {
+        let mut parts = [ptr::null_mut(); 3];
+        let [kind, value, traceback] = &mut parts;
+        // SAFETY: the GIL is held; three valid places are filled with references (or null), which are ours. Setting
+        // nothing gives up the interpreter's own references.
+        unsafe {
+            ffi::PyErr_GetExcInfo(kind, value, traceback);
+            ffi::PyErr_SetExcInfo(ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        }
+        Self(parts)
+    }
+
+    fn put_back(self, _py: Python<'_>) {
+        let [kind, value, traceback] = self.0;
+        // SAFETY: the GIL is held, and the references, which are ours, are given away.
+        unsafe { ffi::PyErr_SetExcInfo(kind, value, traceback) };
+    }
+}

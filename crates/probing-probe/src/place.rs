@@ -1,0 +1,196 @@
+//! Where evaluated code can run: threads, frames, event loops. The looking is done by `places.py`, loaded when first
+//! asked for.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use probing_proto::message::Failure;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
+
+use crate::eval;
+use crate::guarded::{call, call_with};
+use crate::handled::Handled;
+use crate::interrupt::own_thread;
+use crate::traceback::text_of;
+
+/// A thread of the program.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) ident: u64,
+    pub(crate) name: String,
+    pub(crate) is_main: bool,
+}
+
+impl Thread {
+    /// `main`, a name, or an id.
+    pub(crate) fn find(py: Python<'_>, wanted: &str) -> Result<Self, Failure> {
+        let found = ask(py, "thread", (wanted,))?;
+        let main: (u64, String) = extracted(&ask(py, "thread", ("main",))?)?;
+        let (ident, name) = extracted(&found)?;
+        Ok(Self {
+            ident,
+            name,
+            is_main: ident == main.0,
+        })
+    }
+
+    /// A frame of it; 0 is the innermost.
+    pub(crate) fn frame<'py>(
+        &self,
+        py: Python<'py>,
+        depth: u32,
+    ) -> Result<Bound<'py, PyAny>, Failure> {
+        ask(py, "frame", (self.ident, depth))
+    }
+
+    /// The event loop that runs in it.
+    pub(crate) fn running_loop<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> Result<Option<Bound<'py, PyAny>>, Failure> {
+        let found = ask(py, "loop_of", (self.ident,))?;
+        Ok((!found.is_none()).then_some(found))
+    }
+}
+
+/// The event loop that code without a place of its own awaits on, and its thread.
+pub(crate) fn any_loop(py: Python<'_>) -> Result<Option<(u64, Bound<'_, PyAny>)>, Failure> {
+    let found = ask(py, "any_loop", ())?;
+    if found.is_none() {
+        return Ok(None);
+    }
+    extracted(&found).map(Some)
+}
+
+/// Makes a task of a coroutine.
+pub(crate) fn start_on(
+    event_loop: &Bound<'_, PyAny>,
+    task: &Bound<'_, PyAny>,
+) -> Result<(), Failure> {
+    ask(event_loop.py(), "start_on", (event_loop, task)).map(drop)
+}
+
+/// Makes a loop that waits run a few bytecodes.
+pub(crate) fn wake(event_loop: &Bound<'_, PyAny>) -> Result<(), Failure> {
+    ask(event_loop.py(), "wake", (event_loop,)).map(drop)
+}
+
+/// Runs a coroutine to its end, in this thread.
+pub(crate) fn run_alone(task: &Bound<'_, PyAny>) -> Result<(), Failure> {
+    ask(task.py(), "run_alone", (task,)).map(drop)
+}
+
+/// A thread is to run something when it comes to its next line.
+pub(crate) struct Visit(Py<PyAny>);
+
+impl Visit {
+    /// `arrived` is called in that thread, once, with the GIL held.
+    pub(crate) fn begin(
+        py: Python<'_>,
+        thread: &Thread,
+        arrived: impl FnOnce(Python<'_>) + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let ident = thread.ident;
+        let arrived = Mutex::new(Some(arrived));
+        let own: Arc<OnceLock<Py<PyAny>>> = Arc::default();
+        let visit = Arc::clone(&own);
+        let arrive = PyCFunction::new_closure(
+            py,
+            None,
+            None,
+            move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                let py = args.py();
+                // Other threads may be in the same functions; and a second line comes while the first is served.
+                let arrived = (own_thread() == ident)
+                    .then(|| lock(&arrived).take())
+                    .flatten();
+                if let Some(arrived) = arrived {
+                    if let Some(visit) = visit.get() {
+                        Self(visit.clone_ref(py)).end(py);
+                    }
+                    // A panic would become an exception in the program's code.
+                    let served = AssertUnwindSafe(|| Handled::aside(py, || arrived(py)));
+                    drop(panic::catch_unwind(served));
+                }
+                py.None()
+            },
+        )
+        .map_err(|error| failure(py, &error))?;
+        let visit = ask(py, "Visit", (ident, arrive))?;
+        // The GIL is ours since the thread was asked to come, but for what Python code of ours ran: it may have arrived.
+        own.set(visit.clone().unbind()).ok();
+        Ok(Self(visit.unbind()))
+    }
+
+    /// The thread may have come to other functions since.
+    pub(crate) fn renew(&self, py: Python<'_>) {
+        // A thread that has ended is in no function; then it never comes.
+        drop(call_method(self.0.bind(py), "arm"));
+    }
+
+    /// Takes everything back.
+    pub(crate) fn end(&self, py: Python<'_>) {
+        drop(call_method(self.0.bind(py), "end"));
+    }
+}
+
+fn call_method<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    call(&object.getattr(name)?, ())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What cancels the task that runs now.
+pub(crate) fn canceller(py: Python<'_>) -> Result<Bound<'_, PyAny>, Failure> {
+    ask(py, "canceller", ())
+}
+
+/// Calls a function of `places.py`.
+fn ask<'py>(
+    py: Python<'py>,
+    function: &str,
+    args: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error: Into<PyErr>>,
+) -> Result<Bound<'py, PyAny>, Failure> {
+    let args = args.into_pyobject(py).map_err(Into::into);
+    args.and_then(|args| ask_with(py, function, args))
+        .map_err(|error| failure(py, &error))
+}
+
+fn ask_with<'py>(
+    py: Python<'py>,
+    function: &str,
+    args: Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static NAMESPACE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let namespace = NAMESPACE.get_or_try_init(py, || {
+        eval::namespace_of(py, include_str!("places.py"), "<probing>").map(Bound::unbind)
+    })?;
+    call_with(&namespace.bind(py).as_any().get_item(function)?, args, None)
+}
+
+fn extracted<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
+    answer: &'a Bound<'py, PyAny>,
+) -> Result<T, Failure> {
+    answer
+        .extract()
+        .map_err(|error| failure(answer.py(), &error))
+}
+
+/// A refusal in words; anything else as it is.
+fn failure(py: Python<'_>, error: &PyErr) -> Failure {
+    let words = || -> PyResult<(String, String)> {
+        let arguments = error.value(py).getattr("args")?;
+        Ok((
+            text_of(&arguments.get_item(0)?),
+            text_of(&arguments.get_item(1)?),
+        ))
+    };
+    match words() {
+        Ok((why, hint)) => Failure::new(why).with_hint(hint),
+        Err(_) => Failure::new(format!("cannot look for a place to run: {error}")),
+    }
+}
