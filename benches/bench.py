@@ -18,14 +18,14 @@ from attach_figures import ATTACH_FIGURES, AttachBench
 from attach_tools import hypno_tool, madbg_tool, older_tool, our_tool
 from clients import NoAnswer
 from environments import HYPNO, MADBG, OLDER, PY_SPY, PYSTACK, prepare_bare, prepare_ours, prepare_peer
-from figures import FIGURES, Bench
+from figures import EVAL_FIGURES, FIGURES, Bench
 from peers import ENVIRON, Peer
 from processes import run
 from stacks_figures import STACKS_FIGURES, StacksBench
 from stacks_tools import our_stacks, py_spy, pystack
 from table import Row, render
 
-PARTS = ("probe", "attach", "stacks")
+PARTS = ("probe", "eval", "attach", "stacks")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -97,14 +97,15 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
     """The environments, and what is to be measured in them."""
     ours = Peer.ours(prepare_ours(), runtime_dir)
     older = None
-    if {"probe", "attach"} & set(chosen) and (folder := prepare_peer("older-probing", OLDER)):
+    if {"probe", "eval", "attach"} & set(chosen) and (folder := prepare_peer("older-probing", OLDER)):
         older = Peer.older(folder)
     sections = []
-    if "probe" in chosen:
-        bench = Bench(bare_python=bare, peers=[ours, *([older] if older else [])])
-        versions = {peer.name: peer.version for peer in bench.peers}
-        figures = [(words, partial(take, bench)) for words, take in FIGURES]
-        sections.append(Section("The probe", versions, figures, PROBE_NOTES))
+    bench = Bench(bare_python=bare, peers=[ours, *([older] if older else [])])
+    for part, heading, taken in (("probe", "The probe", FIGURES), ("eval", "Eval", EVAL_FIGURES)):
+        if part in chosen:
+            versions = {peer.name: peer.version for peer in bench.peers}
+            figures = [(words, partial(take, bench)) for words, take in taken]
+            sections.append(Section(heading, versions, figures, PROBE_NOTES))
     if "attach" in chosen:
         hypno, madbg = prepare_peer("hypno", HYPNO), prepare_peer("madbg", MADBG)
         tools = [

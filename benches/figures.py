@@ -145,7 +145,9 @@ def commands(bench: Bench) -> list[Row]:
         in_turn(bench.peers, 1, sample)  # the older one's first eval starts a kernel
         samples = in_turn(bench.peers, 20, sample)
     return [
-        Row("probing eval 1, CPU", "ms", samples.middle("cpu"), "the command's own, median of 20"),
+        Row(
+            "probing eval 1, CPU", "ms", samples.middle("cpu"), "the command's own, median of 20", Budget("≤ 15 ms", 15)
+        ),
         Row("probing eval 1, wall", "ms", samples.middle("wall"), "command to its end, median of 20"),
         Row("probing list, wall", "ms", samples.middle("list"), "command to its end, median of 20"),
     ]
@@ -166,7 +168,8 @@ def round_trips(bench: Bench) -> list[Row]:
 
     with targets:
         samples = in_turn(bench.peers, 15, sample)
-    return [Row("eval, open connection", "µs", samples.middle("micros"), "socket round trip, median of 15 x 30")]
+    how = "socket round trip, median of 15 x 30"
+    return [Row("eval, open connection", "µs", samples.middle("micros"), how, Budget("≤ 300 µs", 300))]
 
 
 def output(bench: Bench) -> list[Row]:
@@ -182,7 +185,13 @@ def output(bench: Bench) -> list[Row]:
 
     samples = in_turn(bench.peers, 5, sample)
     return [
-        Row("eval printing 10 MB, wall", "s", samples.middle("wall"), "10,000 lines, to its end, median of 5"),
+        Row(
+            "eval printing 10 MB, wall",
+            "s",
+            samples.middle("wall"),
+            "10,000 lines, median of 5",
+            Budget("≤ 0.3 s", 0.3),
+        ),
         Row("… growth of RSS, peak", "MB", samples.middle("peak"), "VmHWM minus RSS before, same runs"),
         Row("… growth of RSS, kept", "MB", samples.middle("kept"), "RSS after minus before, same runs"),
     ]
@@ -194,6 +203,9 @@ FIGURES: Sequence[tuple[str, Callable[[Bench], list[Row]]]] = (
     ("wake-ups", wake_ups),
     ("start-up", start_up),
     ("Python calls", python_calls),
+)
+
+EVAL_FIGURES: Sequence[tuple[str, Callable[[Bench], list[Row]]]] = (
     ("commands", commands),
     ("round trips", round_trips),
     ("10 MB of output", output),

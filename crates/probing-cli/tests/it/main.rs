@@ -22,6 +22,7 @@ mod start;
 mod stress;
 mod tasks;
 mod threads;
+mod training;
 mod watch;
 
 use probing_testkit::Sandbox;

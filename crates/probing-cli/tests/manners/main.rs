@@ -11,4 +11,5 @@ mod locals;
 mod signals;
 mod silence;
 mod speed;
+mod torture;
 mod weight;
