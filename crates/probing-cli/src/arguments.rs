@@ -56,6 +56,7 @@ Examples:
   probing --ranks 0-7 backtrace            where all ranks of a job are, the odd one out marked
   probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
+  probing -t 4242 repl                     a prompt in it
   probing -t train.py detach               take the probe out again
   PROBING=1 python train.py                start a program with the probe in it
   probing run -- torchrun train.py         the same, with nothing installed in its environment
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     List(ListArguments),
     /// Run code in the target's live `__main__` namespace
     Eval(EvalArguments),
+    /// Open a prompt in the target: completion, history, `%bt`, `?name`
+    Repl(ReplArguments),
     /// Show where the target is: the stack of its main thread, or of every thread
     Backtrace(BacktraceArguments),
     /// Sample where the target spends its time, into a flame graph
@@ -350,6 +353,20 @@ pub(crate) struct DetachArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  probing -t 4242 repl
+  probing -t train.py repl < inspect.py
+
+Code runs in the live __main__ of the target; _ is the last value. Tab completes from live objects without
+running their code. Ctrl-C interrupts the code (twice: leaves it behind), Ctrl-D leaves, %help lists the
+commands of the prompt. What was typed is kept in ~/.local/state/probing/history.")]
+pub(crate) struct ReplArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   probing run -- python train.py --epochs 3
   probing run -- torchrun --nproc-per-node 8 train.py
 
@@ -400,6 +417,7 @@ impl Command {
             | Self::Backtrace(BacktraceArguments { named, .. })
             | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
+            | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
             Self::List(_) | Self::Run(_) | Self::Completions { .. } => &[],

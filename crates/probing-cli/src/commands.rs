@@ -9,6 +9,7 @@ pub(crate) mod detach;
 pub(crate) mod eval;
 pub(crate) mod flamegraph;
 pub(crate) mod list;
+pub(crate) mod repl;
 pub(crate) mod run;
 
 use std::io::Write as _;

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::List(list) => commands::list::run(&list),
         Command::Eval(eval) => commands::eval::run(&eval, &aim),
+        Command::Repl(_) => commands::repl::run(&aim),
         Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
         Command::Flamegraph(flamegraph) => commands::flamegraph::run(&flamegraph, &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),

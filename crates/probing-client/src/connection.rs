@@ -1,8 +1,10 @@
 //! One connection to a probe: messages out, messages in, each wait with a deadline.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use probing_proto::message::{Event, Hello, Message, PROTOCOL, Request};
@@ -81,7 +83,10 @@ impl Connection {
             .stream
             .try_clone()
             .map_err(|source| ClientError::Broken { source })?;
-        Ok(Sender { stream })
+        Ok(Sender {
+            stream,
+            abandoned: AtomicBool::new(false),
+        })
     }
 
     /// The next message; `None` when the deadline passed first.
@@ -121,9 +126,26 @@ impl Connection {
 #[derive(Debug)]
 pub(crate) struct Sender {
     stream: UnixStream,
+    abandoned: AtomicBool,
 }
 
 impl Sender {
+    pub(crate) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Ends the connection: whoever waits for something on it stops waiting.
+    pub(crate) fn abandon(&self) -> Result<(), ClientError> {
+        self.abandoned.store(true, Ordering::Release);
+        self.stream
+            .shutdown(Shutdown::Both)
+            .map_err(|source| ClientError::Broken { source })
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
     /// Sends a request in one write.
     pub(crate) fn send(&self, request: &Request) -> Result<(), ClientError> {
         let bytes = wire::encode(request, &[], MAX_REQUEST)?;

@@ -12,6 +12,7 @@ use probing_proto::message::{
 
 use crate::connection::{Connection, PATIENCE, Sender};
 use crate::error::ClientError;
+use crate::hang_up::HangUp;
 use crate::meeting;
 
 /// How long code that was interrupted may take to end before it counts as stuck.
@@ -146,11 +147,8 @@ impl Probe {
                 }
                 Event::Evaluated(evaluated) => return Ok(EvalEnd::Evaluated(evaluated)),
                 Event::Failed(failure) => return Err(ClientError::NotDone(failure)),
-                Event::Hello(_)
-                | Event::Locals(_)
-                | Event::Done
-                | Event::Progress(_)
-                | Event::Cancelling(_) => {}
+                // Late answers to what was asked before.
+                _ => {}
             }
         }
     }
@@ -178,6 +176,30 @@ impl Probe {
                 None => return Err(ClientError::Silent { patience }),
             }
         }
+    }
+
+    /// Asks something that is answered by one message. What comes too late is not waited for, and not begun.
+    pub(crate) fn ask(&mut self, call: Call, patience: Duration) -> Result<Event, ClientError> {
+        let request = self.send(call)?;
+        let deadline = Some(Instant::now() + patience);
+        loop {
+            match self.connection.receive(deadline)? {
+                Some(message) if message.id == Some(request) => match message.event {
+                    Event::Failed(failure) => return Err(ClientError::NotDone(failure)),
+                    event => return Ok(event),
+                },
+                Some(_) => {}
+                None => {
+                    self.send(Call::Cancel { request })?;
+                    return Err(ClientError::Silent { patience });
+                }
+            }
+        }
+    }
+
+    /// For a thread that waits for the end of this connection.
+    pub fn hang_up(&self) -> HangUp {
+        HangUp::of(Arc::clone(&self.sender))
     }
 
     /// Takes the probe out of the process. Returns when its files are gone.
@@ -215,6 +237,11 @@ pub struct Canceller {
 }
 
 impl Canceller {
+    /// Ends the connection, and with it all that was asked on it: for code that does not end when it is interrupted.
+    pub fn abandon(&self) -> Result<(), ClientError> {
+        self.sender.abandon()
+    }
+
     pub fn cancel(&self) -> Result<(), ClientError> {
         self.sender.send(&Request {
             id: next(&self.ids),

@@ -148,6 +148,11 @@ impl Target {
         stacks::stack(&self.process().ok()?, ident)
     }
 
+    /// Whether its process is there and not dead.
+    pub fn is_alive(&self) -> bool {
+        self.process().is_ok()
+    }
+
     pub(crate) fn process(&self) -> Result<Process, ClientError> {
         match self {
             Self::Local(pid) => process(*pid),

@@ -88,14 +88,14 @@ struct Node {
     latest: Option<NodeId>,
     /// Stacks that go through here.
     count: usize,
-    /// Stacks that end here, by their place in `Merge::whos`.
+    /// Stacks that end here, by their place in `Merge::all_who`.
     ended: Vec<u32>,
 }
 
 /// A tree in the making.
 #[derive(Debug, Default)]
 pub struct Merge {
-    whos: Vec<Who>,
+    all_who: Vec<Who>,
     texts: HashMap<String, u32>,
     places: HashMap<Place, u32>,
     frames: Vec<ReportedFrame>,
@@ -118,8 +118,8 @@ struct Place {
 impl Merge {
     /// Adds a thread of `who`.
     pub fn add(&mut self, who: &Who, thread: &ReportedThread) {
-        let stack = self.whos.len() as u32;
-        self.whos.push(who.clone());
+        let stack = self.all_who.len() as u32;
+        self.all_who.push(who.clone());
         let mut at = None;
         for frame in thread.frames.iter().rev() {
             let step = match self.latest_if_same(at, frame) {
@@ -217,7 +217,7 @@ impl Merge {
         let mut growth = Growth {
             merge: &self,
             ends,
-            order: Vec::with_capacity(self.whos.len()),
+            order: Vec::with_capacity(self.all_who.len()),
         };
         let trunk = growth.branch(&roots, 0, false);
         Some(Tree {
@@ -248,11 +248,11 @@ impl Growth<'_> {
             match node.step {
                 Step::Frame(frame) => frames.push(self.merge.frames[frame as usize].clone()),
                 Step::End(end) => {
-                    let whos = node
+                    let all_who = node
                         .ended
                         .iter()
-                        .map(|stack| &self.merge.whos[*stack as usize]);
-                    self.order.extend(whos.cloned());
+                        .map(|stack| &self.merge.all_who[*stack as usize]);
+                    self.order.extend(all_who.cloned());
                     break self
                         .ends
                         .get(&end)
@@ -291,11 +291,11 @@ impl Growth<'_> {
         let mut below = nexts.to_vec();
         while let Some(id) = below.pop() {
             let node = &self.merge.nodes[id as usize];
-            let whos = node
+            let all_who = node
                 .ended
                 .iter()
-                .map(|stack| &self.merge.whos[*stack as usize]);
-            self.order.extend(whos.cloned());
+                .map(|stack| &self.merge.all_who[*stack as usize]);
+            self.order.extend(all_who.cloned());
             below.extend(&node.children);
         }
     }

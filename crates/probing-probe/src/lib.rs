@@ -22,6 +22,7 @@ mod lifecycle;
 mod locals;
 mod main_thread;
 mod names;
+mod objects;
 mod outbox;
 mod output;
 mod peer;

@@ -233,6 +233,8 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
     match request.call {
         Call::Eval(eval) => begin(evals, connection, id, Job::Eval(eval)),
         Call::Locals(asked) => begin(evals, connection, id, Job::Locals(asked)),
+        Call::Complete(wanted) => begin(evals, connection, id, Job::Complete(wanted)),
+        Call::Describe { steps } => begin(evals, connection, id, Job::Describe(steps)),
         Call::Progress { request } => {
             let progress = connection.progress(request);
             connection.say(Some(id), Event::Progress(progress));
@@ -249,7 +251,7 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
 fn begin(evals: &'static Evals, connection: &mut Connection, id: RequestId, job: Job) {
     let max_output = match &job {
         Job::Eval(eval) => eval.max_output,
-        Job::Locals(_) => None,
+        Job::Locals(_) | Job::Complete(_) | Job::Describe(_) => None,
     };
     let started = connection.begin(id, max_output).and_then(|(sink, held)| {
         worker::spawn(evals, Work { job, sink, held })

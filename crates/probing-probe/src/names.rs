@@ -230,7 +230,7 @@ fn has(py: Python<'_>, globals: &Bound<'_, PyDict>, name: &str) -> PyResult<bool
     Ok(globals.contains(name)? || py.import("builtins")?.getattr("__dict__")?.contains(name)?)
 }
 
-fn main_namespace(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn main_namespace(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let modules = py.import("sys")?.getattr("modules")?;
     Ok(modules
         .get_item("__main__")?

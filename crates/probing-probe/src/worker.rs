@@ -1,10 +1,11 @@
-//! The thread that runs one eval, or looks at locals: made for it, gone after it.
+//! The thread that runs one eval, or looks at locals and objects: made for it, gone after it.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
+use probing_proto::names::{Complete, Step};
 use pyo3::prelude::*;
 
 use crate::dispatch;
@@ -13,6 +14,7 @@ use crate::forked;
 use crate::last::Held;
 use crate::lifecycle;
 use crate::locals;
+use crate::objects;
 use crate::output;
 use crate::signals::Mask;
 use crate::sink::{Ear, Sink};
@@ -26,6 +28,8 @@ const STACK: usize = 8 << 20;
 pub(crate) enum Job {
     Eval(Eval),
     Locals(LocalsCall),
+    Complete(Complete),
+    Describe(Vec<Step>),
 }
 
 /// What is to be done for whom.
@@ -110,6 +114,8 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
     let done = panic::catch_unwind(AssertUnwindSafe(|| match job {
         Job::Eval(eval) => dispatch::answer(eval, sink, held),
         Job::Locals(asked) => locals::answer(sink, asked),
+        Job::Complete(wanted) => with_interpreter(|py| objects::complete(py, wanted)),
+        Job::Describe(steps) => with_interpreter(|py| objects::describe(py, steps)),
     }));
     match done {
         Ok(Some(event)) => event,

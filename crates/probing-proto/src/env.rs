@@ -74,6 +74,16 @@ pub const PYTHONPATH: Variable = Variable {
     read_by: ReadBy::Command,
     doc: "Python's own. `probing run` puts its start-up folder in front of it for the program and its children.",
 };
+pub const XDG_STATE_HOME: Variable = Variable {
+    name: "XDG_STATE_HOME",
+    read_by: ReadBy::Command,
+    doc: "Where the prompt keeps its history (`probing/history` in it), instead of `~/.local/state`.",
+};
+pub const HOME: Variable = Variable {
+    name: "HOME",
+    read_by: ReadBy::Command,
+    doc: "The user's own folder, when `XDG_STATE_HOME` is not set. Without either, histories are not kept.",
+};
 pub const PROBING_CACHE: Variable = Variable {
     name: "PROBING_CACHE",
     read_by: ReadBy::Development,
@@ -96,6 +106,8 @@ pub const ALL: &[Variable] = &[
     SLURM_PROCID,
     OMPI_COMM_WORLD_RANK,
     PYTHONPATH,
+    XDG_STATE_HOME,
+    HOME,
     PROBING_CACHE,
     PROBING_TEST_PYTHONS,
 ];

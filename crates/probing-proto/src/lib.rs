@@ -6,6 +6,7 @@
 pub mod env;
 pub mod lines;
 pub mod message;
+pub mod names;
 pub mod paths;
 pub mod process;
 pub mod report;

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::{Complete, Completion, Description, Step};
 use crate::process::{Pid, ProcessKey};
 
 /// Version of this protocol, said in the hello.
@@ -34,6 +35,10 @@ pub enum Call {
     Eval(Eval),
     /// Tell the values of local variables. Answered by `locals`.
     Locals(LocalsCall),
+    /// Tell how a name may go on, by looking at live objects without running their code. Answered by `completions`.
+    Complete(Complete),
+    /// Tell what an object is. Answered by `described`.
+    Describe { steps: Vec<Step> },
     /// Tell how far the eval with that id is. Answered by `progress`.
     Progress { request: RequestId },
     /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.
@@ -93,6 +98,13 @@ pub enum Event {
     Evaluated(Evaluated),
     /// The values of local variables.
     Locals(Locals),
+    /// Ways to go on with a name, best first.
+    Completions { completions: Vec<Completion> },
+    /// What an object is; nothing when it is not there, or only code could tell.
+    Described {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<Description>,
+    },
     /// A request without a result of its own has been carried out.
     Done,
     /// How far an eval is.

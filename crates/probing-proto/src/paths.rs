@@ -33,6 +33,14 @@ pub fn socket_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
     target_dir(runtime_dir, key).join("probe.sock")
 }
 
+/// Where the prompt keeps what was typed. `state_home` and `home` are the values of those variables.
+pub fn history_file(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let state = state_home
+        .map(PathBuf::from)
+        .or_else(|| home.map(|home| Path::new(&home).join(".local/state")))?;
+    Some(state.join("probing/history"))
+}
+
 /// Why a folder is not one that only its owner can enter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotPrivate {

@@ -46,6 +46,10 @@ fn every_kind_of_message_has_an_example() {
     let all = [
         "eval",
         "locals",
+        "complete",
+        "completions",
+        "describe",
+        "described",
         "progress",
         "cancel",
         "detach",

@@ -115,15 +115,7 @@ impl Running {
     /// Shows output as it comes, then the value or the traceback.
     fn stream(mut self) -> anyhow::Result<Status> {
         let target = &self.target;
-        // What cannot be written (a closed pipe) is not worth keeping the target's code waiting for.
-        let on_news = |news: News<'_>| {
-            match news {
-                News::Output(Stream::Stdout, text) => write_now(&mut io::stdout().lock(), text),
-                News::Output(Stream::Stderr, text) => write_now(&mut io::stderr().lock(), text),
-                News::Waits(thread) => stuck::say_waits(target, thread),
-            }
-            .ok();
-        };
+        let on_news = |news: News<'_>| show_news(target, news);
         let end = self.probe.finish_eval(&self.eval, self.timeout, on_news)?;
         match end {
             EvalEnd::Evaluated(evaluated) => show(evaluated),
@@ -229,6 +221,17 @@ fn status(outcome: &Outcome) -> Status {
         Outcome::Raised(_) => exit::FAILED,
         Outcome::SyntaxError { .. } => exit::SYNTAX_ERROR,
     }
+}
+
+/// Shows what is heard of an eval. What cannot be written (a closed pipe) is not worth keeping the target's code waiting
+/// for.
+pub(super) fn show_news(target: &Target, news: News<'_>) {
+    match news {
+        News::Output(Stream::Stdout, text) => write_now(&mut io::stdout().lock(), text),
+        News::Output(Stream::Stderr, text) => write_now(&mut io::stderr().lock(), text),
+        News::Waits(thread) => stuck::say_waits(target, thread),
+    }
+    .ok();
 }
 
 fn write_now(stream: &mut impl io::Write, text: &str) -> io::Result<()> {

@@ -16,6 +16,7 @@ mod locals;
 mod loops;
 mod output;
 mod readme;
+mod repl;
 mod run;
 mod sets;
 mod start;

@@ -160,13 +160,13 @@ fn alike<'a>(results: impl Iterator<Item = (&'a Who, &'a Done)>) -> Vec<(Group, 
         );
         let group = *kinds.entry(kind).or_insert(groups.len());
         match groups.get_mut(group) {
-            Some((whos, _)) => whos.push(who),
+            Some((them, _)) => them.push(who),
             None => groups.push((vec![who], report)),
         }
     }
     let groups = groups.into_iter();
     groups
-        .map(|(whos, report)| (whos.into_iter().collect(), report))
+        .map(|(them, report)| (them.into_iter().collect(), report))
         .collect()
 }
 

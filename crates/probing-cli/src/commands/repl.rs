@@ -1,0 +1,120 @@
+//! `probing -t PID repl`: a prompt in a live process.
+//!
+//! What is typed (`editor`, with `completion` and `highlight`) is understood (`input`, `magic`, `path`), done by a
+//! `session`, and shown (`show`). Without a terminal, the same reads lines from standard input.
+
+mod completion;
+mod editor;
+mod highlight;
+mod input;
+mod magic;
+mod path;
+mod session;
+mod show;
+mod tokens;
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::sync::Arc;
+
+use probing_client::ClientError;
+
+use self::completion::LiveNames;
+use self::editor::{Editor, Place, Read};
+use self::session::{Next, Session, say, say_error};
+use super::Aim;
+use crate::exit::{self, Status};
+
+pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+    let mut session = Session::open(aim)?;
+    if io::stdin().is_terminal() && io::stdout().is_terminal() {
+        at_terminal(&mut session)
+    } else {
+        from_lines(&mut session)
+    }
+}
+
+fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
+    let names = LiveNames {
+        link: Arc::clone(&session.link),
+    };
+    let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let mut editor = Editor::new(names, colours, Arc::clone(&session.gone));
+    say(&session.greeting())?;
+    loop {
+        let text = session.place();
+        match editor.read(&Place { text })? {
+            Read::Text(text) => match go_on(session, &text)? {
+                Go::On => {}
+                Go::Away(status) => return Ok(status),
+            },
+            Read::Dropped => {}
+            Read::Leave => return Ok(exit::OK),
+            Read::Gone => {
+                // Below what was being typed.
+                say("")?;
+                return said_farewell(session);
+            }
+        }
+    }
+}
+
+/// Each input as soon as it is whole.
+fn from_lines(session: &mut Session<'_>) -> anyhow::Result<Status> {
+    let mut text = String::new();
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        // A block ends where a line is not indented any more, too: files have no empty line there.
+        let is_outside = !line.starts_with([' ', '\t', ')', ']', '}']) && !continues_block(&line);
+        if !text.is_empty()
+            && is_outside
+            && input::is_complete(&format!("{text}\n"))
+            && let Go::Away(status) = go_on(session, &std::mem::take(&mut text))?
+        {
+            return Ok(status);
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&line);
+        if input::is_complete(&text)
+            && let Go::Away(status) = go_on(session, &std::mem::take(&mut text))?
+        {
+            return Ok(status);
+        }
+    }
+    match go_on(session, &text)? {
+        Go::On => Ok(exit::OK),
+        Go::Away(status) => Ok(status),
+    }
+}
+
+/// `else:` and its like belong to the block before.
+fn continues_block(line: &str) -> bool {
+    let word = line.split([' ', ':', '(']).next().unwrap_or("");
+    matches!(word, "elif" | "else" | "except" | "finally" | "case")
+}
+
+enum Go {
+    On,
+    Away(Status),
+}
+
+/// Does one input. What goes wrong with it is shown; the prompt goes on while there is a target.
+fn go_on(session: &mut Session<'_>, text: &str) -> anyhow::Result<Go> {
+    match session.take(text) {
+        Ok(Next::Input) => Ok(Go::On),
+        Ok(Next::Leave) => Ok(Go::Away(exit::OK)),
+        Err(error) => match error.downcast_ref() {
+            Some(ClientError::Gone) => Ok(Go::Away(said_farewell(session)?)),
+            Some(error) => say_error(error).map(|()| Go::On).map_err(Into::into),
+            None => say(&format!("error: {error:#}"))
+                .map(|()| Go::On)
+                .map_err(Into::into),
+        },
+    }
+}
+
+fn said_farewell(session: &Session<'_>) -> anyhow::Result<Status> {
+    say(&session.farewell())?;
+    Ok(exit::UNREACHABLE)
+}

@@ -1,0 +1,84 @@
+//! What Tab offers: names of live objects in the target, keywords, and the prompt's own commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use probing_proto::names::{Complete, Look};
+use reedline::{Completer, Span, Suggestion};
+
+use super::magic::Magic;
+use super::path::Path;
+use super::session::Link;
+use super::tokens::KEYWORDS;
+
+/// Somebody waits with a finger on the key.
+const BUDGET: Duration = Duration::from_millis(200);
+const INDENT: &str = "    ";
+
+/// Asks the target.
+#[derive(Debug)]
+pub(super) struct LiveNames {
+    pub(super) link: Arc<Link>,
+}
+
+impl Completer for LiveNames {
+    fn complete(&mut self, line: &str, pos: usize) -> Vec<Suggestion> {
+        let text = &line[..pos];
+        let this_line = text.rsplit('\n').next().unwrap_or("");
+        if this_line.trim().is_empty() {
+            return vec![suggestion(INDENT, pos, pos, None)];
+        }
+        if let Some(prefix) = text.strip_prefix('%')
+            && !prefix.contains(' ')
+        {
+            return Magic::names(prefix)
+                .map(|(name, does)| suggestion(name, 1, pos, Some(does)))
+                .collect();
+        }
+        let Some(path) = Path::parse(text.strip_prefix('?').unwrap_or(text)) else {
+            return Vec::new();
+        };
+        self.of_path(path, pos)
+    }
+}
+
+impl LiveNames {
+    fn of_path(&self, path: Path, pos: usize) -> Vec<Suggestion> {
+        let start = pos - path.length;
+        let closing = if path.look == Look::Keys { "]" } else { "" };
+        let keywords = KEYWORDS
+            .iter()
+            .filter(|word| {
+                path.look == Look::Names
+                    && !path.prefix.is_empty()
+                    && word.starts_with(&path.prefix)
+            })
+            .map(|word| suggestion(word, start, pos, Some("keyword")));
+        let names = self.link.complete(
+            Complete {
+                steps: path.steps.clone(),
+                look: path.look,
+                prefix: path.prefix.clone(),
+            },
+            BUDGET,
+        );
+        let names = names.iter().map(|name| {
+            suggestion(
+                &format!("{}{closing}", name.text),
+                start,
+                pos,
+                Some(&name.kind),
+            )
+        });
+        names.chain(keywords).collect()
+    }
+}
+
+fn suggestion(value: &str, start: usize, end: usize, description: Option<&str>) -> Suggestion {
+    Suggestion {
+        value: value.to_owned(),
+        description: description.map(str::to_owned),
+        span: Span::new(start, end),
+        ..Suggestion::default()
+    }
+}

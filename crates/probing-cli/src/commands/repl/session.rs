@@ -1,0 +1,332 @@
+//! One stay at the prompt: runs what was typed, interrupts it, and knows when the target has gone.
+
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+use probing_client::{Canceller, ClientError, EvalEnd, HangUp, Probe, StackQuery, Stacks, Target};
+use probing_proto::message::{Eval, Outcome};
+use probing_proto::names::{Complete, Completion, Look};
+
+use super::editor::Gone;
+use super::input::Input;
+use super::magic::{self, Magic};
+use super::{path, show};
+use crate::commands::{Aim, backtrace, eval};
+
+/// A question that somebody asked may take as long as an answer is worth waiting for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is noted where the target is, so that its last place is known when it dies.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// The connection to the probe, which the editor's completion uses between evals.
+#[derive(Debug)]
+pub(super) struct Link {
+    probe: Mutex<Probe>,
+}
+
+impl Link {
+    pub(super) fn new(probe: Probe) -> Self {
+        Self {
+            probe: Mutex::new(probe),
+        }
+    }
+
+    fn probe(&self) -> MutexGuard<'_, Probe> {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is in time: a key press that cannot be answered gives nothing.
+    pub(super) fn complete(&self, wanted: Complete, budget: Duration) -> Vec<Completion> {
+        self.probe().complete(wanted, budget).unwrap_or_default()
+    }
+}
+
+/// What comes after an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Input,
+    Leave,
+}
+
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    aim: &'a Aim,
+    target: Target,
+    pub(super) link: Arc<Link>,
+    running: Running,
+    last_place: LastPlace,
+    pub(super) gone: Arc<Gone>,
+    /// Where code runs: on this thread, or in a frame of it.
+    thread: Option<String>,
+    frame: Option<u32>,
+}
+
+impl<'a> Session<'a> {
+    /// Connects, and begins to watch the target.
+    pub(super) fn open(aim: &'a Aim) -> anyhow::Result<Self> {
+        let target = aim.target()?;
+        let probe = aim.connect()?;
+        let (gone, last_place) = <(Arc<Gone>, LastPlace)>::default();
+        watch(probe.hang_up(), &target, &gone, &last_place);
+        Ok(Self {
+            aim,
+            target,
+            link: Arc::new(Link::new(probe)),
+            running: Running::interruptible()?,
+            last_place,
+            gone,
+            thread: None,
+            frame: None,
+        })
+    }
+
+    /// What the prompt says in front of its mark.
+    pub(super) fn place(&self) -> String {
+        let hello = self.link.probe().hello().clone();
+        let mut place = match hello.rank {
+            Some(rank) => format!("rank {rank} ({})", hello.pid),
+            None => hello.pid.to_string(),
+        };
+        if let Some(thread) = &self.thread {
+            place.push_str(&format!(" thread {thread}"));
+        }
+        if let Some(frame) = self.frame {
+            place.push_str(&format!(" frame {frame}"));
+        }
+        place
+    }
+
+    pub(super) fn greeting(&self) -> String {
+        let probe = self.link.probe();
+        let hello = probe.hello();
+        format!(
+            "Python {} in process {}. Code runs in its live __main__. %help for more, Ctrl-D to leave.",
+            hello.python, hello.pid
+        )
+    }
+
+    /// Does what was typed, and shows what came of it.
+    pub(super) fn take(&mut self, text: &str) -> anyhow::Result<Next> {
+        match Input::of(text) {
+            Input::Empty => {}
+            Input::Code(code) => drop(self.run(code)?),
+            Input::Question(name) => self.describe(&name)?,
+            Input::Unknown(why) => say(&why)?,
+            Input::Magic(Magic::Leave) => return Ok(Next::Leave),
+            Input::Magic(magic) => self.obey(magic)?,
+        }
+        Ok(Next::Input)
+    }
+
+    fn obey(&mut self, magic: Magic) -> anyhow::Result<()> {
+        match magic {
+            Magic::Backtrace(words) => return self.backtrace(&words),
+            Magic::Threads => {
+                let report = self.target.stacks(&StackQuery::default())?.read()?;
+                write!(anstream::stdout(), "{}", show::threads(&report))?;
+            }
+            Magic::Frame(frame) => self.frame = frame,
+            Magic::Thread(thread) => self.thread = thread,
+            Magic::Query(_) => say("this version has no tables to ask yet")?,
+            Magic::Time(code) => {
+                if let Some(took) = self.run(code)? {
+                    say(&format!("took {took:.3?}"))?;
+                }
+            }
+            Magic::Who => self.who()?,
+            Magic::Help => write!(anstream::stdout(), "{}", magic::help())?,
+            Magic::Leave => {}
+        }
+        Ok(())
+    }
+
+    /// Runs code until it ends, or is left behind. How long it took, if it ended.
+    fn run(&mut self, code: String) -> anyhow::Result<Option<Duration>> {
+        let request = Eval {
+            code,
+            thread: self.thread.clone(),
+            frame: self.frame,
+            max_output: None,
+            keep: true,
+        };
+        let link = Arc::clone(&self.link);
+        let mut probe = link.probe();
+        let started = probe.start_eval(request)?;
+        self.running.begin(started.clone());
+        let target = &self.target;
+        let end = probe.finish_eval(&started, None, |news| eval::show_news(target, news));
+        let abandoned = self.running.end();
+        let evaluated = match end {
+            Ok(EvalEnd::Evaluated(evaluated) | EvalEnd::TimedOut(evaluated)) => evaluated,
+            Ok(EvalEnd::Stuck(progress)) => {
+                say(&eval::stuck::report(&self.target, progress).reason)?;
+                return Ok(None);
+            }
+            Err(ClientError::Gone) if abandoned && !self.gone.is_set() => {
+                *probe = self.aim.connect()?;
+                watch(probe.hang_up(), &self.target, &self.gone, &self.last_place);
+                say("left behind: it is interrupted as soon as it comes back from C")?;
+                return Ok(None);
+            }
+            // What was asked cannot be done; the prompt goes on.
+            Err(error @ ClientError::NotDone(_)) => {
+                say_error(&error)?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let took = Duration::from_nanos(evaluated.took_nanos);
+        show::outcome(&evaluated)?;
+        let ended = !matches!(evaluated.outcome, Outcome::SyntaxError { .. });
+        Ok(ended.then_some(took))
+    }
+
+    fn describe(&self, name: &str) -> anyhow::Result<()> {
+        let Some(steps) = path::steps(name) else {
+            return Ok(());
+        };
+        match self.link.probe().describe(steps, PATIENCE)? {
+            Some(description) => write!(
+                anstream::stdout(),
+                "{}",
+                show::description(name, &description)
+            )?,
+            None => say(&format!(
+                "{name} is not there, or only code can tell what it is"
+            ))?,
+        }
+        Ok(())
+    }
+
+    fn who(&self) -> anyhow::Result<()> {
+        let own = Complete {
+            steps: Vec::new(),
+            look: Look::Own,
+            prefix: String::new(),
+        };
+        let names = self.link.probe().complete(own, PATIENCE)?;
+        write!(anstream::stdout(), "{}", show::names(&names))?;
+        Ok(())
+    }
+
+    fn backtrace(&self, words: &[String]) -> anyhow::Result<()> {
+        match magic::backtrace_arguments(words) {
+            Ok(arguments) => drop(backtrace::run(&arguments, self.aim)?),
+            Err(error) => say(error.to_string().trim_end())?,
+        }
+        Ok(())
+    }
+
+    /// What is known of a target that has gone.
+    pub(super) fn farewell(&self) -> String {
+        let hello = self.link.probe().hello().clone();
+        let what = if self.target.is_alive() {
+            "has lost its probe (somebody took it out)"
+        } else {
+            "has ended"
+        };
+        match self.last_place.get() {
+            Some(place) => format!("process {} {what}; {place}", hello.pid),
+            None => format!("process {} {what}", hello.pid),
+        }
+    }
+}
+
+/// What a person should know, and no data.
+pub(super) fn say(text: &str) -> io::Result<()> {
+    writeln!(anstream::stderr(), "{text}")
+}
+
+pub(super) fn say_error(error: &ClientError) -> io::Result<()> {
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    writeln!(anstream::stderr(), "{red}error{red:#}: {error}")?;
+    match error.hint() {
+        Some(hint) => say(&format!("hint: {hint}")),
+        None => Ok(()),
+    }
+}
+
+/// Where the target was seen last.
+#[derive(Debug, Clone, Default)]
+struct LastPlace(Arc<Mutex<Option<(Instant, String)>>>);
+
+impl LastPlace {
+    fn set(&self, place: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), place));
+    }
+
+    fn get(&self) -> Option<String> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (when, place) = seen.as_ref()?;
+        let ago = when.elapsed().as_secs_f64();
+        Some(format!("{ago:.1} s before, its main thread was in {place}"))
+    }
+}
+
+/// Notes from time to time where the target is, until the connection ends. Reading its stack from outside costs it
+/// nothing.
+fn watch(hang_up: HangUp, target: &Target, gone: &Arc<Gone>, last_place: &LastPlace) {
+    let (target, gone, last_place) = (target.clone(), Arc::clone(gone), last_place.clone());
+    thread::spawn(move || {
+        // Where that is not permitted its last place stays unknown.
+        let mut stacks = target.stacks(&StackQuery::default()).ok();
+        loop {
+            if let Some(Ok(report)) = stacks.as_mut().map(Stacks::read) {
+                last_place.set(show::innermost(&report));
+            }
+            if hang_up.wait(stacks.is_some().then_some(GLANCE)) {
+                break;
+            }
+        }
+        if !hang_up.is_ours() {
+            gone.set();
+        }
+    });
+}
+
+/// The eval that Ctrl-C means.
+#[derive(Debug, Clone, Default)]
+struct Running(Arc<Mutex<Option<Interrupted>>>);
+
+#[derive(Debug)]
+struct Interrupted {
+    eval: Canceller,
+    presses: u32,
+}
+
+impl Running {
+    /// The first Ctrl-C interrupts the code; the second leaves it behind.
+    fn interruptible() -> anyhow::Result<Self> {
+        let running = Self::default();
+        let pressed = running.clone();
+        ctrlc::set_handler(move || {
+            if let Some(running) = pressed.lock().as_mut() {
+                running.presses += 1;
+                // A target that cannot be told is gone, which is noticed elsewhere.
+                match running.presses {
+                    1 => running.eval.cancel().ok(),
+                    _ => running.eval.abandon().ok(),
+                };
+            }
+        })?;
+        Ok(running)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Interrupted>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, eval: Canceller) {
+        *self.lock() = Some(Interrupted { eval, presses: 0 });
+    }
+
+    /// Whether it was left behind.
+    fn end(&self) -> bool {
+        self.lock()
+            .take()
+            .is_some_and(|running| running.presses > 1)
+    }
+}

@@ -1,0 +1,111 @@
+//! What the prompt shows, as text.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use probing_proto::message::{Evaluated, Outcome};
+use probing_proto::names::{Completion, Description};
+use probing_proto::report::{BacktraceReport, ReportedThread};
+
+const ERROR: Style = Style::new()
+    .bold()
+    .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
+const HEAD: Style = Style::new().bold();
+
+/// The value, or what went wrong.
+pub(super) fn outcome(evaluated: &Evaluated) -> io::Result<()> {
+    match &evaluated.outcome {
+        Outcome::Finished { value: None } => Ok(()),
+        Outcome::Finished { value: Some(value) } => writeln!(anstream::stdout(), "{value}"),
+        Outcome::Raised(raised) => write!(anstream::stderr(), "{}", painted(&raised.traceback)),
+        Outcome::SyntaxError { text } => write!(anstream::stderr(), "{}", painted(text)),
+    }
+}
+
+/// A traceback with its last line, the exception, in red.
+fn painted(traceback: &str) -> String {
+    let text = traceback.trim_end();
+    let start = text.rfind('\n').map_or(0, |at| at + 1);
+    format!("{}{ERROR}{}{ERROR:#}\n", &text[..start], &text[start..])
+}
+
+/// `train_step (train.py:42)`
+pub(super) fn innermost(report: &BacktraceReport) -> String {
+    let main = report.threads.iter().find(|thread| thread.main);
+    main.map_or_else(|| "no Python code".to_owned(), place)
+}
+
+fn place(thread: &ReportedThread) -> String {
+    match thread.frames.first() {
+        Some(frame) => {
+            let line = frame
+                .lineno
+                .map_or_else(|| "?".to_owned(), |line| line.to_string());
+            format!("{} ({}:{line})", frame.func, frame.file)
+        }
+        None => "no Python code".to_owned(),
+    }
+}
+
+/// One line for each thread.
+pub(super) fn threads(report: &BacktraceReport) -> String {
+    let mut text = String::new();
+    for thread in &report.threads {
+        let id = thread
+            .thread_id
+            .map_or_else(|| "?".to_owned(), |id| id.to_string());
+        let name = thread.thread_name.as_deref().unwrap_or("");
+        // Writing to a String does not fail.
+        writeln!(
+            text,
+            "{id:>8}  {name:<24} {:<16} {}",
+            thread.state,
+            place(thread)
+        )
+        .ok();
+    }
+    text
+}
+
+/// Names and what they are, in columns.
+pub(super) fn names(names: &[Completion]) -> String {
+    if names.is_empty() {
+        return "nothing but modules\n".to_owned();
+    }
+    let width = names
+        .iter()
+        .map(|name| name.text.chars().count())
+        .max()
+        .unwrap_or(0);
+    names
+        .iter()
+        .map(|name| format!("{:<width$}  {}\n", name.text, name.kind))
+        .collect()
+}
+
+/// What `?name` shows.
+pub(super) fn description(name: &str, description: &Description) -> String {
+    let mut text = String::new();
+    let mut line = |head: &str, value: &str| {
+        // Writing to a String does not fail.
+        writeln!(text, "{HEAD}{head:<10}{HEAD:#} {value}").ok();
+    };
+    line("type", &description.kind);
+    if let Some(signature) = &description.signature {
+        line("signature", &format!("{name}{signature}"));
+    }
+    for (fact, value) in &description.facts {
+        line(fact, value);
+    }
+    if let Some(file) = &description.file {
+        match description.lineno {
+            Some(lineno) => line("file", &format!("{file}:{lineno}")),
+            None => line("file", file),
+        }
+    }
+    if let Some(doc) = &description.doc {
+        line("doc", doc.replace('\n', "\n           ").trim_end());
+    }
+    text
+}

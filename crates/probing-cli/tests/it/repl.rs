@@ -1,0 +1,326 @@
+//! The prompt, in a real terminal: typed, pasted, completed, interrupted, and left behind by its target.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+
+use probing_testkit::{Ran, Sandbox, Screen, Target, every_python, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::sandbox;
+
+/// A prompt on a target, ready to be typed at.
+fn prompt(sandbox: &Sandbox, target: &Target) -> Screen {
+    let mut command = sandbox.command();
+    command
+        .args(["-t", &target.pid().to_string(), "repl"])
+        .env("XDG_STATE_HOME", sandbox.path().join("state"));
+    let screen = Screen::start(&command);
+    screen.wait_for(">>>");
+    screen
+}
+
+/// Presses Ctrl-C at the prompt, and waits for the new one: keys that come together with it are dropped, too.
+fn drop_what_is_typed(screen: &Screen) {
+    let prompts = |text: &str| text.matches(">>>").count();
+    let before = prompts(&screen.text());
+    screen.press("C-c");
+    screen.wait_until("a new prompt", |text| {
+        prompts(text) > before && text.ends_with(">>>")
+    });
+}
+
+fn history(sandbox: &Sandbox) -> String {
+    fs::read_to_string(sandbox.path().join("state/probing/history")).unwrap_or_default()
+}
+
+#[test]
+fn code_runs_in_the_live_program_and_its_value_is_kept() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("loss * 4");
+        screen.wait_for("\n1.0\n");
+        screen.enter("_ + 1");
+        screen.wait_for("\n2.0\n");
+        screen.enter("loss = 7.5");
+        screen.enter("print('printed', loss)");
+        screen.wait_for("\nprinted 7.5\n");
+        assert_eq!(sandbox.eval(&target, "loss").ok(), "7.5\n");
+        screen.press("C-d");
+        screen.wait_for("ended: 0");
+    });
+}
+
+#[test]
+fn blocks_are_indented_and_end_with_an_empty_line() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("for number in range(3):");
+        screen.wait_for("...");
+        // The editor has put in the four spaces.
+        screen.enter("if number:");
+        screen.enter("print('got', number)");
+        screen.press("Enter");
+        screen.wait_for("\ngot 1\ngot 2\n");
+    });
+}
+
+#[test]
+fn a_pasted_block_runs_as_it_is() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.paste("def double(x):\n    y = x * 2\n\n    return y\n\nprint('is', double(21))\n");
+        screen.press("Enter");
+        screen.wait_for("\nis 42\n");
+    });
+}
+
+#[test]
+fn tab_completes_live_names_attributes_keys_and_keywords() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "objects.py");
+        let screen = prompt(&sandbox, &target);
+        screen.type_text("print(mod");
+        screen.press("Tab");
+        screen.wait_for("print(model");
+        screen.type_text(".layers[0].we");
+        screen.press("Tab");
+        screen.wait_for("print(model.layers[0].weight");
+        screen.enter(")");
+        screen.wait_for("\n0.5\n");
+        screen.type_text("settings['learn");
+        screen.press("Tab");
+        screen.wait_for("settings['learning_rate']");
+        screen.press("Enter");
+        screen.wait_for("\n0.1\n");
+        screen.type_text("%thr");
+        screen.press("Tab");
+        screen.wait_for("threads");
+        drop_what_is_typed(&screen);
+        // What only code could tell was not run.
+        screen.type_text("model.comp");
+        screen.press("Tab");
+        screen.wait_for("model.computed");
+        drop_what_is_typed(&screen);
+        screen.enter("touched");
+        screen.wait_for("\n[]\n");
+    });
+}
+
+#[test]
+fn what_was_typed_is_there_in_the_next_prompt() {
+    let sandbox = sandbox();
+    every_python(|python| {
+        let target = sandbox.probed(python, "idle.py");
+        let first = prompt(&sandbox, &target);
+        first.enter("loss * 16");
+        first.wait_for("\n4.0\n");
+        first.press("C-d");
+        first.wait_for("ended: 0");
+        let second = prompt(&sandbox, &target);
+        second.press("Up");
+        second.wait_for(">>> loss * 16");
+        second.press("Enter");
+        second.wait_for("\n4.0\n");
+    });
+    assert!(history(&sandbox).contains("loss * 16"));
+}
+
+#[test]
+fn ctrl_c_interrupts_the_code_and_the_prompt_goes_on() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("print('begun'); exec('while True: pass')");
+        screen.wait_for("\nbegun");
+        screen.press("C-c");
+        screen.wait_for("KeyboardInterrupt");
+        screen.enter("loss * 8");
+        screen.wait_for("\n2.0\n");
+        // At the prompt it drops what is typed.
+        screen.type_text("nonsense(");
+        drop_what_is_typed(&screen);
+        screen.enter("loss * 12");
+        screen.wait_for("\n3.0\n");
+    });
+}
+
+#[test]
+fn code_that_is_stuck_in_c_can_be_left_behind() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("import threading; held = threading.Lock(); held.acquire(); print('begun'); held.acquire()");
+        screen.wait_for("\nbegun");
+        screen.press("C-c");
+        screen.press("C-c");
+        screen.wait_for("left behind");
+        screen.enter("loss * 4");
+        screen.wait_for("\n1.0\n");
+    });
+}
+
+#[test]
+fn questions_and_commands_are_answered() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "objects.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("?model.forward");
+        screen.wait_for("forward(self, x, *, scale=1.0)");
+        screen.wait_for("Goes through all layers.");
+        screen.wait_for("objects.py:");
+        screen.enter("settings?");
+        screen.wait_for("length");
+        screen.press("C-l");
+        screen.enter("%bt");
+        screen.wait_for("MainThread");
+        screen.wait_for("wait_for_the_end");
+        screen.enter("%threads");
+        screen.wait_for("wait_for_the_end (");
+        screen.press("C-l");
+        screen.enter("%who");
+        screen.wait_for("settings          dict");
+        screen.enter("%time sum(range(10))");
+        screen.wait_for("took");
+        screen.enter("%nonsense");
+        screen.wait_for("no such command: %nonsense");
+        screen.enter("%help");
+        screen.wait_for("its threads, each with its innermost frame");
+    });
+}
+
+#[test]
+fn code_runs_in_a_frame_that_was_chosen() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "objects.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("%frame 1");
+        screen.wait_for("frame 1 >>>");
+        screen.enter("'step', step");
+        screen.wait_for("\n('step', 17)\n");
+        screen.enter("%frame");
+        screen.enter("step");
+        screen.wait_for("NameError");
+    });
+}
+
+#[test]
+fn a_target_that_dies_says_so_at_once_and_leaves_the_terminal_sane() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "objects.py");
+        let screen = prompt(&sandbox, &target);
+        screen.type_text("half a li");
+        screen.wait_for("half a li");
+        kill_process(Pid::from_raw(target.pid() as i32).unwrap(), Signal::KILL).unwrap();
+        screen.wait_for("has ended");
+        screen.wait_for("its main thread was in");
+        screen.wait_for("ended: 3");
+        // What is typed is shown again, line by line.
+        screen.enter("sane");
+        screen.wait_for("sane\nsane");
+    });
+}
+
+#[test]
+fn a_target_that_dies_while_code_runs_says_so() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.enter("import os, signal; os.kill(os.getpid(), signal.SIGKILL)");
+        screen.wait_for("has ended");
+        screen.wait_for("ended: 3");
+    });
+}
+
+#[test]
+fn a_narrower_screen_is_no_trouble() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.type_text("'abc' * 2 ");
+        screen.resize(40, 20);
+        screen.enter("+ 'd'");
+        screen.wait_for("'abcabcd'");
+    });
+}
+
+#[test]
+fn two_prompts_on_one_target_do_not_disturb_each_other() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let (first, second) = (prompt(&sandbox, &target), prompt(&sandbox, &target));
+        first.enter("'first' + ' value'");
+        first.wait_for("'first value'");
+        second.enter("'second' + ' value'");
+        second.wait_for("'second value'");
+        first.enter("_ + '!'");
+        first.wait_for("'first value!'");
+        second.enter("print('begun'); exec('while True: pass')");
+        second.wait_for("\nbegun");
+        first.enter("loss * 4");
+        first.wait_for("\n1.0\n");
+        second.press("C-c");
+        second.wait_for("KeyboardInterrupt");
+        assert!(!first.text().contains("KeyboardInterrupt"));
+    });
+}
+
+#[test]
+fn without_a_terminal_lines_are_read_and_nothing_is_painted() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let mut command = sandbox.command();
+        command
+            .args(["-t", &target.pid().to_string(), "repl"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = "loss * 4\nfor i in range(2):\n    print(i)\nelse:\n    print('end')\nx = [\n  1]\nx\n1 / 0\n_";
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(lines.as_bytes())
+            .unwrap();
+        let ran = Ran::finished(child);
+        assert_eq!(ran.stdout, "1.0\n0\n1\nend\n[1]\n[1]\n", "{ran:?}");
+        assert!(
+            ran.stderr
+                .ends_with("ZeroDivisionError: division by zero\n"),
+            "{ran:?}"
+        );
+        assert!(!ran.stderr.contains('\u{1b}'), "{ran:?}");
+        assert_eq!(ran.status, 0, "{ran:?}");
+    });
+}
+
+#[test]
+fn a_prompt_attaches_by_itself_and_leaves_no_eval_behind() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "idle.py").start();
+        let screen = prompt(&sandbox, &target);
+        screen.wait_for("attached to");
+        screen.enter("print('begun'); exec('while True: pass')");
+        screen.wait_for("\nbegun");
+        drop(screen);
+        wait_until("the eval is over", || target.usage().threads == 2);
+    });
+}
