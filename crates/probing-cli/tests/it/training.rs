@@ -57,7 +57,7 @@ fn check(sandbox: &Sandbox, target: &Target) {
     let (headings, stacks) = eval(STACKS);
     assert!(headings.matches("Thread ").count() >= 2, "{headings}");
     assert!(stacks.contains("training.py"), "{stacks}");
-    assert!(!stacks.contains("probing"), "{stacks}");
+    assert!(!stacks.contains("<probing>"), "{stacks}");
     assert_eq!(shown(DISTRIBUTED), "not initialized\n");
     assert_eq!(shown("len(next(iter(train_loader)))"), "2\n");
     assert!(shown("loss").contains('.'));
