@@ -159,22 +159,15 @@ impl Probe {
         threads: Vec<u64>,
         deadline: Duration,
     ) -> Result<Locals, ClientError> {
-        let patience = deadline + MARGIN;
-        let until = Some(Instant::now() + patience);
-        let id = self.send(Call::Locals(LocalsCall {
+        let call = Call::Locals(LocalsCall {
             threads,
             deadline_millis: deadline.as_millis() as u64,
-        }))?;
-        loop {
-            match self.connection.receive(until)? {
-                Some(message) if message.id == Some(id) => match message.event {
-                    Event::Locals(locals) => return Ok(locals),
-                    Event::Failed(failure) => return Err(ClientError::Refused(failure)),
-                    _ => {}
-                },
-                Some(_) => {}
-                None => return Err(ClientError::Silent { patience }),
-            }
+        });
+        match self.ask(call, deadline + MARGIN)? {
+            Event::Locals(locals) => Ok(locals),
+            _ => Ok(Locals {
+                threads: Vec::new(),
+            }),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Memory};
 use crate::objects::{Gap, Integer, Objects};
 use crate::settle::Reading;
-use crate::snapshot::{self, Known, MAX_READ, PATIENCE, Reader};
+use crate::snapshot::{self, Known, MAX_READ, Reader};
 use crate::threads::Thread;
 use crate::{Frame, Missing, Options, ThreadStack};
 
@@ -111,14 +111,7 @@ impl Reader {
         self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
         let known = self.threads(&memory, options)?;
-        let reading = Reading {
-            interpreter: &self.interpreter,
-            memory: &memory,
-            max_depth: options.max_depth,
-            pause: options.pause,
-            until: began + PATIENCE,
-            locals: options.locals,
-        };
+        let reading = Reading::new(&self.interpreter, &memory, options, began);
         let found = read(self.pid, &reading, &mut self.codes, &known, lists);
         Ok(Tasks {
             python,

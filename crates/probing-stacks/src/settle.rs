@@ -17,7 +17,7 @@ use crate::layout::CurrentFrame;
 use crate::lines::Place;
 use crate::memory::{Known, Memory, Pages, Range, u64_at};
 use crate::threads::{self, Head, Thread};
-use crate::{LocalLimits, Pause, stop};
+use crate::{LocalLimits, Options, Pause, stop};
 
 /// Copies that must agree.
 const COPIES: usize = 4;
@@ -29,6 +29,8 @@ const DEEP: usize = 5_000;
 const HOLDS: usize = 5;
 /// For a thread to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// For all threads that move, together.
+const FOR_ALL: Duration = Duration::from_secs(1);
 /// For a thread that lost its CPU there.
 const MOMENT: Duration = Duration::from_millis(1);
 /// Of a thread, to copy at once.
@@ -64,7 +66,24 @@ pub(crate) struct Reading<'a, M: ?Sized> {
     pub(crate) locals: Option<LocalLimits>,
 }
 
-impl<M: Memory + ?Sized> Reading<'_, M> {
+impl<'a, M: Memory + ?Sized> Reading<'a, M> {
+    /// As asked for, within the time that all threads have together.
+    pub(crate) fn new(
+        interpreter: &'a Interpreter,
+        memory: &'a M,
+        options: &Options,
+        began: Instant,
+    ) -> Self {
+        Self {
+            interpreter,
+            memory,
+            max_depth: options.max_depth,
+            pause: options.pause,
+            until: began + FOR_ALL,
+            locals: options.locals,
+        }
+    }
+
     /// Reads one thread until copies agree. `seen` are its stacks as found before. Without a `tid` it is never held.
     pub(crate) fn settle(
         &self,

@@ -23,8 +23,6 @@ use crate::{Frame, FrameKind, Gil, Missing, Options, Snapshot, ThreadStack, perm
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
 pub(crate) const MAX_READ: usize = 512 << 20;
-/// For all threads that move, together.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The smallest piece of a thread's stack that Python maps.
 const CHUNK: usize = 16 << 10;
 /// A larger one is read page by page, as its frames are come by.
@@ -62,14 +60,7 @@ impl Reader {
         self.codes.keep_small();
         let memory = Bounded::new(&self.memory, MAX_READ);
         let known = self.threads(&memory, options)?;
-        let reading = Reading {
-            interpreter: &self.interpreter,
-            memory: &memory,
-            max_depth: options.max_depth,
-            pause: options.pause,
-            until: began + PATIENCE,
-            locals: options.locals,
-        };
+        let reading = Reading::new(&self.interpreter, &memory, options, began);
         let (pid, codes) = (self.pid, &mut self.codes);
         let owners: Vec<(Thread, Option<u32>)> = known
             .iter()

@@ -1,0 +1,38 @@
+//! What is said on the probe's socket.
+
+use probing_proto::message::{Message, Request};
+
+use crate::{check, check_kinds, parts};
+
+#[test]
+fn every_example_is_a_message() {
+    check::<Request, Message>(&parts().0);
+}
+
+#[test]
+fn every_kind_of_message_has_an_example() {
+    let fields = ["op", "event", "outcome", "stream"];
+    let all = [
+        "eval",
+        "locals",
+        "complete",
+        "completions",
+        "describe",
+        "described",
+        "progress",
+        "cancel",
+        "detach",
+        "hello",
+        "output",
+        "evaluated",
+        "done",
+        "cancelling",
+        "failed",
+        "finished",
+        "raised",
+        "syntax_error",
+        "stdout",
+        "stderr",
+    ];
+    check_kinds(&parts().0, &fields, &all);
+}
