@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 COMMON_NOTES = """
 ours: built for release, as `pip install .` does. older: probing from PyPI, with ipykernel, which its eval needs.
-✓ ✗: within the budget of the issue, or not; a busy machine adds noise. All take turns within one run."""
+✓ ✗: within the budget, or not; a busy machine adds noise. All take turns within one run."""
 
 PROBE_NOTES = """\
 ratio: older / ours. extra: a probed target minus an unprobed one of the same environment."""

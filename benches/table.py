@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """What the issue that introduced the figure allows."""
+    """What the figure may be."""
 
     words: str
     most: float

@@ -15,11 +15,13 @@ pub(crate) const RESULT: &str = "failure";
 ///
 /// Every Python thread waits while this is compiled and run. So what is rarely needed stays text, and `compile` is not
 /// called: its first call in a process costs a millisecond, in which it makes the classes of syntax trees; `exec` needs
-/// none.
+/// none. The short sleep lets the program's threads go on before the source is compiled.
 const RUN: &str = "
 def run():
     names = {'__name__': '__probing__', '__builtins__': __builtins__, 'blocked_signals': blocked}
     try:
+        from time import sleep
+        sleep(1e-4)
         exec(source, names)
         return b''
     except BaseException as error:

@@ -20,6 +20,7 @@ def start(path: str) -> None:
         # Each sleep, long enough for a thread to wake up, lets the program's go on: none waits for the whole of this.
         sleep(1e-4)
         module = loader.create_module(ModuleSpec("probing._probe", loader, origin=path))
+        sleep(1e-4)
         loader.exec_module(module)
         sys.modules["probing._probe"] = module
         sleep(1e-4)
