@@ -11,4 +11,5 @@ pub mod paths;
 pub mod process;
 pub mod report;
 pub mod speedscope;
+pub mod store;
 pub mod wire;

@@ -33,6 +33,35 @@ pub fn socket_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
     target_dir(runtime_dir, key).join("probe.sock")
 }
 
+/// Where the rings of one process are met: a folder, or a link to [`memory_dir`] when the runtime folder is on a disk.
+pub fn rings_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
+    target_dir(runtime_dir, key).join("rings")
+}
+
+/// Who records there: a [`crate::store::Recorder`].
+pub fn recorder_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
+    target_dir(runtime_dir, key).join("store.json")
+}
+
+/// The folder in memory of all of user `uid`'s processes whose runtime folder is on a disk.
+pub fn memory_root(uid: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/probing-{uid}"))
+}
+
+/// The rings of one process when its runtime folder is on a disk.
+pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
+    memory_root(uid).join(key.to_string())
+}
+
+/// A link in [`memory_dir`] back to the process's folder. When that is gone, so is the reason to keep the rings.
+pub const HOME_LINK: &str = "home";
+
+/// A file beside the rings that their process keeps locked while it lives, wherever it lives.
+pub const LOCK_FILE: &str = "lock";
+
+/// How the names of rings end.
+pub const RING_EXTENSION: &str = "ring";
+
 /// Where the prompt keeps what was typed. `state_home` and `home` are the values of those variables.
 pub fn history_file(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let state = state_home

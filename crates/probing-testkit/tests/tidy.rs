@@ -13,7 +13,8 @@ use probing_testkit::{documents, root};
 /// Which crates of ours a crate may use. The order is the way of the data.
 const EDGES: &[(&str, &[&str])] = &[
     ("probing-proto", &[]),
-    ("probing-probe", &["probing-proto"]),
+    ("probing-store", &["probing-proto"]),
+    ("probing-probe", &["probing-proto", "probing-store"]),
     ("probing-process", &["probing-proto"]),
     ("probing-attach", &["probing-proto", "probing-process"]),
     ("probing-stacks", &["probing-proto", "probing-process"]),
@@ -21,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "probing-client",
         &[
             "probing-proto",
+            "probing-store",
             "probing-process",
             "probing-attach",
             "probing-stacks",
@@ -47,6 +49,7 @@ const BANS: &[(&str, &[&str])] = &[
         ],
     ),
     ("probing-proto", &["pyo3", "tokio", "rustix", "libc"]),
+    ("probing-store", &["pyo3", "tokio", "arrow", "datafusion"]),
     ("probing-process", &["pyo3", "tokio"]),
     ("probing-attach", &["pyo3", "tokio"]),
     ("probing-stacks", &["pyo3", "tokio"]),

@@ -1,0 +1,77 @@
+//! Why a ring cannot be read.
+
+use std::io;
+use std::path::PathBuf;
+
+use probing_proto::store::SchemaError;
+
+/// Why a file is not a ring that can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot open {path}: {source}")]
+    Unopenable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("not a regular file: {path}")]
+    NotAFile { path: PathBuf },
+    #[error("not a ring of recorded rows: {path}")]
+    NotARing { path: PathBuf },
+    #[error("a ring in format {version}, which this version does not know: {path}")]
+    Foreign { path: PathBuf, version: u32 },
+    #[error("a ring with a header that cannot be: {path}")]
+    BadHeader { path: PathBuf },
+    #[error("a ring with a schema that cannot be: {path}: {source}")]
+    BadSchema {
+        path: PathBuf,
+        #[source]
+        source: SchemaError,
+    },
+}
+
+impl OpenError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unopenable { .. } => "look as the user who runs the target, or as root",
+            Self::Foreign { .. } => {
+                "use the `probing` of the version that the target was started with"
+            }
+            Self::NotAFile { .. }
+            | Self::NotARing { .. }
+            | Self::BadHeader { .. }
+            | Self::BadSchema { .. } => {
+                "remove the file if no target of yours writes it; other tables are not affected"
+            }
+        }
+    }
+}
+
+/// Why rows cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("cannot read recorded rows of {table}: {source}")]
+    Io {
+        table: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("recorded rows of {table} are damaged: {what}")]
+    Damaged { table: String, what: &'static str },
+    #[error("the table {table} has no column number {column}")]
+    NoColumn { table: String, column: usize },
+}
+
+impl ReadError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "look as the user who runs the target, or as root",
+            Self::Damaged { .. } => {
+                "something other than Probing has written into the files of this target; `probing clean` removes them once it has ended"
+            }
+            Self::NoColumn { .. } => "this is a defect of Probing",
+        }
+    }
+}

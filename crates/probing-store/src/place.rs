@@ -1,0 +1,247 @@
+//! Where the rings of a process are: a private folder in memory, which outlives the process.
+//!
+//! That is `rings` in the process's own folder when that is in memory, else a folder below `/dev/shm` to which `rings` is
+//! a link. A file beside the rings is locked while their process lives, so that nobody sweeps the rings of a process
+//! that it cannot see: locks are seen across containers that share the folder, processes are not.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use probing_proto::paths::{self, FOLDER_MODE, HOME_LINK, LOCK_FILE, NotPrivate, RING_EXTENSION};
+use probing_proto::process::ProcessKey;
+use probing_proto::store::Recorder;
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock, statfs, statvfs};
+use rustix::io::fcntl_dupfd_cloexec;
+
+/// File systems whose files are in memory: tmpfs and ramfs.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+const FILE_MODE: u32 = 0o600;
+/// Somebody may be looking whether the lock is held, for a moment.
+const ATTEMPTS: u32 = 100;
+/// Characters of a table's name in that of its file, for people who look into the folder.
+const NAME: usize = 64;
+
+/// Why there is no place for rings.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    #[error(transparent)]
+    NotPrivate(#[from] NotPrivate),
+    #[error("cannot make {path}: {source}")]
+    Unmakeable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("neither the runtime folder nor /dev/shm is in memory: {path}")]
+    NotInMemory { path: PathBuf },
+}
+
+impl PlaceError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NotPrivate(error) => error.hint(),
+            Self::Unmakeable { .. } | Self::NotInMemory { .. } => {
+                "set PROBING_DIR to a folder on a tmpfs that you can write to, for the target and for `probing`"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// The folder of this process's rings, held while it lives.
+#[derive(Debug)]
+pub struct Place {
+    folder: PathBuf,
+    target_dir: PathBuf,
+    recorder: PathBuf,
+    made: AtomicU32,
+    _lock: Option<File>,
+}
+
+impl Place {
+    /// Makes the folders of process `key`, which must be this one, and locks them.
+    pub fn make(runtime_dir: &Path, key: ProcessKey) -> Result<Self, PlaceError> {
+        let uid = rustix::process::geteuid().as_raw();
+        make_private(runtime_dir, uid)?;
+        let target_dir = paths::target_dir(runtime_dir, key);
+        make_private(&target_dir, uid)?;
+        let met_at = paths::rings_path(runtime_dir, key);
+        let folder = if is_in_memory(&target_dir) {
+            make_private(&met_at, uid)?;
+            met_at
+        } else {
+            let folder = paths::memory_dir(uid, key);
+            in_shared_memory(&folder, uid)?;
+            link(&target_dir, &folder.join(HOME_LINK))?;
+            link(&folder, &met_at)?;
+            folder
+        };
+        let lock = lock(&folder.join(LOCK_FILE))?;
+        Ok(Self {
+            folder,
+            recorder: paths::recorder_path(runtime_dir, key),
+            target_dir,
+            made: AtomicU32::new(0),
+            _lock: lock,
+        })
+    }
+
+    /// Where the next ring goes.
+    pub fn next_path(&self, table: &str) -> PathBuf {
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '_'
+            }
+        };
+        let name: String = table.chars().take(NAME).map(plain).collect();
+        loop {
+            let number = self.made.fetch_add(1, Ordering::Relaxed);
+            let path = self
+                .folder
+                .join(format!("{number:04}-{name}.{RING_EXTENSION}"));
+            // What this process recorded as another program, before an `exec`, stays.
+            if fs::symlink_metadata(&path).is_err() {
+                return path;
+            }
+        }
+    }
+
+    /// Memory that is free there.
+    pub fn free_bytes(&self) -> u64 {
+        match statvfs(&self.folder) {
+            // Without a limit it says 0 of 0.
+            Ok(stat) if stat.f_blocks == 0 => u64::MAX,
+            Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
+            Err(_) => 0,
+        }
+    }
+
+    /// Says who records here, for those who look when the process is gone.
+    pub fn describe(&self, recorder: &Recorder) -> Result<(), PlaceError> {
+        let unready = self.recorder.with_extension("unready");
+        let write = || -> io::Result<()> {
+            let text = serde_json::to_vec_pretty(recorder)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(FILE_MODE)
+                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+                .open(&unready)?;
+            file.write_all(&text)?;
+            fs::rename(&unready, &self.recorder)
+        };
+        write().map_err(|source| PlaceError::Unmakeable {
+            path: self.recorder.clone(),
+            source,
+        })
+    }
+
+    /// The process's own folder.
+    pub fn target_dir(&self) -> &Path {
+        &self.target_dir
+    }
+}
+
+/// Whether files in the folder are in memory.
+pub fn is_in_memory(folder: &Path) -> bool {
+    statfs(folder).is_ok_and(|stat| IN_MEMORY.contains(&stat.f_type))
+}
+
+/// Whether a living process holds the rings in `folder`, wherever it lives.
+pub fn is_held(folder: &Path) -> bool {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+        .open(folder.join(LOCK_FILE));
+    // A shared lock, which is let go at once by closing the file.
+    opened.is_ok_and(|file| fcntl_lock(&file, FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Makes a folder that only its owner can enter, or checks that it is one.
+pub fn make_private(path: &Path, uid: u32) -> Result<(), PlaceError> {
+    let not_made = |source| PlaceError::Unmakeable {
+        path: path.to_owned(),
+        source,
+    };
+    match DirBuilder::new().mode(FOLDER_MODE).create(path) {
+        // The process's umask may have taken bits away.
+        Ok(()) => {
+            fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE)).map_err(not_made)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(not_made(error)),
+    }
+    let metadata = fs::symlink_metadata(path).map_err(not_made)?;
+    Ok(paths::check_private(path, &metadata, uid)?)
+}
+
+/// This boot's number; zeros where the kernel does not tell.
+pub(crate) fn boot_id() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+}
+
+fn in_shared_memory(folder: &Path, uid: u32) -> Result<(), PlaceError> {
+    let root = paths::memory_root(uid);
+    if !root.parent().is_some_and(is_in_memory) {
+        return Err(PlaceError::NotInMemory { path: root });
+    }
+    make_private(&root, uid)?;
+    make_private(folder, uid)
+}
+
+/// Makes a link, or checks that it is there.
+fn link(to: &Path, at: &Path) -> Result<(), PlaceError> {
+    let absolute = std::path::absolute(to).unwrap_or_else(|_| to.to_owned());
+    let made = match symlink(&absolute, at) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::read_link(at).is_ok_and(|there| there == absolute) {
+                return Ok(());
+            }
+            fs::remove_file(at).and_then(|()| symlink(&absolute, at))
+        }
+        made => made,
+    };
+    made.map_err(|source| PlaceError::Unmakeable {
+        path: at.to_owned(),
+        source,
+    })
+}
+
+/// Locks the file for as long as this process lives. Such a lock is not inherited by children.
+fn lock(path: &Path) -> Result<Option<File>, PlaceError> {
+    let open = || -> io::Result<File> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(path)?;
+        // Away from the numbers of the standard streams. Closing the first handle costs no lock: there is none yet.
+        Ok(File::from(fcntl_dupfd_cloexec(&opened, 3)?))
+    };
+    let file = open().map_err(|source| PlaceError::Unmakeable {
+        path: path.to_owned(),
+        source,
+    })?;
+    for _ in 0..ATTEMPTS {
+        match fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(_) => thread::yield_now(),
+        }
+    }
+    // Without a lock its pid still says that it lives, to those who can see it.
+    Ok(None)
+}

@@ -1,0 +1,373 @@
+//! One ring, read from outside. Nothing in it is believed before it is checked; nothing in it can make us fail.
+//!
+//! The order of reads matters: a chunk's header first, then (behind an acquire fence) its rows, then (behind another) its
+//! generation again. If that is still the same even number, the rows are those that were committed.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use probing_proto::store::{Kind, Schema};
+use rustix::fs::OFlags;
+
+use crate::bytes::Bytes;
+use crate::error::{OpenError, ReadError};
+use crate::header::{
+    COMMITTED, FIRST_ROW, GENERATION, Header, NotAHeader, Origin, SEALED, SLOTS_IN_USE,
+    STRING_COUNT, TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET, u32_at, u64_at,
+};
+use crate::layout::{HEADER_BYTES, Layout, values_bytes};
+use crate::snapshot::{ColumnData, Strings};
+use crate::text::{self, IN_CHUNK, IN_HEAP, Whereabouts};
+use crate::zones::Zone;
+
+/// How often a header that changes under our eyes is read again.
+const ATTEMPTS: u32 = 100;
+
+/// One file of recorded rows.
+#[derive(Debug)]
+pub struct Ring {
+    file: File,
+    path: PathBuf,
+    origin: Origin,
+    schema: Schema,
+    layout: Layout,
+}
+
+/// A chunk as its header describes it.
+#[derive(Debug, Clone)]
+pub(crate) struct RingChunk {
+    slot: u32,
+    generation: u64,
+    pub(crate) rows: u32,
+    pub(crate) ts_min: i64,
+    pub(crate) ts_max: i64,
+    pub(crate) wall_offset: i64,
+    pub(crate) first_row: u64,
+    text_used: u32,
+    /// By column; known when the chunk gets no more rows.
+    zones: Option<Vec<Option<Zone>>>,
+}
+
+impl Ring {
+    /// Opens a ring and reads what it says of itself.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let path = path.to_owned();
+        let unopenable = |source| OpenError::Unopenable {
+            path: path.clone(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            // A pipe in the place of a file must not make us wait.
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32)
+            .open(&path)
+            .map_err(unopenable)?;
+        if !file.metadata().map_err(unopenable)?.is_file() {
+            return Err(OpenError::NotAFile { path });
+        }
+        let page = Bytes::read(&file, 0, HEADER_BYTES as usize).map_err(unopenable)?;
+        let Some(page) = page
+            .as_ref()
+            .and_then(|page| page.as_slice().try_into().ok())
+        else {
+            return Err(OpenError::NotARing { path });
+        };
+        let header = match Header::read(page) {
+            Ok(header) => header,
+            Err(NotAHeader::Magic) => return Err(OpenError::NotARing { path }),
+            Err(NotAHeader::Version(version)) => return Err(OpenError::Foreign { path, version }),
+            Err(NotAHeader::Numbers) => return Err(OpenError::BadHeader { path }),
+        };
+        let schema_bytes = header.shape.schema_bytes as usize;
+        let text = Bytes::read(&file, HEADER_BYTES, schema_bytes).map_err(unopenable)?;
+        let parsed = text.and_then(|text| serde_json::from_slice::<Schema>(text.as_slice()).ok());
+        let Some(schema) = parsed else {
+            return Err(OpenError::BadHeader { path });
+        };
+        if let Err(source) = schema.check() {
+            return Err(OpenError::BadSchema { path, source });
+        }
+        let Some(layout) = Layout::new(&schema, header.shape) else {
+            return Err(OpenError::BadHeader { path });
+        };
+        Ok(Self {
+            file,
+            path,
+            origin: header.origin,
+            schema,
+            layout,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Who writes it.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        self.file
+            .metadata()
+            .map_or(0, |metadata| metadata.blocks() * 512)
+    }
+
+    /// The chunks that have rows, oldest first.
+    pub(crate) fn chunks(&self) -> Result<Vec<RingChunk>, ReadError> {
+        let in_use = self.word(SLOTS_IN_USE)?.min(self.layout.shape.slots);
+        let mut chunks = Vec::new();
+        for slot in 0..in_use {
+            if let Some(chunk) = self.chunk(slot)? {
+                chunks.push(chunk);
+            } else if self.layout.chunk(slot) >= self.len()? {
+                // The file ends here, whatever it says of itself.
+                break;
+            }
+        }
+        chunks.sort_by_key(|chunk| chunk.generation);
+        Ok(chunks)
+    }
+
+    /// A chunk, unless it is empty or just being used again.
+    fn chunk(&self, slot: u32) -> Result<Option<RingChunk>, ReadError> {
+        let at = self.layout.chunk(slot);
+        let columns = self.schema.columns.len();
+        for _ in 0..ATTEMPTS {
+            let Some(header) = self.read(at, Layout::zone(columns) as usize)? else {
+                return Ok(None);
+            };
+            // Loads before: the committed count. After: the rows it counts, and what else the writer stored before it.
+            fence(Ordering::Acquire);
+            let header = header.as_slice();
+            let (generation, rows) = (u64_at(header, GENERATION), u32_at(header, COMMITTED));
+            let Some(again) = self.read(at, 16)? else {
+                return Ok(None);
+            };
+            let again = again.as_slice();
+            if u64_at(again, GENERATION) != generation || u32_at(again, COMMITTED) < rows {
+                continue;
+            }
+            if generation == 0 || generation % 2 == 1 || rows == 0 || rows > self.layout.shape.rows
+            {
+                return Ok(None);
+            }
+            return Ok(Some(self.described(slot, header)));
+        }
+        Ok(None)
+    }
+
+    fn described(&self, slot: u32, header: &[u8]) -> RingChunk {
+        let zone = |column: usize, kind: Kind| {
+            let at = Layout::zone(column);
+            Zone::from_words(kind, [u64_at(header, at), u64_at(header, at + 8)])
+        };
+        let zones = || {
+            let columns = self.schema.columns.iter().enumerate();
+            columns
+                .map(|(index, column)| zone(index, column.kind))
+                .collect()
+        };
+        RingChunk {
+            slot,
+            generation: u64_at(header, GENERATION),
+            rows: u32_at(header, COMMITTED),
+            ts_min: u64_at(header, TS_MIN) as i64,
+            ts_max: u64_at(header, TS_MAX) as i64,
+            wall_offset: u64_at(header, WALL_OFFSET) as i64,
+            first_row: u64_at(header, FIRST_ROW),
+            text_used: u32_at(header, TEXT_USED).min(self.layout.shape.text_bytes),
+            zones: (u32_at(header, SEALED) == 1).then(zones),
+        }
+    }
+
+    /// Copies a column of a chunk. To be believed only if [`Ring::still_holds`] afterwards; damage, too.
+    pub(crate) fn column(
+        &self,
+        chunk: &RingChunk,
+        column: usize,
+        strings: &dyn Fn() -> Result<Arc<Strings>, ReadError>,
+    ) -> Result<Option<ColumnData>, ReadError> {
+        let Some(slab) = self.layout.slabs.get(column) else {
+            return Err(ReadError::NoColumn {
+                table: self.schema.table.clone(),
+                column,
+            });
+        };
+        let at = self.layout.chunk(chunk.slot);
+        let copy = |offset, kind| self.read(at + offset, values_bytes(kind, chunk.rows) as usize);
+        let Some(mut values) = copy(slab.values, slab.kind)? else {
+            return Ok(None);
+        };
+        let validity = match slab.validity.map(|offset| copy(offset, Kind::Bool)) {
+            None => None,
+            Some(bits) => match bits? {
+                None => return Ok(None),
+                bits => bits,
+            },
+        };
+        let mut texts = None;
+        match slab.kind {
+            Kind::Time => later(&mut values, chunk.wall_offset),
+            Kind::Symbol => {
+                let strings = strings()?;
+                values = strings
+                    .views_of(&values, validity.as_ref())
+                    .ok_or_else(|| self.damaged("a symbol that has no name"))?;
+                texts = Some([Arc::default(), Arc::clone(strings.heap())]);
+            }
+            Kind::Text => {
+                let Some(text) = self.read(at + self.layout.text, chunk.text_used as usize)? else {
+                    return Ok(None);
+                };
+                let heap = Arc::clone(strings()?.heap());
+                checked_views(&mut values, validity.as_ref(), [&text, &heap])
+                    .ok_or_else(|| self.damaged("a text that is nowhere"))?;
+                texts = Some([Arc::new(text), heap]);
+            }
+            _ => {}
+        }
+        Ok(Some(ColumnData {
+            kind: slab.kind,
+            rows: chunk.rows as usize,
+            validity,
+            values,
+            texts,
+        }))
+    }
+
+    /// Whether a chunk is still what it was when it was described.
+    pub(crate) fn still_holds(&self, chunk: &RingChunk) -> Result<bool, ReadError> {
+        // Loads before: what was copied. After: the generation.
+        fence(Ordering::Acquire);
+        let header = self.read(self.layout.chunk(chunk.slot), 8)?;
+        Ok(header.is_some_and(|header| u64_at(header.as_slice(), GENERATION) == chunk.generation))
+    }
+
+    /// All strings so far. Those that committed rows name are among them.
+    pub(crate) fn strings(&self) -> Result<Strings, ReadError> {
+        let count = self.word(STRING_COUNT)?.min(self.layout.shape.strings);
+        fence(Ordering::Acquire);
+        let damaged = || self.damaged("its strings are not strings");
+        let ends = self
+            .read(self.layout.ends, 4 * count as usize)?
+            .ok_or_else(damaged)?;
+        let last = u32_at(ends.as_slice(), 4 * u64::from(count.saturating_sub(1)));
+        if last > self.layout.shape.heap_bytes {
+            return Err(damaged());
+        }
+        let heap = self
+            .read(self.layout.heap, last as usize)?
+            .ok_or_else(damaged)?;
+        Strings::new(heap, &ends).ok_or_else(damaged)
+    }
+
+    fn word(&self, offset: u64) -> Result<u32, ReadError> {
+        let word = self.read(offset, 4)?;
+        Ok(word.map_or(0, |word| u32_at(word.as_slice(), 0)))
+    }
+
+    fn len(&self) -> Result<u64, ReadError> {
+        let metadata = self.file.metadata();
+        metadata
+            .map(|metadata| metadata.len())
+            .map_err(|source| self.failed(source))
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Option<Bytes>, ReadError> {
+        Bytes::read(&self.file, offset, len).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> ReadError {
+        ReadError::Io {
+            table: self.schema.table.clone(),
+            source,
+        }
+    }
+
+    fn damaged(&self, what: &'static str) -> ReadError {
+        ReadError::Damaged {
+            table: self.schema.table.clone(),
+            what,
+        }
+    }
+}
+
+impl RingChunk {
+    /// The zone of a column, if it is known.
+    pub(crate) fn zone(&self, column: usize) -> Option<Zone> {
+        if column == 0 {
+            let (min, max) = (self.ts_min, self.ts_max);
+            return (min <= max).then(|| Zone::Int { min, max }.shifted(self.wall_offset));
+        }
+        self.zones.as_ref()?.get(column).copied()?
+    }
+}
+
+/// Makes times of the monotonic clock times since 1970.
+fn later(values: &mut Bytes, offset: i64) {
+    for value in values.as_mut_slice().as_chunks_mut().0 {
+        *value = i64::from_le_bytes(*value)
+            .wrapping_add(offset)
+            .to_le_bytes();
+    }
+}
+
+/// Checks that views point to text, and makes them such as Arrow wants them: empty where there is no value, zero after a
+/// short text, with the beginning of a long one.
+fn checked_views(views: &mut Bytes, validity: Option<&Bytes>, buffers: [&Bytes; 2]) -> Option<()> {
+    let [in_chunk, in_heap] = buffers.map(|bytes| std::str::from_utf8(bytes.as_slice()).ok());
+    for (row, slot) in views
+        .as_mut_slice()
+        .as_chunks_mut::<16>()
+        .0
+        .iter_mut()
+        .enumerate()
+    {
+        if !is_valid(validity, row) {
+            *slot = [0; 16];
+            continue;
+        }
+        let view = match text::whereabouts(u128::from_le_bytes(*slot)) {
+            Whereabouts::Inline { length } => {
+                let short = &slot[4..4 + length];
+                std::str::from_utf8(short).ok()?;
+                text::inline(short)
+            }
+            Whereabouts::Buffer {
+                buffer,
+                offset,
+                length,
+            } => {
+                let from = match buffer {
+                    IN_CHUNK => in_chunk?,
+                    IN_HEAP => in_heap?,
+                    _ => return None,
+                };
+                let found = from.get(offset..offset.checked_add(length)?)?;
+                text::pointing(length, found.as_bytes(), buffer, offset as u32)
+            }
+        };
+        *slot = view.to_le_bytes();
+    }
+    Some(())
+}
+
+pub(crate) fn is_valid(validity: Option<&Bytes>, row: usize) -> bool {
+    validity.is_none_or(|bits| {
+        bits.as_slice()
+            .get(row / 8)
+            .is_some_and(|byte| byte >> (row % 8) & 1 == 1)
+    })
+}

@@ -1,0 +1,239 @@
+//! A table at one moment: its chunks, and their columns as buffers that Arrow can take over.
+
+use std::sync::{Arc, OnceLock};
+
+use probing_proto::store::{Column, Kind};
+
+use crate::bytes::Bytes;
+use crate::error::ReadError;
+use crate::header::u32_at;
+use crate::reader::{Ring, RingChunk, is_valid};
+use crate::text::{self, IN_HEAP, INLINE};
+use crate::widen;
+use crate::zones::Zone;
+
+/// A table at one moment. Rows that come later are not in it. The oldest may go meanwhile: [`Snapshot::read`] then says so.
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(crate) table: String,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+/// One ring of a table, and where the table's columns are in it.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) places: Vec<Option<usize>>,
+    pub(crate) strings: OnceLock<Arc<Strings>>,
+}
+
+/// Up to some thousand rows that were recorded one after the other.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    pub(crate) part: usize,
+    pub(crate) of_ring: RingChunk,
+}
+
+impl Chunk {
+    pub fn rows(&self) -> usize {
+        self.of_ring.rows as usize
+    }
+
+    /// The number of its first row among all rows of its ring, those that are gone among them.
+    pub fn first_row(&self) -> u64 {
+        self.of_ring.first_row
+    }
+}
+
+/// One column of a chunk, laid out as an Arrow array is.
+#[derive(Debug, Clone)]
+pub struct ColumnData {
+    /// Symbols come as text; times since 1970.
+    pub kind: Kind,
+    pub rows: usize,
+    /// A bit per row: 1 where there is a value. None: there is one everywhere.
+    pub validity: Option<Bytes>,
+    /// Bools as bits, text as 16-byte views, the others as they are (little-endian).
+    pub values: Bytes,
+    /// What the views of text point into: buffers 0 and 1. All of it is UTF-8, and every view is checked.
+    pub texts: Option<[Arc<Bytes>; 2]>,
+}
+
+impl ColumnData {
+    /// The text of a row; `None` where there is none, or this is not text.
+    pub fn text(&self, row: usize) -> Option<&str> {
+        let view = self.values.as_slice().as_chunks::<16>().0.get(row)?;
+        let texts = self.texts.as_ref()?;
+        if !self.is_valid(row) {
+            return None;
+        }
+        let bytes = match text::whereabouts(u128::from_le_bytes(*view)) {
+            text::Whereabouts::Inline { length } => &view[4..4 + length],
+            text::Whereabouts::Buffer {
+                buffer,
+                offset,
+                length,
+            } => texts
+                .get(buffer as usize)?
+                .as_slice()
+                .get(offset..offset.checked_add(length)?)?,
+        };
+        std::str::from_utf8(bytes).ok()
+    }
+
+    /// Whether a row has a value.
+    pub fn is_valid(&self, row: usize) -> bool {
+        row < self.rows && is_valid(self.validity.as_ref(), row)
+    }
+
+    pub(crate) fn nothing(kind: Kind, rows: usize) -> Self {
+        let bytes = crate::layout::values_bytes(kind, rows as u32) as usize;
+        let is_text = kind == Kind::Text;
+        Self {
+            kind,
+            rows,
+            validity: Some(Bytes::zeroed(rows.div_ceil(8))),
+            values: Bytes::zeroed(bytes),
+            texts: is_text.then(|| [Arc::default(), Arc::default()]),
+        }
+    }
+}
+
+impl Snapshot {
+    /// `user.train`
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// Its columns, those of all its rings together. The first is the time.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Oldest first.
+    pub fn chunks(&self) -> &[Chunk] {
+        &self.chunks
+    }
+
+    pub fn rows(&self) -> usize {
+        self.chunks.iter().map(Chunk::rows).sum()
+    }
+
+    /// Bounds of a column's values in a chunk; `None`: unknown. Those of the time are always known.
+    pub fn zone(&self, chunk: &Chunk, column: usize) -> Option<Zone> {
+        let wanted = self.columns.get(column)?.kind;
+        let part = self.parts.get(chunk.part)?;
+        let Some(place) = *part.places.get(column)? else {
+            return Some(Zone::Empty);
+        };
+        let zone = chunk.of_ring.zone(place)?;
+        let kind = part.ring.schema().columns.get(place)?.kind;
+        widen::zone(zone, kind, wanted)
+    }
+
+    /// Copies columns of a chunk, by their numbers in [`Snapshot::columns`]. `None`: the chunk has been used again since the
+    /// snapshot, its rows are gone.
+    pub fn read(
+        &self,
+        chunk: &Chunk,
+        columns: &[usize],
+    ) -> Result<Option<Vec<ColumnData>>, ReadError> {
+        let no_column = |column| ReadError::NoColumn {
+            table: self.table.clone(),
+            column,
+        };
+        let part = self
+            .parts
+            .get(chunk.part)
+            .ok_or_else(|| no_column(chunk.part))?;
+        let mut copied = Vec::with_capacity(columns.len());
+        for &column in columns {
+            let wanted = self
+                .columns
+                .get(column)
+                .ok_or_else(|| no_column(column))?
+                .kind;
+            let data = match part.places[column] {
+                None => Ok(Some(ColumnData::nothing(shown(wanted), chunk.rows()))),
+                Some(place) => part.ring.column(&chunk.of_ring, place, &|| part.strings()),
+            };
+            match data {
+                Ok(Some(data)) => copied.push(widen::column(data, shown(wanted))),
+                // Damage, if the chunk is still the same.
+                Err(error) if part.ring.still_holds(&chunk.of_ring)? => return Err(error),
+                Ok(None) | Err(_) => return Ok(None),
+            }
+        }
+        Ok(part.ring.still_holds(&chunk.of_ring)?.then_some(copied))
+    }
+}
+
+/// Symbols are shown as text.
+pub(crate) fn shown(kind: Kind) -> Kind {
+    if kind == Kind::Symbol {
+        Kind::Text
+    } else {
+        kind
+    }
+}
+
+impl Part {
+    fn strings(&self) -> Result<Arc<Strings>, ReadError> {
+        if let Some(strings) = self.strings.get() {
+            return Ok(Arc::clone(strings));
+        }
+        let strings = Arc::new(self.ring.strings()?);
+        Ok(Arc::clone(self.strings.get_or_init(|| strings)))
+    }
+}
+
+/// The strings of a ring, kept once each.
+#[derive(Debug, Default)]
+pub struct Strings {
+    heap: Arc<Bytes>,
+    /// By number, as they stand in an Arrow array whose buffer 1 is the heap.
+    views: Vec<u128>,
+}
+
+impl Strings {
+    /// `None` when the parts do not make strings.
+    pub(crate) fn new(heap: Bytes, ends: &Bytes) -> Option<Self> {
+        let text = std::str::from_utf8(heap.as_slice()).ok()?;
+        let mut begin = 0;
+        let mut views = Vec::with_capacity(ends.len() / 4);
+        for index in 0..ends.len() as u64 / 4 {
+            let end = u32_at(ends.as_slice(), 4 * index) as usize;
+            let string = text.get(begin..end)?.as_bytes();
+            views.push(if string.len() <= INLINE {
+                text::inline(string)
+            } else {
+                text::pointing(string.len(), string, IN_HEAP, begin as u32)
+            });
+            begin = end;
+        }
+        Some(Self {
+            heap: Arc::new(heap),
+            views,
+        })
+    }
+
+    pub(crate) fn heap(&self) -> &Arc<Bytes> {
+        &self.heap
+    }
+
+    /// Views for a column of numbers; `None` when one has no string.
+    pub(crate) fn views_of(&self, ids: &Bytes, validity: Option<&Bytes>) -> Option<Bytes> {
+        let ids = ids.as_slice().as_chunks::<4>().0;
+        let mut views = Bytes::zeroed(16 * ids.len());
+        let slots = views.as_mut_slice().as_chunks_mut::<16>().0.iter_mut();
+        for (row, (id, slot)) in ids.iter().zip(slots).enumerate() {
+            if is_valid(validity, row) {
+                let view = self.views.get(u32::from_le_bytes(*id) as usize)?;
+                *slot = view.to_le_bytes();
+            }
+        }
+        Some(views)
+    }
+}

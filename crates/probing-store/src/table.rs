@@ -1,0 +1,200 @@
+//! What one process has recorded: its tables, each made of one or more rings.
+//!
+//! A table has several rings when several threads write it, and when its columns have changed: then an older ring has
+//! fewer of them, or of narrower kinds.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use probing_proto::paths::RING_EXTENSION;
+use probing_proto::store::Column;
+
+use crate::error::{OpenError, ReadError};
+use crate::reader::Ring;
+use crate::snapshot::{Chunk, Part, Snapshot};
+
+/// Rings that are looked at in one folder.
+const MAX_RINGS: usize = 10_000;
+
+/// What one process has recorded.
+#[derive(Debug)]
+pub struct Store {
+    tables: Vec<Table>,
+    unreadable: Vec<Unreadable>,
+}
+
+/// A file that cannot be read, and why. The others are not affected.
+#[derive(Debug)]
+pub struct Unreadable {
+    pub path: PathBuf,
+    pub error: OpenError,
+}
+
+/// A recorded table.
+#[derive(Debug)]
+pub struct Table {
+    name: String,
+    columns: Vec<Column>,
+    rings: Vec<Arc<Ring>>,
+}
+
+impl Store {
+    /// Opens all rings in a folder. A folder that is not there is a store without tables.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        let mut rings = Vec::new();
+        let mut unreadable = Vec::new();
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            entries => Some(entries?),
+        };
+        let mut paths: Vec<PathBuf> = entries
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|end| end == RING_EXTENSION))
+            .take(MAX_RINGS)
+            .collect();
+        paths.sort();
+        for path in paths {
+            match Ring::open(&path) {
+                Ok(ring) => rings.push(Arc::new(ring)),
+                Err(error) => unreadable.push(Unreadable { path, error }),
+            }
+        }
+        Ok(Self {
+            tables: tables(rings),
+            unreadable,
+        })
+    }
+
+    /// By name.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    pub fn table(&self, name: &str) -> Option<&Table> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+
+    pub fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
+    }
+
+    /// Memory that all of it takes.
+    pub fn bytes(&self) -> u64 {
+        let rings = self.tables.iter().flat_map(|table| &table.rings);
+        rings.map(|ring| ring.bytes()).sum()
+    }
+}
+
+impl Table {
+    /// `user.train`
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Columns of all rings together, as they are shown: symbols as text. The first is the time.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub fn rings(&self) -> &[Arc<Ring>] {
+        &self.rings
+    }
+
+    /// The rows that are there now.
+    pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
+        let mut parts = Vec::with_capacity(self.rings.len());
+        let mut chunks = Vec::new();
+        for ring in &self.rings {
+            let part = parts.len();
+            chunks.extend(
+                ring.chunks()?
+                    .into_iter()
+                    .map(|of_ring| Chunk { part, of_ring }),
+            );
+            parts.push(Part {
+                places: self.places(ring),
+                ring: Arc::clone(ring),
+                strings: OnceLock::new(),
+            });
+        }
+        chunks.sort_by_key(|chunk: &Chunk| chunk.of_ring.ts_min);
+        Ok(Snapshot {
+            table: self.name.clone(),
+            columns: self.columns.clone(),
+            parts,
+            chunks,
+        })
+    }
+
+    /// Where the table's columns are in one of its rings.
+    fn places(&self, ring: &Ring) -> Vec<Option<usize>> {
+        let theirs = &ring.schema().columns;
+        let place = |column: &Column| {
+            theirs
+                .iter()
+                .position(|other| is_same_name(&other.name, &column.name))
+        };
+        self.columns.iter().map(place).collect()
+    }
+}
+
+fn tables(mut rings: Vec<Arc<Ring>>) -> Vec<Table> {
+    rings.sort_by(|one, other| {
+        let of = |ring: &Ring| {
+            (
+                ring.schema().table.clone(),
+                ring.origin().made_monotonic_nanos,
+            )
+        };
+        of(one).cmp(&of(other))
+    });
+    let groups = rings.chunk_by(|one, other| one.schema().table == other.schema().table);
+    let table = |rings: &[Arc<Ring>]| Table {
+        name: rings[0].schema().table.clone(),
+        columns: merged(rings),
+        rings: rings.to_vec(),
+    };
+    groups.map(table).collect()
+}
+
+/// The columns of all rings, each of a kind that holds the values of all.
+fn merged(rings: &[Arc<Ring>]) -> Vec<Column> {
+    let mut merged: Vec<Column> = Vec::new();
+    for (index, ring) in rings.iter().enumerate() {
+        let theirs = &ring.schema().columns;
+        for ours in &mut merged {
+            ours.nullable |= !theirs
+                .iter()
+                .any(|column| is_same_name(&column.name, &ours.name));
+        }
+        for column in theirs {
+            let column = Column {
+                kind: crate::snapshot::shown(column.kind),
+                nullable: column.nullable,
+                ..column.clone()
+            };
+            match merged
+                .iter_mut()
+                .find(|ours| is_same_name(&ours.name, &column.name))
+            {
+                Some(ours) => {
+                    ours.kind = ours.kind.widened(column.kind);
+                    ours.nullable |= column.nullable;
+                }
+                None => merged.push(Column {
+                    nullable: column.nullable || index > 0,
+                    ..column
+                }),
+            }
+        }
+    }
+    merged
+}
+
+fn is_same_name(one: &str, other: &str) -> bool {
+    one.to_lowercase() == other.to_lowercase()
+}
