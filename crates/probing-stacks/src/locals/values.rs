@@ -1,5 +1,6 @@
 //! Values in words: as `repr` writes them where nothing must run for it, cut to limits.
 
+use std::fmt::Write as _;
 use std::rc::Rc;
 
 use super::{LocalLimits, UNREADABLE, Written, quoted};
@@ -16,7 +17,8 @@ pub(super) struct Values<'a, 'v> {
     limits: &'a LocalLimits,
     /// Containers that the one being written is in.
     around: Vec<u64>,
-    written: usize,
+    /// All parts are written to its end: a string for each would cost more than reading them.
+    text: String,
     whole: bool,
 }
 
@@ -26,144 +28,162 @@ impl<'a, 'v> Values<'a, 'v> {
             view,
             limits,
             around: Vec::new(),
-            written: 0,
+            text: String::new(),
             whole: true,
         }
     }
 
-    pub(super) fn write(&mut self, object: u64) -> Look<Written> {
+    pub(super) fn write(mut self, object: u64) -> Look<Written> {
         let class = self.view.type_of(object)?;
-        let text = self.value(object)?;
+        self.of_type(object, &class)?;
         Ok(Written {
-            text: text.into(),
+            text: self.text.into(),
             kind: Some(class.name.clone()),
             whole: self.whole,
         })
     }
 
-    fn value(&mut self, object: u64) -> Look<String> {
+    fn value(&mut self, object: u64) -> Look<()> {
         let class = self.view.type_of(object)?;
+        self.of_type(object, &class)
+    }
+
+    fn of_type(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
         if self.around.contains(&object) {
-            return Ok(enclosed(&class, "...".to_owned()));
+            let (open, close) = brackets(class);
+            self.add(format_args!("{open}...{close}"));
+            return Ok(());
         }
         self.around.push(object);
-        let text = self.known_type(object, &class);
+        let done = self.known_type(object, class);
         self.around.pop();
-        let text = text?;
-        self.written += text.len();
-        Ok(text)
+        done
     }
 
     /// A value in another one.
-    fn part(&mut self, object: u64) -> Look<String> {
+    fn part(&mut self, object: u64) -> Look<()> {
+        let start = self.text.len();
         match self.value(object) {
             Err(Gap::Wrong) => {
                 self.whole = false;
-                Ok(UNREADABLE.to_owned())
+                self.text.truncate(start);
+                self.text.push_str(UNREADABLE);
+                Ok(())
             }
             other => other,
         }
     }
 
-    fn known_type(&mut self, object: u64, class: &Rc<Type>) -> Look<String> {
+    fn add(&mut self, words: std::fmt::Arguments<'_>) {
+        // Writing to a String does not fail.
+        _ = self.text.write_fmt(words);
+    }
+
+    fn known_type(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
         let types = &self.view.interpreter.types;
+        let builtins = &self.view.interpreter.layout.builtins;
         match class.address {
-            _ if object == types.none => Ok("None".to_owned()),
-            _ if object == types.ellipsis => Ok("Ellipsis".to_owned()),
-            _ if object == types.not_implemented => Ok("NotImplemented".to_owned()),
+            _ if object == types.none => self.text.push_str("None"),
+            _ if object == types.ellipsis => self.text.push_str("Ellipsis"),
+            _ if object == types.not_implemented => self.text.push_str("NotImplemented"),
             address if address == types.boolean => {
-                let is_true = self.view.integer(object)? == Integer::Written("1".to_owned());
-                Ok(if is_true { "True" } else { "False" }.to_owned())
+                let integer = self.view.integer(object)?;
+                let is_true = matches!(integer, Integer::Written(text) if text == "1");
+                self.text.push_str(if is_true { "True" } else { "False" });
             }
-            address if address == types.float => Ok(float_text(self.view.float(object)?)),
-            address if address == types.complex => self.complex(object),
-            address if address == types.range => self.range(object),
+            address if address == types.float => {
+                self.text.push_str(&float_text(self.view.float(object)?));
+            }
+            address if address == types.complex => {
+                let text = self.complex(object)?;
+                self.text.push_str(&text);
+            }
+            address if address == types.range => self.range(object)?,
             address if address == types.set || address == types.frozen_set => {
                 let members = self.view.members(object, self.wanted())?;
-                self.set(class, members)
+                self.set(class, members)?;
             }
             address if address == types.function => {
-                let name = self
-                    .view
-                    .interpreter
-                    .layout
-                    .builtins
-                    .function_qualified_name();
-                let name = self.view.word(object, name)?;
-                Ok(format!("<function {}>", self.name(name)?))
+                let name = self.view.word(object, builtins.function_qualified_name())?;
+                let name = self.name(name)?;
+                self.add(format_args!("<function {name}>"));
             }
             address if address == types.method => {
-                let builtins = &self.view.interpreter.layout.builtins;
                 let function = self.view.word(object, builtins.method_function())?;
-                Ok(format!("<bound method of {}>", self.value(function)?))
+                self.text.push_str("<bound method of ");
+                self.value(function)?;
+                self.text.push('>');
             }
             address if address == types.c_function => {
-                let builtins = &self.view.interpreter.layout.builtins;
                 let description = self.view.word(object, builtins.method_function())?;
                 let name = self.view.c_string(self.view.word(description, 0)?)?;
-                Ok(format!("<built-in function {name}>"))
+                self.add(format_args!("<built-in function {name}>"));
             }
             address if address == types.module => {
-                let name = self.view.interpreter.layout.builtins.module_name();
-                let name = self.view.word(object, name)?;
-                Ok(format!("<module '{}'>", self.name(name)?))
+                let name = self.view.word(object, builtins.module_name())?;
+                let name = self.name(name)?;
+                self.add(format_args!("<module '{name}'>"));
             }
-            _ => self.derived(object, class),
+            _ => self.derived(object, class)?,
         }
+        Ok(())
     }
 
     /// Types that others derive from.
-    fn derived(&mut self, object: u64, class: &Rc<Type>) -> Look<String> {
+    fn derived(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
         let exact = !class.is_heap() && matches!(&*class.name, "dict" | "tuple");
-        if self.is_enum(class)?
-            && let Some(text) = self.member(object, class)?
-        {
-            return Ok(text);
+        if self.is_enum(class)? && self.member(object, class)? {
+            return Ok(());
         }
         if class.has(Type::INT) {
-            return self.integer(object);
-        }
-        if class.has(Type::TEXT) {
+            self.integer(object)?;
+        } else if class.has(Type::TEXT) {
             let characters = self.view.characters(object, self.limits.text)?;
-            return Ok(quoted::text(&characters));
-        }
-        if class.has(Type::BYTES) {
+            self.text.push_str(&quoted::text(&characters));
+        } else if class.has(Type::BYTES) {
             let (first, count) = self.view.byte_string(object, self.limits.text)?;
-            return Ok(quoted::bytes(&first, count));
-        }
-        if class.has(Type::LIST | Type::TUPLE) {
+            self.text.push_str(&quoted::bytes(&first, count));
+        } else if class.has(Type::LIST | Type::TUPLE) {
             let items = self.view.items(object, self.wanted())?;
-            let text = self.sequence(class, items)?;
-            let is_bare = exact || class.has(Type::LIST);
-            return Ok(if is_bare {
-                text
-            } else {
-                format!("{}{text}", class.name)
-            });
-        }
-        if class.has(Type::DICT) {
+            if !exact && !class.has(Type::LIST) {
+                self.text.push_str(&class.name);
+            }
+            self.sequence(class, items)?;
+        } else if class.has(Type::DICT) {
             let pairs = self.view.pairs(object, self.wanted())?;
-            let text = self.dict(pairs)?;
-            return Ok(if exact {
-                text
-            } else {
-                format!("{}({text})", class.name)
-            });
-        }
-        if class.has(Type::EXCEPTION) {
+            self.named(class, !exact, |values| values.dict(pairs))?;
+        } else if class.has(Type::EXCEPTION) {
             let arguments = self.view.interpreter.layout.builtins.exception_arguments();
             let arguments = self.view.word(object, arguments)?;
             let items = self.view.items(arguments, self.wanted())?;
-            let (items, more) = self.items(items.first, items.count)?;
-            return Ok(format!("{}({})", class.name, listed(items, more)));
+            self.named(class, true, |values| {
+                values.items(items.first, items.count).map(drop)
+            })?;
+        } else if class.has(Type::TYPE) {
+            let name = &self.view.type_at(object)?.name;
+            self.add(format_args!("<class '{name}'>"));
+        } else if class.is_heap() && self.may_go_deeper() && self.view.is_data_class(class)? {
+            self.data_class(object, class)?;
+        } else {
+            self.add(format_args!("<{} object at {object:#x}>", class.name));
         }
-        if class.has(Type::TYPE) {
-            return Ok(format!("<class '{}'>", self.view.type_at(object)?.name));
+        Ok(())
+    }
+
+    /// `content`, or `name(content)`.
+    fn named(
+        &mut self,
+        class: &Type,
+        named: bool,
+        content: impl FnOnce(&mut Self) -> Look<()>,
+    ) -> Look<()> {
+        if !named {
+            return content(self);
         }
-        if class.is_heap() && self.may_go_deeper() && self.view.is_data_class(class)? {
-            return self.data_class(object, class);
-        }
-        Ok(format!("<{} object at {object:#x}>", class.name))
+        self.add(format_args!("{}(", class.name));
+        content(self)?;
+        self.text.push(')');
+        Ok(())
     }
 
     /// How many items of the container being written are wanted: none in the deepest.
@@ -179,15 +199,16 @@ impl<'a, 'v> Values<'a, 'v> {
         self.around.len() <= self.limits.depth
     }
 
-    fn integer(&self, object: u64) -> Look<String> {
-        Ok(match self.view.integer(object)? {
-            Integer::Bits(bits) => format!("<int of about {bits} bits>"),
+    fn integer(&mut self, object: u64) -> Look<()> {
+        match self.view.integer(object)? {
+            Integer::Bits(bits) => self.add(format_args!("<int of about {bits} bits>")),
             Integer::Written(text) if text.len() > self.limits.text => {
                 let (first, rest) = text.split_at(self.limits.text);
-                format!("{first}… ({} more)", rest.len())
+                self.add(format_args!("{first}… ({} more)", rest.len()));
             }
-            Integer::Written(text) => text,
-        })
+            Integer::Written(text) => self.text.push_str(&text),
+        }
+        Ok(())
     }
 
     fn complex(&self, object: u64) -> Look<String> {
@@ -209,85 +230,113 @@ impl<'a, 'v> Values<'a, 'v> {
         Ok(format!("({}{sign}{}j)", text(real), text(imaginary)))
     }
 
-    fn range(&mut self, object: u64) -> Look<String> {
+    fn range(&mut self, object: u64) -> Look<()> {
         let at = self.view.interpreter.layout.builtins.header;
         let start = object.checked_add(at as u64).ok_or(Gap::Wrong)?;
         let parts = self.view.words(start, 3)?;
-        let (mut parts, _) = self.items(parts, 3)?;
-        if parts.last().is_some_and(|step| step == "1") {
-            parts.pop();
+        self.text.push_str("range(");
+        self.items(parts, 3)?;
+        if self.text.ends_with(", 1") {
+            self.text.truncate(self.text.len() - ", 1".len());
         }
-        Ok(format!("range({})", parts.join(", ")))
+        self.text.push(')');
+        Ok(())
     }
 
-    /// Texts of items and how many are not shown, of `count` in all.
-    fn items(&mut self, items: Vec<u64>, count: usize) -> Look<(Vec<String>, usize)> {
-        let (mut texts, mut gap) = (Vec::with_capacity(items.len()), None);
+    /// Items with commas between them; how many were left out of `count`, which is said, too.
+    fn items(&mut self, items: Vec<u64>, count: usize) -> Look<usize> {
+        self.each(items, count, Self::part)
+    }
+
+    fn each<T>(
+        &mut self,
+        items: Vec<T>,
+        count: usize,
+        write: impl Fn(&mut Self, T) -> Look<()>,
+    ) -> Look<usize> {
+        let (mut shown, mut gap) = (0, None);
         for item in items {
-            if self.written > MAX_VALUE {
+            if self.text.len() > MAX_VALUE {
                 break;
             }
-            match self.part(item) {
-                Ok(text) => texts.push(text),
+            if shown > 0 {
+                self.text.push_str(", ");
+            }
+            // All are looked at even if one is not there yet: so what is missing of the others is known, too.
+            match write(self, item) {
+                Ok(()) => shown += 1,
                 Err(other) => gap = gap.max(Some(other)),
             }
         }
-        let more = count.saturating_sub(texts.len());
-        gap.map_or(Ok((texts, more)), Err)
-    }
-
-    fn sequence(&mut self, class: &Type, items: Items) -> Look<String> {
-        let (texts, more) = self.items(items.first, items.count)?;
-        let is_single = items.count == 1 && class.has(Type::TUPLE) && more == 0;
-        let text = listed(texts, more);
-        Ok(enclosed(class, if is_single { text + "," } else { text }))
-    }
-
-    fn set(&mut self, class: &Type, members: Items) -> Look<String> {
-        let exact = class.address == self.view.interpreter.types.set;
-        if members.count == 0 {
-            return Ok(format!("{}()", class.name));
+        if let Some(gap) = gap {
+            return Err(gap);
         }
-        let (texts, more) = self.items(members.first, members.count)?;
-        let text = format!("{{{}}}", listed(texts, more));
-        Ok(if exact {
-            text
-        } else {
-            format!("{}({text})", class.name)
+        let more = count.saturating_sub(shown);
+        if more > 0 {
+            let between = if shown > 0 { ", " } else { "" };
+            self.add(format_args!("{between}… {more} more"));
+        }
+        Ok(more)
+    }
+
+    fn sequence(&mut self, class: &Type, items: Items) -> Look<()> {
+        let (open, close) = brackets(class);
+        self.text.push(open);
+        let more = self.items(items.first, items.count)?;
+        if items.count == 1 && class.has(Type::TUPLE) && more == 0 {
+            self.text.push(',');
+        }
+        self.text.push(close);
+        Ok(())
+    }
+
+    fn set(&mut self, class: &Type, members: Items) -> Look<()> {
+        if members.count == 0 {
+            self.add(format_args!("{}()", class.name));
+            return Ok(());
+        }
+        let exact = class.address == self.view.interpreter.types.set;
+        self.named(class, !exact, |values| {
+            values.text.push('{');
+            values.items(members.first, members.count)?;
+            values.text.push('}');
+            Ok(())
         })
     }
 
-    fn dict(&mut self, pairs: Pairs) -> Look<String> {
-        let (texts, more) = self.pairs(pairs, ": ", Self::part)?;
-        Ok(format!("{{{}}}", listed(texts, more)))
+    fn dict(&mut self, pairs: Pairs) -> Look<()> {
+        self.text.push('{');
+        self.pairs(pairs, ": ", Self::part)?;
+        self.text.push('}');
+        Ok(())
     }
 
     fn pairs(
         &mut self,
         pairs: Pairs,
         between: &str,
-        key: impl Fn(&mut Self, u64) -> Look<String>,
-    ) -> Look<(Vec<String>, usize)> {
-        let (mut texts, mut gap) = (Vec::with_capacity(pairs.first.len()), None);
-        for (name, value) in pairs.first {
-            if self.written > MAX_VALUE {
-                break;
-            }
-            match (key(self, name), self.part(value)) {
-                (Ok(name), Ok(value)) => texts.push(format!("{name}{between}{value}")),
-                (name, value) => gap = gap.max(name.err()).max(value.err()),
-            }
-        }
-        let more = pairs.count.saturating_sub(texts.len());
-        gap.map_or(Ok((texts, more)), Err)
+        key: impl Fn(&mut Self, u64) -> Look<()>,
+    ) -> Look<usize> {
+        self.each(pairs.first, pairs.count, |values, (name, value)| {
+            let name = key(values, name);
+            values.text.push_str(between);
+            let value = values.part(value);
+            let gap = name.err().max(value.err());
+            gap.map_or(Ok(()), Err)
+        })
     }
 
-    fn data_class(&mut self, object: u64, class: &Type) -> Look<String> {
-        let pairs = self
-            .view
-            .attributes(object, self.wanted().min(MAX_FIELDS))?;
-        let (texts, more) = self.pairs(pairs, "=", |values, name| values.name(name))?;
-        Ok(format!("{}({})", class.name, listed(texts, more)))
+    fn data_class(&mut self, object: u64, class: &Type) -> Look<()> {
+        let wanted = self.wanted().min(MAX_FIELDS);
+        let pairs = self.view.attributes(object, wanted)?;
+        self.named(class, true, |values| {
+            let key = |values: &mut Self, name: u64| {
+                let name = values.name(name)?;
+                values.text.push_str(&name);
+                Ok(())
+            };
+            values.pairs(pairs, "=", key).map(drop)
+        })
     }
 
     fn is_enum(&self, class: &Type) -> Look<bool> {
@@ -298,15 +347,25 @@ impl<'a, 'v> Values<'a, 'v> {
         Ok(matches!(&*metaclass.name, "EnumType" | "EnumMeta"))
     }
 
-    /// `<Colour.RED: 1>`
-    fn member(&mut self, object: u64, class: &Type) -> Look<Option<String>> {
+    /// `<Colour.RED: 1>`; false if it is not made like one.
+    fn member(&mut self, object: u64, class: &Type) -> Look<bool> {
         let name = self.view.attribute(object, "_name_")?;
         let value = self.view.attribute(object, "_value_")?;
         let (Some(name), Some(value)) = (name, value) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let (name, value) = (self.name(name), self.value(value));
-        Ok(Some(format!("<{}.{}: {}>", class.name, name?, value?)))
+        let name = self.name(name);
+        let start = self.text.len();
+        self.add(format_args!("<{}.", class.name));
+        self.text.push_str(name.as_deref().unwrap_or_default());
+        self.text.push_str(": ");
+        let value = self.value(value);
+        if let Some(gap) = name.err().max(value.err()) {
+            self.text.truncate(start);
+            return Err(gap);
+        }
+        self.text.push('>');
+        Ok(true)
     }
 
     fn name(&self, text: u64) -> Look<String> {
@@ -314,19 +373,13 @@ impl<'a, 'v> Values<'a, 'v> {
     }
 }
 
-fn enclosed(class: &Type, text: String) -> String {
+/// Around what is in it.
+fn brackets(class: &Type) -> (char, char) {
     if class.has(Type::LIST) {
-        format!("[{text}]")
+        ('[', ']')
     } else if class.has(Type::TUPLE) {
-        format!("({text})")
+        ('(', ')')
     } else {
-        format!("{{{text}}}")
+        ('{', '}')
     }
-}
-
-fn listed(mut texts: Vec<String>, more: usize) -> String {
-    if more > 0 {
-        texts.push(format!("… {more} more"));
-    }
-    texts.join(", ")
 }
