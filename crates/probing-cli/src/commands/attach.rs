@@ -10,6 +10,7 @@ use super::Aim;
 use super::answers::Answers;
 use crate::arguments::AttachArguments;
 use crate::exit::{self, Status};
+use crate::json;
 
 /// Beyond the time that attaching may take by itself: for the files, and for the probe's first words.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -20,8 +21,7 @@ pub(crate) fn run(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Stat
     }
     let reached = aim.reach()?;
     if arguments.json {
-        let report = serde_json::to_string_pretty(&report(&reached))?;
-        writeln!(anstream::stdout(), "{report}")?;
+        json::print(&report(&reached))?;
     } else {
         writeln!(anstream::stderr(), "{}", words(&reached))?;
     }
@@ -39,11 +39,7 @@ fn each(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
     let status = answers.status();
     if arguments.json {
         let reports = answers.report(|reached| report(&reached));
-        writeln!(
-            anstream::stdout(),
-            "{}",
-            serde_json::to_string_pretty(&reports)?
-        )?;
+        json::print(&reports)?;
     } else {
         let mut err = anstream::stderr();
         for (who, reached) in answers.given() {

@@ -16,6 +16,7 @@ use probing_proto::report::{BacktraceReport, ReportedThread};
 use super::Aim;
 use crate::arguments::BacktraceArguments;
 use crate::exit::{self, Status};
+use crate::json;
 
 type One = fn(&BacktraceArguments, &Target) -> anyhow::Result<Status>;
 type Several = fn(&BacktraceArguments, &Members) -> anyhow::Result<Status>;
@@ -48,7 +49,7 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
     let report = read(arguments, target)?;
     let mut out = anstream::stdout();
     if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        json::print(&report)?;
     } else {
         write!(out, "{}", text::text(&report, arguments.reverse))?;
     }

@@ -16,6 +16,7 @@ use probing_proto::report::EvalReport;
 use super::Aim;
 use crate::arguments::EvalArguments;
 use crate::exit::{self, Status};
+use crate::json;
 
 pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status> {
     let several = set::several(arguments, aim)?;
@@ -133,7 +134,7 @@ impl Running {
     /// Waits for the end and prints it all as one JSON object.
     fn collect(self) -> anyhow::Result<Status> {
         let (report, status) = self.finished()?;
-        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
+        json::print(&report)?;
         Ok(status)
     }
 

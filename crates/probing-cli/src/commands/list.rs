@@ -7,13 +7,14 @@ use probing_proto::report::{ListedProcess, ProbeState};
 
 use crate::arguments::ListArguments;
 use crate::exit::{self, Status};
+use crate::json;
 use crate::terminal;
 
 pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
     let processes = probing_client::list();
     let mut out = anstream::stdout();
     if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&processes)?)?;
+        json::print(&processes)?;
         return Ok(exit::OK);
     }
     if processes.is_empty() {

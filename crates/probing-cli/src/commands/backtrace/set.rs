@@ -12,6 +12,7 @@ use super::tree;
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
+use crate::json;
 
 /// Reading one process takes milliseconds, a second when its threads never stand still.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +44,7 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
             set: answers.report(|report| report),
             trees: trees.iter().map(tree::report).collect(),
         };
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        json::print(&report)?;
     } else {
         let mut parts: Vec<String> = trees.iter().map(tree::text).collect();
         parts.extend(not_read(&answers.failures()));

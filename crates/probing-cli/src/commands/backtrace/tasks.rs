@@ -10,12 +10,13 @@ use super::{query, set};
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
+use crate::json;
 
 pub(super) fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
     let report = target.stacks(&query(arguments))?.tasks()?;
     let mut out = anstream::stdout();
     if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        json::print(&report)?;
     } else if let Some(words) = text::nothing(&report) {
         write!(anstream::stderr(), "{words}")?;
     } else {
@@ -33,7 +34,7 @@ pub(super) fn several(arguments: &BacktraceArguments, members: &Members) -> anyh
     let mut out = anstream::stdout();
     if arguments.json {
         let report = answers.report(|report| report);
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        json::print(&report)?;
     } else {
         let part =
             |(who, report)| format!("== {who} ==\n{}", text::text(report, arguments.reverse));

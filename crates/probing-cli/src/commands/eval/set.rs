@@ -13,6 +13,7 @@ use crate::arguments::EvalArguments;
 use crate::commands::Aim;
 use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
+use crate::json;
 
 /// Beyond the time that the code has: for bringing the probe in, and for what does not end when interrupted.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -58,7 +59,7 @@ pub(super) fn run(
     let status = running.status(&answers);
     if arguments.json {
         let report = answers.report(|done| done.report);
-        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
+        json::print(&report)?;
         return Ok(status);
     }
     let attached = answers.given().filter(|(_, done)| done.attached);
