@@ -5,6 +5,8 @@ use super::{Gap, Look, Type, View};
 /// Digits of 30 bits, the least first. Of larger numbers only the size is told.
 const MAX_DIGITS: usize = 128;
 const DIGIT_BITS: u32 = 30;
+/// As many as a machine's number holds.
+const FEW_DIGITS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Integer {
@@ -36,21 +38,24 @@ impl View<'_> {
         let at = object
             .checked_add(builtins.int_digits as u64)
             .ok_or(Gap::Wrong)?;
-        let bytes = self.bytes(at, count as usize * 4)?;
-        let digits: Vec<u32> = bytes
-            .chunks_exact(4)
-            .map(|digit| {
-                digit
-                    .iter()
-                    .rev()
-                    .fold(0, |value, byte| value << 8 | u32::from(*byte))
-            })
-            .collect();
-        if digits.iter().any(|digit| digit >> DIGIT_BITS != 0) {
+        let mut room = [0; MAX_DIGITS * 4];
+        let bytes = &mut room[..count as usize * 4];
+        self.copy(at, bytes)?;
+        let digits = bytes.chunks_exact(4).map(|digit| {
+            let low_first = digit.iter().rev();
+            low_first.fold(0, |value, byte| value << 8 | u32::from(*byte))
+        });
+        if digits.clone().any(|digit| digit >> DIGIT_BITS != 0) {
             return Err(Gap::Wrong);
         }
         let sign = if negative { "-" } else { "" };
-        Ok(Integer::Written(format!("{sign}{}", decimal(digits))))
+        if count as usize <= FEW_DIGITS {
+            let add = |value, digit| value << DIGIT_BITS | u128::from(digit);
+            let value: u128 = digits.rev().fold(0, add);
+            return Ok(Integer::Written(format!("{sign}{value}")));
+        }
+        let value = decimal(digits.collect());
+        Ok(Integer::Written(format!("{sign}{value}")))
     }
 
     pub(crate) fn float(&self, object: u64) -> Look<f64> {
