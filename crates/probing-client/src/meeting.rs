@@ -36,7 +36,7 @@ pub(crate) fn socket_of(process: &Process) -> Result<Option<PathBuf>, NotPrivate
 }
 
 /// Where the process's probe may be: where its own `PROBING_DIR` points, else where ours does, else the usual place.
-fn runtime_dirs(process: &Process) -> Vec<PathBuf> {
+pub(crate) fn runtime_dirs(process: &Process) -> Vec<PathBuf> {
     let its_own = own_runtime_dir(process);
     let seen_from_here = if its_own.is_relative() {
         proc(process.pid, "cwd").join(&its_own)

@@ -17,6 +17,7 @@ use crate::locals;
 use crate::meeting;
 use crate::pace::Stop;
 use crate::probe::Probe;
+use crate::recording::Recording;
 use crate::samples::{self, Plan, Samples};
 use crate::stacks::{self, StackQuery, Stacks};
 
@@ -146,6 +147,19 @@ impl Target {
     /// The stack of one thread, by `threading.get_ident()`, if it can be read.
     pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
         stacks::stack(&self.process().ok()?, ident)
+    }
+
+    /// What it has recorded, living or dead; `None` when it has not. Needs no probe and runs nothing in it.
+    pub fn recording(&self) -> Result<Option<Recording>, ClientError> {
+        let gone = match (self.process(), self) {
+            (Ok(process), _) => return Recording::of_process(&process),
+            (Err(gone), Self::Local(pid)) => match Recording::of_dead(*pid) {
+                Some(recording) => return Ok(Some(recording)),
+                None => gone,
+            },
+            (Err(gone), _) => gone,
+        };
+        Err(gone)
     }
 
     /// Whether its process is there and not dead.

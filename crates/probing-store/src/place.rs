@@ -5,7 +5,7 @@
 //! that it cannot see: locks are seen across containers that share the folder, processes are not.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 const FILE_MODE: u32 = 0o600;
 /// Somebody may be looking whether the lock is held, for a moment.
 const ATTEMPTS: u32 = 100;
+/// What is read of a description at most.
+const MAX_DESCRIPTION: u64 = 1 << 20;
 /// Characters of a table's name in that of its file, for people who look into the folder.
 const NAME: usize = 64;
 
@@ -149,6 +151,18 @@ impl Place {
     pub fn target_dir(&self) -> &Path {
         &self.target_dir
     }
+}
+
+/// Who says that it records there; `None` when nobody does who can be understood.
+pub fn read_recorder(path: &Path) -> Option<Recorder> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+        .open(path)
+        .ok()?;
+    let mut text = Vec::new();
+    file.take(MAX_DESCRIPTION).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// Whether files in the folder are in memory.

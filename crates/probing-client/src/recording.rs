@@ -1,0 +1,142 @@
+//! What processes have recorded: found while they live, and after.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use probing_process::proc;
+use probing_process::processes::{self, Process};
+use probing_proto::env::PROBING_DIR;
+use probing_proto::paths::{self, NotPrivate};
+use probing_proto::process::{Pid, ProcessKey};
+use probing_store::{Recorder, Store};
+
+use crate::error::ClientError;
+use crate::meeting;
+use crate::target::check_user;
+
+/// The rows that one process has recorded, wherever they are.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// The process as it is seen from here; of a dead one, as it saw itself.
+    pub pid: Pid,
+    /// Its name in its folder: the pid as it saw itself, and when it started.
+    pub key: ProcessKey,
+    pub alive: bool,
+    /// What it said of itself.
+    pub recorder: Option<Recorder>,
+    /// The folder of its rings, as seen from here.
+    pub rings: PathBuf,
+    /// Its own folder, as seen from here.
+    pub folder: PathBuf,
+}
+
+impl Recording {
+    /// Opens its tables.
+    pub fn store(&self) -> io::Result<Store> {
+        Store::open(&self.rings)
+    }
+
+    pub fn rank(&self) -> Option<u32> {
+        self.recorder.as_ref()?.rank
+    }
+
+    /// What a living process has recorded; `None` when it has not.
+    pub(crate) fn of_process(process: &Process) -> Result<Option<Self>, ClientError> {
+        check_user(process)?;
+        for runtime_dir in meeting::runtime_dirs(process) {
+            let seen = |path: PathBuf| {
+                if process.sees_other_files() {
+                    proc(process.pid, "root").join(path.strip_prefix("/").unwrap_or(&path))
+                } else {
+                    path
+                }
+            };
+            let users = (process.uid, process.own_uid);
+            if let Some(rings) = rings_in(&runtime_dir, process.key(), users, seen)? {
+                return Ok(Some(Self {
+                    pid: process.pid,
+                    alive: true,
+                    ..Self::at(&runtime_dir, process.key(), rings)
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What processes of this user that are gone have recorded, in the order of their start.
+    pub fn of_the_dead() -> Vec<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
+        let mut dead: Vec<Self> = keys_in(&runtime_dir, uid)
+            .into_iter()
+            .filter_map(|key| {
+                let rings = rings_in(&runtime_dir, key, (uid, uid), |path| path).ok()??;
+                Some(Self::at(&runtime_dir, key, rings))
+            })
+            .filter(|recording| !recording.is_held())
+            .collect();
+        dead.sort_by_key(|recording| recording.key.start_ticks);
+        dead
+    }
+
+    /// What the last process with this pid has recorded, if it is gone.
+    pub(crate) fn of_dead(pid: Pid) -> Option<Self> {
+        let mut dead = Self::of_the_dead();
+        dead.retain(|recording| recording.pid == pid);
+        dead.pop()
+    }
+
+    /// Whether its process lives, here or where we cannot see it.
+    pub(crate) fn is_held(&self) -> bool {
+        processes::is_alive(self.key) || probing_store::is_held(&self.rings)
+    }
+
+    fn at(runtime_dir: &Path, key: ProcessKey, rings: PathBuf) -> Self {
+        Self {
+            pid: key.pid,
+            key,
+            alive: false,
+            recorder: probing_store::read_recorder(&paths::recorder_path(runtime_dir, key)),
+            rings,
+            folder: paths::target_dir(runtime_dir, key),
+        }
+    }
+}
+
+/// The processes that have a folder in a runtime folder, which must be a private one.
+pub(crate) fn keys_in(runtime_dir: &Path, uid: u32) -> Vec<ProcessKey> {
+    let private = fs::symlink_metadata(runtime_dir)
+        .is_ok_and(|metadata| paths::check_private(runtime_dir, &metadata, uid).is_ok());
+    if !private {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(runtime_dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The folder of a process's rings. A link is followed only to where it must point; `seen` tells where that is from here.
+/// `users` are the process's as seen from here and as it sees itself.
+fn rings_in(
+    runtime_dir: &Path,
+    key: ProcessKey,
+    (uid, own_uid): (u32, u32),
+    seen: impl Fn(PathBuf) -> PathBuf,
+) -> Result<Option<PathBuf>, NotPrivate> {
+    let met_at = paths::rings_path(runtime_dir, key);
+    let Ok(metadata) = fs::symlink_metadata(&met_at) else {
+        return Ok(None);
+    };
+    let folder = if metadata.is_symlink() {
+        seen(paths::memory_dir(own_uid, key))
+    } else {
+        met_at
+    };
+    let Ok(metadata) = fs::symlink_metadata(&folder) else {
+        return Ok(None);
+    };
+    paths::check_private(&folder, &metadata, uid)?;
+    Ok(Some(folder))
+}
