@@ -1,7 +1,9 @@
 //! The interpreter in a process: its version and the addresses of the functions that we call.
 
+use probing_process::error::ProcessError;
 use probing_process::maps::Mapping;
-use probing_process::python::{self, Library};
+use probing_process::python::Library;
+use probing_process::source::Files as _;
 use probing_proto::process::Pid;
 
 use crate::error::{AttachError, Unsupported};
@@ -90,7 +92,8 @@ impl Python {
                 runtime,
             });
         }
-        Err(python::none_in(pid).into())
+        let program = pid.program().unwrap_or_default();
+        Err(ProcessError::NotPython { pid, program }.into())
     }
 
     /// By the table that `_PyRuntime` starts with from 3.13 on. The newest interpreter is the head of the list; main

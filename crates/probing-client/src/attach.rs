@@ -19,6 +19,7 @@ use probing_proto::paths::{self, FOLDER_MODE, NotPrivate};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::process::{Gid, Uid};
 
+use crate::access::Subject;
 use crate::error::ClientError;
 use crate::meeting;
 use crate::package::{self, PROBE};
@@ -66,7 +67,9 @@ fn run(
 /// A process that cannot run Python now: says who holds the GIL, and where.
 fn explained(process: &Process, error: AttachError) -> ClientError {
     let busy = matches!(error, AttachError::Busy { .. });
-    match stacks::gil_holder(process.pid).filter(|_| busy) {
+    let subject = Subject::Process(Box::new(process.clone()));
+    let holder = busy.then(|| stacks::gil_holder(&subject));
+    match holder.flatten() {
         Some(holder) => ClientError::GilHeld { error, holder },
         None => ClientError::Attach(error),
     }

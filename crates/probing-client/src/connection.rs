@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use probing_proto::message::{Event, Hello, Message, PROTOCOL, Request};
-use probing_proto::wire::{self, Decoder, MAX_ANSWER, MAX_REQUEST};
+use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -94,10 +94,19 @@ impl Connection {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<Message>, ClientError> {
+        let frame = self.receive_frame(deadline)?;
+        Ok(frame.map(|frame| frame.message()).transpose()?)
+    }
+
+    /// The same, with the bytes that came along.
+    pub(crate) fn receive_frame(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Frame>, ClientError> {
         let mut buffer = [0; 16 << 10];
         loop {
             if let Some(frame) = self.decoder.next_frame()? {
-                return Ok(Some(frame.message()?));
+                return Ok(Some(frame));
             }
             let patience =
                 match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {

@@ -104,6 +104,14 @@ pub enum ClientError {
     GilHeld { error: AttachError, holder: String },
     #[error(transparent)]
     Stacks(#[from] StackError),
+    /// It may not be read from outside, and its probe cannot be asked.
+    #[error("{refusal}; and its probe cannot be asked: {probe}")]
+    NeitherWay {
+        refusal: StackError,
+        probe: Box<ClientError>,
+    },
+    #[error("the process behind this socket cannot be seen from here: {}", socket.display())]
+    Unseen { socket: PathBuf },
 }
 
 impl ClientError {
@@ -164,6 +172,8 @@ impl ClientError {
             }
             Self::Attach(error) | Self::GilHeld { error, .. } => return error.hint(),
             Self::Stacks(error) => return error.hint(),
+            Self::NeitherWay { refusal, probe } => return probe.hint().or_else(|| refusal.hint()),
+            Self::Unseen { .. } => "it runs in another container: run `probing` in there, or on the host".to_owned(),
             Self::NotCopied { .. } => {
                 "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
             }

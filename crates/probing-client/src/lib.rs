@@ -2,6 +2,7 @@
 //!
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 
+mod access;
 mod ask;
 mod attach;
 mod calls;
@@ -10,6 +11,7 @@ mod contact;
 mod core_file;
 mod error;
 mod hang_up;
+mod inside;
 mod list;
 mod locals;
 mod meeting;

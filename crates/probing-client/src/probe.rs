@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use probing_process::processes::Process;
 use probing_proto::message::{
-    Call, Eval, Evaluated, Event, Hello, Locals, LocalsCall, Progress, Request, RequestId, Stream,
+    Call, Eval, Evaluated, Event, Hello, Locals, LocalsCall, Message, Progress, Request, RequestId,
+    Stream,
 };
 
 use crate::connection::{Connection, PATIENCE, Sender};
@@ -171,21 +172,39 @@ impl Probe {
         }
     }
 
+    /// Bytes of the process's own memory or files, each piece that was asked for.
+    pub(crate) fn read(&mut self, call: Call) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let (event, payload) = self.ask_for_bytes(call, PATIENCE)?;
+        let pieces = match event {
+            Event::Read(pieces) => pieces.of(&payload),
+            _ => None,
+        };
+        let theirs = self.hello.protocol;
+        pieces.ok_or(ClientError::OtherProtocol { theirs })
+    }
+
     /// Asks something that is answered by one message. What comes too late is not waited for, and not begun.
     pub(crate) fn ask(&mut self, call: Call, patience: Duration) -> Result<Event, ClientError> {
+        Ok(self.ask_for_bytes(call, patience)?.0)
+    }
+
+    fn ask_for_bytes(
+        &mut self,
+        call: Call,
+        patience: Duration,
+    ) -> Result<(Event, Vec<u8>), ClientError> {
         let request = self.send(call)?;
         let deadline = Some(Instant::now() + patience);
         loop {
-            match self.connection.receive(deadline)? {
-                Some(message) if message.id == Some(request) => match message.event {
-                    Event::Failed(failure) => return Err(ClientError::NotDone(failure)),
-                    event => return Ok(event),
-                },
-                Some(_) => {}
-                None => {
-                    self.send(Call::Cancel { request })?;
-                    return Err(ClientError::Silent { patience });
-                }
+            let Some(frame) = self.connection.receive_frame(deadline)? else {
+                self.send(Call::Cancel { request })?;
+                return Err(ClientError::Silent { patience });
+            };
+            let message: Message = frame.message()?;
+            match message.event {
+                _ if message.id != Some(request) => {}
+                Event::Failed(failure) => return Err(ClientError::NotDone(failure)),
+                event => return Ok((event, frame.payload)),
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_stacks::{Frame, Gil, Missing, Options, Pause, Reader, State, ThreadStack};
+use probing_stacks::{Frame, Gil, Missing, Options, Pause, State, ThreadStack};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::access::{Access, Subject};
 use crate::calls::{Calls, Place};
 use crate::error::ClientError;
 use crate::pace::{Pace, Stop};
@@ -38,6 +38,8 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Samples {
     pub pid: Pid,
+    /// What is to be said about how it was read.
+    pub note: Option<String>,
     /// Between two readings.
     pub interval: Duration,
     /// Readings of all threads.
@@ -76,15 +78,18 @@ pub enum SamplesEnd {
 
 /// Samples a process until time is up, it ends, or `stop` is asked. Nothing runs in it.
 pub(crate) fn sample(
-    process: &Process,
+    subject: &Subject,
     plan: &Plan,
     stop: &Stop,
     mut on_reading: impl FnMut(&Samples),
 ) -> Result<Samples, ClientError> {
-    stacks::check_python(process)?;
-    let mut reader = Reader::open(process.pid)?;
+    if let Subject::Process(process) = subject {
+        stacks::check_python(process)?;
+    }
+    let mut access = Access::to(subject)?;
     let cpu = cpu_time();
-    let mut samples = Samples::none(process.pid, plan);
+    let mut samples = Samples::none(access.pid, plan);
+    samples.note = access.note();
     let mut pace = Pace::new(samples.interval, stop);
     let options = Options {
         pause: plan.pause,
@@ -96,13 +101,15 @@ pub(crate) fn sample(
             break;
         }
         samples.missed = pace.missed();
-        match reader.read(&options) {
+        let read = access.reader.read(&options);
+        match access.checked(read) {
             Ok(snapshot) => {
                 samples.paused = samples.paused.max(snapshot.paused);
                 samples.add(&snapshot.threads, plan);
             }
             // It starts another program, or is about to end: the next reading tells.
-            Err(_) if processes::is_alive(process.seen_key()) => samples.failed += 1,
+            Err(ClientError::Stacks(_)) if !access.is_over() => samples.failed += 1,
+            Err(error) if !error.is_end() && !access.is_over() => return Err(error),
             Err(_) => {
                 samples.end = SamplesEnd::TargetEnded;
                 break;
@@ -127,6 +134,7 @@ impl Samples {
     fn none(pid: Pid, plan: &Plan) -> Self {
         Self {
             pid,
+            note: None,
             interval: Duration::from_secs(1) / plan.rate.max(1),
             taken: 0,
             missed: 0,

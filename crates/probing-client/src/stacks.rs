@@ -5,18 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use probing_process::error::ProcessError;
 use probing_process::proc;
-use probing_process::processes::{self, Process};
+use probing_process::processes::Process;
 use probing_proto::process::Pid;
 use probing_proto::report::{
-    BacktraceReport, GilState, MissingFrames, ReportedFrame, ReportedLocal, ReportedThread,
+    BacktraceReport, GilState, MissingFrames, ReadWay, ReportedFrame, ReportedLocal, ReportedThread,
 };
 use probing_stacks::{
-    Frame, FrameKind, Gil, Local, LocalLimits, Missing, Options, Pause, Reader, StackError, State,
-    ThreadStack,
+    Frame, FrameKind, Gil, Local, LocalLimits, Missing, Options, Pause, State, ThreadStack,
 };
 
+use crate::access::{Access, Subject};
 use crate::error::ClientError;
 
 /// What `threading` calls the main thread.
@@ -48,35 +47,41 @@ impl StackQuery {
 /// The stacks of one process, to be read again and again.
 #[derive(Debug)]
 pub struct Stacks {
-    pub(crate) process: Process,
+    pub(crate) access: Access,
     pub(crate) options: Options,
-    pub(crate) reader: Reader,
     pub(crate) sources: Sources,
 }
 
 impl Stacks {
-    pub(crate) fn of(process: Process, query: &StackQuery) -> Result<Self, ClientError> {
-        check_python(&process)?;
+    pub(crate) fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
+        if let Subject::Process(process) = subject {
+            check_python(process)?;
+        }
+        let access = Access::to(subject)?;
         Ok(Self {
-            reader: Reader::open(process.pid)?,
-            sources: Sources::of(&process),
-            process,
+            sources: Sources::of(access.process()),
+            access,
             options: query.options(),
         })
     }
 
     pub fn pid(&self) -> Pid {
-        self.process.pid
+        self.access.pid
+    }
+
+    /// What is to be said about how they are read.
+    pub fn note(&self) -> Option<String> {
+        self.access.note()
     }
 
     /// The stacks of all threads, main first, with their source lines.
     pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
-        let read = self.reader.read(&self.options);
-        let snapshot = self.unless_ended(read)?;
+        let read = self.access.reader.read(&self.options);
+        let snapshot = self.access.checked(read)?;
         let threads = snapshot.threads.iter();
         Ok(BacktraceReport {
-            pid: self.process.pid,
+            pid: self.access.pid,
             python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
             threads: threads
                 .map(|thread| reported(thread, &mut self.sources))
@@ -84,18 +89,12 @@ impl Stacks {
             taken_at_nanos: taken_at.unwrap_or_default().as_nanos() as u64,
             took_seconds: snapshot.took.as_secs_f64(),
             paused_seconds: snapshot.paused.as_secs_f64(),
+            read: if self.access.is_through_probe() {
+                ReadWay::Probe
+            } else {
+                ReadWay::Outside
+            },
         })
-    }
-
-    /// In the memory of a process that ends anything may be found.
-    pub(crate) fn unless_ended<T>(&self, read: Result<T, StackError>) -> Result<T, ClientError> {
-        let pid = self.process.pid;
-        match read {
-            Err(_) if !processes::is_alive(self.process.seen_key()) => {
-                Err(StackError::from(ProcessError::Ended { pid }).into())
-            }
-            read => Ok(read?),
-        }
     }
 }
 
@@ -105,6 +104,7 @@ pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
         Some(_) => Ok(()),
         // What it is cannot be told from here; whoever looks closer is told why.
         None if process.uid != own.as_raw() && !own.is_root() => Ok(()),
+        None if process.is_hidden() => Ok(()),
         None => Err(ClientError::NotPython {
             pid: process.pid,
             command: process.command.join(" "),
@@ -113,13 +113,14 @@ pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
 }
 
 /// The stack of one thread, by Python's number of it. It may be the probe's.
-pub(crate) fn stack(process: &Process, ident: u64) -> Option<ReportedThread> {
-    let snapshot = probing_stacks::read(process.pid, &with_probe_threads()).ok()?;
+pub(crate) fn stack(subject: &Subject, ident: u64) -> Option<ReportedThread> {
+    let mut access = Access::to(subject).ok()?;
+    let snapshot = access.reader.read(&with_probe_threads()).ok()?;
     let thread = snapshot
         .threads
         .iter()
         .find(|thread| thread.ident == ident)?;
-    Some(reported(thread, &mut Sources::of(process)))
+    Some(reported(thread, &mut Sources::of(access.process())))
 }
 
 fn with_probe_threads() -> Options {
@@ -130,8 +131,9 @@ fn with_probe_threads() -> Options {
 }
 
 /// Which thread holds the GIL and where it is, in words: `thread 4243 (loader) in fetch (data.py:42)`.
-pub(crate) fn gil_holder(pid: Pid) -> Option<String> {
-    let snapshot = probing_stacks::read(pid, &with_probe_threads()).ok()?;
+pub(crate) fn gil_holder(subject: &Subject) -> Option<String> {
+    let mut access = Access::to(subject).ok()?;
+    let snapshot = access.reader.read(&with_probe_threads()).ok()?;
     let holder = snapshot
         .threads
         .iter()
@@ -213,19 +215,20 @@ pub(crate) fn is_named(thread: &ThreadStack, wanted: &str) -> bool {
 /// Source files of a target, as the target sees them, each read once.
 #[derive(Debug)]
 pub(crate) struct Sources {
+    /// Of one that cannot be seen, neither can be its files.
+    seen: bool,
     root: Option<PathBuf>,
     folder: PathBuf,
     files: HashMap<PathBuf, Vec<String>>,
 }
 
 impl Sources {
-    pub(crate) fn of(process: &Process) -> Self {
-        let root = process
-            .sees_other_files()
-            .then(|| proc(process.pid, "root"));
+    pub(crate) fn of(process: Option<&Process>) -> Self {
+        let other = process.filter(|process| process.sees_other_files());
         Self {
-            root,
-            folder: proc(process.pid, "cwd"),
+            seen: process.is_some(),
+            root: other.map(|process| proc(process.pid, "root")),
+            folder: process.map_or_else(PathBuf::new, |process| proc(process.pid, "cwd")),
             files: HashMap::new(),
         }
     }
@@ -253,7 +256,7 @@ impl Sources {
     }
 
     fn line(&mut self, frame: &Frame) -> Option<String> {
-        let index = (frame.line? as usize).checked_sub(1)?;
+        let index = (frame.line.filter(|_| self.seen)? as usize).checked_sub(1)?;
         let path = self.seen_from_here(&frame.file);
         let lines = self
             .files

@@ -9,6 +9,7 @@ use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
+use crate::access::Subject;
 use crate::attach;
 use crate::connection::PATIENCE;
 use crate::core_file::Left;
@@ -114,7 +115,7 @@ impl Target {
 impl Target {
     /// The stacks of all its threads, read from outside. Needs no probe.
     pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
-        Stacks::of(self.process()?, query)
+        Stacks::of(&self.subject()?, query)
     }
 
     /// Has the probe put the locals of a report into the program's own words. Does nothing without a probe.
@@ -136,17 +137,17 @@ impl Target {
         stop: &Stop,
         on_reading: impl FnMut(&Samples),
     ) -> Result<Samples, ClientError> {
-        samples::sample(&self.process()?, plan, stop, on_reading)
+        samples::sample(&self.subject()?, plan, stop, on_reading)
     }
 
     /// Which thread of it holds the GIL and where, if any does and we may look.
     pub fn gil_holder(&self) -> Option<String> {
-        stacks::gil_holder(self.process().ok()?.pid)
+        stacks::gil_holder(&self.subject().ok()?)
     }
 
     /// The stack of one thread, by `threading.get_ident()`, if it can be read.
     pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
-        stacks::stack(&self.process().ok()?, ident)
+        stacks::stack(&self.subject().ok()?, ident)
     }
 
     /// What it has recorded, living or dead; `None` when it has not. Needs no probe and runs nothing in it.
@@ -168,11 +169,25 @@ impl Target {
     }
 
     pub(crate) fn process(&self) -> Result<Process, ClientError> {
-        match self {
-            Self::Local(pid) => process(*pid),
-            Self::Name(name) => named(name),
-            Self::Socket(path) => process(Probe::at(path, PATIENCE)?.hello().pid),
+        match self.subject()? {
+            Subject::Process(process) => Ok(*process),
+            Subject::Unseen(socket) => Err(ClientError::Unseen { socket }),
         }
+    }
+
+    pub(crate) fn subject(&self) -> Result<Subject, ClientError> {
+        let process = match self {
+            Self::Local(pid) => process(*pid)?,
+            Self::Name(name) => named(name)?,
+            Self::Socket(path) => {
+                let key = Probe::at(path, PATIENCE)?.hello().key();
+                match processes::with_key(key) {
+                    Some(process) => process,
+                    None => return Ok(Subject::Unseen(path.clone())),
+                }
+            }
+        };
+        Ok(Subject::Process(Box::new(process)))
     }
 }
 
@@ -202,7 +217,9 @@ fn connect_to(process: &Process, entry: &Entry) -> Result<Reached, ClientError> 
     check_user(process)?;
     let pid = process.pid;
     let probe = match (Probe::of_process(process), entry) {
-        (Err(ClientError::NoProbe { .. }), _) if process.python.is_none() => {
+        (Err(ClientError::NoProbe { .. }), _)
+            if process.python.is_none() && !process.is_hidden() =>
+        {
             return Err(ClientError::NotPython {
                 pid,
                 command: process.command.join(" "),

@@ -10,16 +10,17 @@ use crate::stacks::{self, Sources, Stacks};
 impl Stacks {
     /// All asyncio tasks that are not done, with their source lines.
     pub fn tasks(&mut self) -> Result<TasksReport, ClientError> {
-        let read = self.reader.tasks(&self.options);
-        let found = self.unless_ended(read)?;
-        let ((major, minor), pid) = (found.python, self.process.pid);
+        let read = self.access.reader.tasks(&self.options);
+        let found = self.access.checked(read)?;
+        let ((major, minor), pid) = (found.python, self.access.pid);
+        let own_pid = self.access.own_pid;
         let tasks = found.tasks.iter();
         Ok(TasksReport {
             pid,
             python: format!("{major}.{minor}"),
             asyncio: found.is_imported,
             tasks: tasks
-                .map(|task| reported(pid, task, &mut self.sources))
+                .map(|task| reported(own_pid, task, &mut self.sources))
                 .collect(),
             complete: !found.is_cut,
             deadlocks: found.circles,

@@ -7,12 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use probing_proto::message::{Event, Failure, Message, Progress, Request, RequestId};
+use probing_proto::reads::Pieces;
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
 
 use crate::forked::ClosedInChildren;
 use crate::interrupt::Interrupt;
 use crate::last::Held;
-use crate::outbox::{Outbox, Waker};
+use crate::outbox::{Outbox, Parcel, Waker};
 use crate::sink::Sink;
 
 /// Bytes taken from one client before the others have their turn.
@@ -63,6 +64,26 @@ impl Connection {
 
     pub(crate) fn say(&self, id: Option<RequestId>, event: Event) {
         self.outbox.push(Message { id, event });
+    }
+
+    /// Answers with bytes. One who asks for more before these are taken is told to wait.
+    pub(crate) fn say_read(
+        &self,
+        id: RequestId,
+        read: impl FnOnce() -> Result<(Pieces, Vec<u8>), Failure>,
+    ) {
+        let read = if self.outbox.has_payload() {
+            Err(Failure::new("the answer before this one is not taken yet"))
+        } else {
+            read()
+        };
+        let (event, payload) = match read {
+            Ok((pieces, payload)) => (Event::Read(pieces), payload),
+            Err(failure) => (Event::Failed(failure), Vec::new()),
+        };
+        let id = Some(id);
+        let message = Message { id, event };
+        self.outbox.push_parcel(Parcel { message, payload });
     }
 
     pub(crate) fn has_more_to_say(&self) -> bool {
@@ -123,10 +144,10 @@ impl Connection {
     pub(crate) fn write(&mut self) -> Fate {
         loop {
             if self.unsent.is_empty() {
-                let Some(message) = self.outbox.take() else {
+                let Some(parcel) = self.outbox.take() else {
                     return Fate::Open;
                 };
-                self.unsent = Self::encoded(&message);
+                self.unsent = Self::encoded(&parcel);
             }
             match self.stream.write(&self.unsent) {
                 Ok(length) if length == self.unsent.len() => self.unsent = Vec::new(),
@@ -138,8 +159,8 @@ impl Connection {
         }
     }
 
-    fn encoded(message: &Message) -> Vec<u8> {
-        wire::encode(message, &[], MAX_ANSWER).unwrap_or_else(|error| {
+    fn encoded(Parcel { message, payload }: &Parcel) -> Vec<u8> {
+        wire::encode(message, payload, MAX_ANSWER).unwrap_or_else(|error| {
             let event = Event::Failed(Failure::new(error.to_string()));
             wire::encode(
                 &Message {

@@ -10,8 +10,8 @@
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Room for the listener, the waker and every connection.
-const ROOM: usize = 2 + crate::life::MAX_CONNECTIONS;
+/// Room for the listener, the waker, a pipe and every connection.
+const ROOM: usize = 4 + crate::life::MAX_CONNECTIONS;
 const NONE: i32 = -1;
 
 static OPEN: [AtomicI32; ROOM] = [const { AtomicI32::new(NONE) }; ROOM];

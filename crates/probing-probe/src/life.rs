@@ -15,7 +15,9 @@ use rustix::io::Errno;
 use crate::connection::{Connection, Fate};
 use crate::directory::Directory;
 use crate::evals::Evals;
+use crate::files;
 use crate::forked::ClosedInChildren;
+use crate::memory;
 use crate::outbox::Waker;
 use crate::peer;
 use crate::worker::{self, Job, Work};
@@ -233,6 +235,8 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
     match request.call {
         Call::Eval(eval) => begin(evals, connection, id, Job::Eval(eval)),
         Call::Locals(asked) => begin(evals, connection, id, Job::Locals(asked)),
+        Call::Memory { ranges } => connection.say_read(id, || memory::read(&ranges)),
+        Call::File(asked) => connection.say_read(id, || files::read(&asked)),
         Call::Complete(wanted) => begin(evals, connection, id, Job::Complete(wanted)),
         Call::Describe { steps } => begin(evals, connection, id, Job::Describe(steps)),
         Call::Progress { request } => {

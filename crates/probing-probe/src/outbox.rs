@@ -24,10 +24,18 @@ pub(crate) struct Outbox {
     waker: Arc<Waker>,
 }
 
+/// A message, and bytes that travel with it.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) message: Message,
+    pub(crate) payload: Vec<u8>,
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
-    messages: VecDeque<Message>,
+    messages: VecDeque<Parcel>,
     text: usize,
+    payload: usize,
     closed: bool,
 }
 
@@ -42,11 +50,16 @@ impl Outbox {
 
     /// Adds a message; after [`Outbox::close`] it is dropped.
     pub(crate) fn push(&self, message: Message) {
+        let payload = Vec::new();
+        self.push_parcel(Parcel { message, payload });
+    }
+
+    pub(crate) fn push_parcel(&self, parcel: Parcel) {
         let mut waiting = self.waiting();
         if waiting.closed {
             return;
         }
-        waiting.add(message);
+        waiting.add(parcel);
         drop(waiting);
         self.waker.wake();
     }
@@ -75,12 +88,18 @@ impl Outbox {
         self.room.notify_all();
     }
 
-    pub(crate) fn take(&self) -> Option<Message> {
+    /// Whether bytes wait that nobody has taken yet: then no more are read for this client.
+    pub(crate) fn has_payload(&self) -> bool {
+        self.waiting().payload > 0
+    }
+
+    pub(crate) fn take(&self) -> Option<Parcel> {
         let mut waiting = self.waiting();
-        let message = waiting.messages.pop_front()?;
-        waiting.text -= weight(&message);
+        let parcel = waiting.messages.pop_front()?;
+        waiting.text -= weight(&parcel.message);
+        waiting.payload -= parcel.payload.len();
         self.room.notify_all();
-        Some(message)
+        Some(parcel)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,8 +122,10 @@ impl Outbox {
 }
 
 impl Waiting {
-    fn add(&mut self, message: Message) {
-        self.text += weight(&message);
+    fn add(&mut self, parcel: Parcel) {
+        self.text += weight(&parcel.message);
+        self.payload += parcel.payload.len();
+        let last = self.messages.back_mut().map(|last| &mut last.message);
         if let (
             Event::Output { stream, text },
             Some(Message {
@@ -115,14 +136,14 @@ impl Waiting {
                         text: last_text,
                     },
             }),
-        ) = (&message.event, self.messages.back_mut())
-            && *id == message.id
+        ) = (&parcel.message.event, last)
+            && *id == parcel.message.id
             && last_stream == stream
             && last_text.len() + text.len() <= PIECE
         {
             last_text.push_str(text);
         } else {
-            self.messages.push_back(message);
+            self.messages.push_back(parcel);
         }
     }
 }

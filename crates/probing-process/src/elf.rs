@@ -7,6 +7,7 @@
 mod functions;
 mod segments;
 
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
@@ -25,7 +26,7 @@ const SHT_DYNSYM: u32 = 11;
 const MAX_PAGE: u64 = 0x10000;
 
 /// Bytes with random access: a file, or a slice in tests.
-pub trait Bytes {
+pub trait Bytes: fmt::Debug {
     fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
@@ -38,6 +39,12 @@ impl Bytes for File {
         let mut bytes = vec![0; len];
         self.read_exact_at(&mut bytes, offset).ok()?;
         Some(bytes)
+    }
+}
+
+impl<B: Bytes + ?Sized> Bytes for Box<B> {
+    fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        (**self).read(offset, len)
     }
 }
 

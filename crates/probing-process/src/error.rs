@@ -67,29 +67,29 @@ impl ProcessError {
 }
 
 impl Denied {
+    /// What may help now; and what always does, from the program's next start on.
     fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::OtherUser { uid } => {
-                return Some(format!(
-                    "run as user {uid}, or with CAP_SYS_PTRACE (see docs/permissions.md)"
-                ));
-            }
-            Self::PtraceScope { value: 1 } => {
-                "only parents may look here: run with sudo, or `sysctl kernel.yama.ptrace_scope=0` \
-                 (see docs/permissions.md)"
-            }
-            Self::PtraceScope { value: 3 } => {
-                "looking is off until the next boot: start the program with PROBING=1 instead"
-            }
+        let now = match self {
+            Self::OtherUser { uid } => format!("run as user {uid}, or with CAP_SYS_PTRACE"),
+            Self::PtraceScope { value: 1 } => "only parents may look here: run with sudo, or \
+                 `sysctl kernel.yama.ptrace_scope=0`"
+                .to_owned(),
+            Self::PtraceScope { value: 3 } => "looking is off until the next boot".to_owned(),
             Self::PtraceScope { .. } | Self::NotDumpable => {
-                "run with CAP_SYS_PTRACE, for instance with sudo (see docs/permissions.md)"
+                "run with CAP_SYS_PTRACE, for instance with sudo".to_owned()
             }
             Self::KernelThread => return None,
-            Self::Unknown => {
-                "in a container, allow ptrace: docker run --cap-add=SYS_PTRACE, or \
-                 securityContext.capabilities.add: [SYS_PTRACE] (see docs/permissions.md)"
-            }
+            Self::Unknown => "in a container, allow ptrace: docker run --cap-add=SYS_PTRACE, or \
+                 securityContext.capabilities.add: [SYS_PTRACE]"
+                .to_owned(),
         };
-        Some(hint.to_owned())
+        let whose = match self {
+            Self::OtherUser { .. } => " for its own user and root",
+            _ => "",
+        };
+        Some(format!(
+            "{now}; a program that was started with PROBING=1 or `probing run` needs no ptrace{whose} \
+             (see docs/permissions.md)"
+        ))
     }
 }

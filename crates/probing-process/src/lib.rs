@@ -1,6 +1,6 @@
 //! What a process is from outside: who it is and who may look at it (`processes`, `status`, `permission`), its threads
 //! for the kernel (`threads`), what it has mapped (`maps`), the files behind that (`elf`), the one that is its Python
-//! (`python`), and its memory (`memory`).
+//! (`python`), and its memory (`memory`). All of this comes from `/proc`, or from wherever else there is a `source`.
 //!
 //! Each fact about `/proc` stands here once. Nothing is executed, stopped or written.
 //!
@@ -14,6 +14,7 @@ pub mod memory;
 pub mod permission;
 pub mod processes;
 pub mod python;
+pub mod source;
 pub mod status;
 mod system_calls;
 pub mod threads;

@@ -1,11 +1,8 @@
 //! What a process has mapped: the lines of `/proc/<pid>/maps`.
 
-use std::fs;
 use std::io;
 
-use probing_proto::process::Pid;
-
-use crate::proc;
+use crate::source::Kernel;
 
 /// One mapping. `path` is empty for anonymous memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +32,9 @@ impl Mapping {
 }
 
 /// All mappings; none for a process without memory (ended, or the kernel's own).
-pub fn of(pid: Pid) -> io::Result<Vec<Mapping>> {
+pub fn of(process: impl Kernel) -> io::Result<Vec<Mapping>> {
     // A path may hold any bytes but a line break, which the kernel escapes.
-    let bytes = fs::read(proc(pid, "maps"))?;
+    let bytes = process.read_file("maps")?;
     Ok(parse(&String::from_utf8_lossy(&bytes)))
 }
 
@@ -74,6 +71,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probing_proto::process::Pid;
     use proptest::prelude::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Processes as `/proc` shows them.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use probing_proto::env;
 use probing_proto::process::{Pid, ProcessKey, Stat};
@@ -41,6 +42,7 @@ impl Process {
         let stat = stat(pid).filter(|stat| !stat.is_dead())?;
         let status = Status::of(pid)?;
         let file = |name| read(pid, name).unwrap_or_default();
+        let command = command(&file("cmdline"), &file("comm"));
         Some(Self {
             pid,
             own_pid: Pid(status.id_inside),
@@ -48,10 +50,15 @@ impl Process {
             uid: status.uid,
             gid: status.gid,
             own_uid: inside(status.uid, &file("uid_map")),
-            command: command(&file("cmdline"), &file("comm")),
             environ: file("environ"),
-            python: python_version(pid),
+            python: python_version(pid, &command),
+            command,
         })
+    }
+
+    /// Whether it is not for us to know what program it runs.
+    pub fn is_hidden(&self) -> bool {
+        is_hidden(self.pid)
     }
 
     /// The process as its folder is named.
@@ -116,6 +123,17 @@ pub fn all_python() -> Vec<Process> {
         .collect()
 }
 
+/// The Python process that calls itself so: in a container, or here.
+pub fn with_key(key: ProcessKey) -> Option<Process> {
+    let is_it = |process: &Process| process.key() == key;
+    let here = Process::read(key.pid).filter(is_it);
+    here.or_else(|| all_python().into_iter().find(is_it))
+}
+
+fn is_hidden(pid: Pid) -> bool {
+    fs::read_link(proc(pid, "exe")).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
 /// Whether the process has ended and is only still listed.
 pub fn is_dead(pid: Pid) -> bool {
     stat(pid).is_some_and(Stat::is_dead)
@@ -157,12 +175,13 @@ fn inside(uid: u32, uid_map: &[u8]) -> u32 {
     mapped.unwrap_or(uid)
 }
 
-/// Python when its program is called so or it has loaded libpython.
-fn python_version(pid: Pid) -> Option<PythonVersion> {
-    let program = fs::read_link(proc(pid, "exe"))
-        .ok()
-        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        .unwrap_or_default();
+/// Python when its program is called so or it has loaded libpython. Of one that is hidden its own word must do.
+fn python_version(pid: Pid, command: &[String]) -> Option<PythonVersion> {
+    let path = match fs::read_link(proc(pid, "exe")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => command.first()?.into(),
+        path => path.unwrap_or_default(),
+    };
+    let program = path.file_name().unwrap_or_default().to_string_lossy();
     let is_python = program.starts_with("python");
     if let Some((major, minor)) = python::version_in(&program) {
         return is_python.then_some(PythonVersion::Known(major, minor));

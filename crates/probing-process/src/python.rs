@@ -7,40 +7,44 @@ use std::fs::{self, File};
 
 use probing_proto::process::Pid;
 
-use crate::elf::Image;
-use crate::error::ProcessError;
+use crate::elf::{Bytes, Image};
 use crate::maps::Mapping;
 use crate::proc;
+use crate::source::Files;
 
 /// A file that may hold an interpreter, and where it is in the target's memory.
 #[derive(Debug)]
 pub struct Library {
-    image: Image<File>,
+    image: Image<Box<dyn Bytes>>,
     bias: u64,
     name: String,
 }
 
 impl Library {
     /// Every such file of the process, the likeliest first.
-    pub fn candidates(pid: Pid, maps: &[Mapping]) -> impl Iterator<Item = Self> {
-        candidates(pid, maps)
+    pub fn candidates(files: impl Files, maps: &[Mapping]) -> impl Iterator<Item = Self> {
+        candidates(&files, maps)
             .into_iter()
-            .filter_map(move |mapping| Self::mapped(pid, mapping))
+            .filter_map(move |mapping| Self::mapped(&files, mapping))
     }
 
     /// The file that holds a module in C: its own, whose name begins so, or the interpreter that it is built into.
-    pub fn of_module(pid: Pid, maps: &[Mapping], name: &str) -> impl Iterator<Item = Self> {
+    pub fn of_module(
+        files: impl Files,
+        maps: &[Mapping],
+        name: &str,
+    ) -> impl Iterator<Item = Self> {
         let is_its_own = move |mapping: &&Mapping| {
             let rest = mapping.name().strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with('.'))
         };
         let own = maps.iter().find(is_its_own);
-        let own = own.and_then(|mapping| Self::mapped(pid, mapping));
-        own.into_iter().chain(Self::candidates(pid, maps))
+        let own = own.and_then(|mapping| Self::mapped(&files, mapping));
+        own.into_iter().chain(Self::candidates(files, maps))
     }
 
-    fn mapped(pid: Pid, mapping: &Mapping) -> Option<Self> {
-        let image = Image::parse(open(pid, mapping)?)?;
+    fn mapped(files: &impl Files, mapping: &Mapping) -> Option<Self> {
+        let image = Image::parse(files.contents(mapping)?)?;
         Some(Self {
             bias: image.bias(mapping.start, mapping.offset)?,
             image,
@@ -78,12 +82,6 @@ impl Library {
     }
 }
 
-/// For a process without such a file.
-pub fn none_in(pid: Pid) -> ProcessError {
-    let program = fs::read_link(proc(pid, "exe")).unwrap_or_default();
-    ProcessError::NotPython { pid, program }
-}
-
 /// The version in a file's name: `libpython3.9.so.1.0`, `python2.7`.
 pub fn version_in(name: &str) -> Option<(u8, u8)> {
     let (_, rest) = name.split_once("python")?;
@@ -92,8 +90,8 @@ pub fn version_in(name: &str) -> Option<(u8, u8)> {
 }
 
 /// The first mapping of every file that may hold an interpreter, the likeliest first.
-fn candidates(pid: Pid, maps: &[Mapping]) -> Vec<&Mapping> {
-    let program = fs::read_link(proc(pid, "exe")).unwrap_or_default();
+fn candidates<'a>(files: &impl Files, maps: &'a [Mapping]) -> Vec<&'a Mapping> {
+    let program = files.program().unwrap_or_default();
     let program = program.to_string_lossy();
     let mut found: Vec<(u8, &Mapping)> = Vec::new();
     for mapping in maps.iter().filter(|mapping| mapping.is_file()) {

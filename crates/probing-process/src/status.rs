@@ -2,7 +2,7 @@
 
 use probing_proto::process::Pid;
 
-use crate::read_text;
+use crate::source::Kernel;
 use crate::threads::Tid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +20,12 @@ pub struct Status {
 }
 
 impl Status {
-    pub fn of(pid: Pid) -> Option<Self> {
-        Self::parse(&read_text(pid, "status")?)
+    pub fn of(process: impl Kernel) -> Option<Self> {
+        Self::parse(&process.text("status")?)
     }
 
-    pub fn of_thread(pid: Pid, tid: Tid) -> Option<Self> {
-        Self::parse(&read_text(pid, &format!("task/{tid}/status"))?)
+    pub fn of_thread(process: impl Kernel, tid: Tid) -> Option<Self> {
+        Self::parse(&process.text(&format!("task/{tid}/status"))?)
     }
 
     pub fn tracer(&self) -> Option<Pid> {

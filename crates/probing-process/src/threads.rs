@@ -1,14 +1,13 @@
 //! The threads of a process as the kernel shows them. Nothing here stops or slows one.
 
 use std::fmt;
-use std::fs;
 use std::io;
 
 use probing_proto::process::{Pid, Stat};
 
+use crate::source::Kernel;
 use crate::status::Status;
 use crate::system_calls;
-use crate::{proc, read_text};
 
 /// A kernel thread id, as seen from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,30 +27,32 @@ impl fmt::Display for Tid {
 }
 
 /// All threads, in the order of their ids.
-pub fn all(pid: Pid) -> io::Result<Vec<Tid>> {
-    let mut tids: Vec<Tid> = fs::read_dir(proc(pid, "task"))?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Tid))
+pub fn all(process: impl Kernel) -> io::Result<Vec<Tid>> {
+    let names = process.names("task")?;
+    let mut tids: Vec<Tid> = names
+        .iter()
+        .filter_map(|name| name.parse().ok().map(Tid))
         .collect();
     tids.sort_unstable();
     Ok(tids)
 }
 
 /// The thread that has this id in its own pid namespace.
-pub fn by_id_inside(pid: Pid, id: u32) -> Option<Tid> {
+pub fn by_id_inside(process: impl Kernel, id: u32) -> Option<Tid> {
     let has_it =
-        |tid: &Tid| Status::of_thread(pid, *tid).is_some_and(|status| status.id_inside == id);
+        |tid: &Tid| Status::of_thread(&process, *tid).is_some_and(|status| status.id_inside == id);
     Some(Tid(id))
         .filter(has_it)
-        .or_else(|| all(pid).ok()?.into_iter().find(has_it))
+        .or_else(|| all(&process).ok()?.into_iter().find(has_it))
 }
 
-pub fn stat(pid: Pid, tid: Tid) -> Option<Stat> {
-    Stat::parse(&read_text(pid, &format!("task/{tid}/stat"))?)
+pub fn stat(process: impl Kernel, tid: Tid) -> Option<Stat> {
+    Stat::parse(&process.text(&format!("task/{tid}/stat"))?)
 }
 
 /// What the kernel calls it: at most 15 bytes.
-pub fn name(pid: Pid, tid: Tid) -> Option<String> {
-    let name = read_text(pid, &format!("task/{tid}/comm"))?;
+pub fn name(process: impl Kernel, tid: Tid) -> Option<String> {
+    let name = process.text(&format!("task/{tid}/comm"))?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
@@ -72,9 +73,13 @@ pub enum Place {
 }
 
 impl Place {
-    pub fn of(pid: Pid, tid: Tid) -> Self {
-        let text = read_text(pid, &format!("task/{tid}/syscall"));
-        text.map_or(Self::Other, |text| Self::parse(&text))
+    pub fn of(process: impl Kernel, tid: Tid) -> Self {
+        match process.text(&format!("task/{tid}/syscall")) {
+            Some(text) => Self::parse(&text),
+            // That it runs is told to everyone, in what it sleeps to few.
+            None if stat(&process, tid).is_some_and(Stat::is_running) => Self::Running,
+            None => Self::Other,
+        }
     }
 
     /// `running`, or number, six arguments, stack pointer, program counter.

@@ -9,6 +9,7 @@ pub mod message;
 pub mod names;
 pub mod paths;
 pub mod process;
+pub mod reads;
 pub mod report;
 pub mod speedscope;
 pub mod store;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{Complete, Completion, Description, Step};
 use crate::process::{Pid, ProcessKey};
+use crate::reads::{FileCall, Pieces};
 
 /// Version of this protocol, said in the hello.
 pub const PROTOCOL: u32 = 1;
@@ -35,6 +36,10 @@ pub enum Call {
     Eval(Eval),
     /// Tell the values of local variables. Answered by `locals`.
     Locals(LocalsCall),
+    /// Read memory of the process itself, without its interpreter: addresses and lengths. Answered by `read`.
+    Memory { ranges: Vec<(u64, usize)> },
+    /// Read a file of the process itself. Answered by `read`.
+    File(FileCall),
     /// Tell how a name may go on, by looking at live objects without running their code. Answered by `completions`.
     Complete(Complete),
     /// Tell what an object is. Answered by `described`.
@@ -98,6 +103,8 @@ pub enum Event {
     Evaluated(Evaluated),
     /// The values of local variables.
     Locals(Locals),
+    /// Bytes that were asked for; they are the payload.
+    Read(Pieces),
     /// Ways to go on with a name, best first.
     Completions { completions: Vec<Completion> },
     /// What an object is; nothing when it is not there, or only code could tell.

@@ -93,6 +93,11 @@ impl Stat {
         })
     }
 
+    /// Whether it is on a CPU, or waits for one.
+    pub fn is_running(self) -> bool {
+        self.state == 'R'
+    }
+
     /// Whether a signal holds the whole process (Ctrl-Z, SIGSTOP).
     pub fn is_stopped(self) -> bool {
         self.state == 'T'

@@ -72,6 +72,16 @@ pub struct BacktraceReport {
     pub took_seconds: f64,
     /// The longest that a thread was held; 0 without `--pause`.
     pub paused_seconds: f64,
+    pub read: ReadWay,
+}
+
+/// How stacks were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadWay {
+    Outside,
+    /// Through the probe, because the kernel lets nobody else look: there are no native frames.
+    Probe,
 }
 
 /// One thread.

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probing_proto::process::Pid;
+use probing_process::source::Kernel;
 
 use self::coroutines::End;
 use self::registry::{Classes, Registry};
@@ -100,19 +100,21 @@ impl Reader {
         let began = Instant::now();
         let layout = &self.interpreter.layout;
         if layout.free_threaded {
-            return Err(StackError::NoTasks { pid: self.pid });
+            return Err(StackError::NoTasks {
+                pid: self.source.pid(),
+            });
         }
         let python = layout.version;
         let lists = if python.1 >= 14 {
-            Lists::find(self.pid, &self.memory)
+            Lists::find(&*self.source)
         } else {
             None
         };
         self.codes.keep_small();
-        let memory = Bounded::new(&self.memory, MAX_READ);
+        let memory = Bounded::new(&*self.source, MAX_READ);
         let known = self.threads(&memory, options)?;
-        let reading = Reading::new(&self.interpreter, &memory, options, began);
-        let found = read(self.pid, &reading, &mut self.codes, &known, lists);
+        let reading = Reading::new(&self.interpreter, &memory, &self.possible(options), began);
+        let found = read(&*self.source, &reading, &mut self.codes, &known, lists);
         Ok(Tasks {
             python,
             took: began.elapsed(),
@@ -123,7 +125,7 @@ impl Reader {
 
 /// All but the kernel's part: without a name of the version and the time it took.
 pub(crate) fn read<M: Memory + ?Sized>(
-    pid: Pid,
+    kernel: &dyn Kernel,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
     known: &[Known],
@@ -133,7 +135,7 @@ pub(crate) fn read<M: Memory + ?Sized>(
     let (interpreter, memory) = (reading.interpreter, reading.memory);
     let registries = registry::all(interpreter, memory, &threads, lists, MAX_TASKS);
     let mut found = settle(interpreter, memory, &registries);
-    let stacks = with_running(pid, reading, codes, known, &mut found);
+    let stacks = with_running(kernel, reading, codes, known, &mut found);
     codes.forget_failures();
     let links = found.iter().flat_map(|found| &found.raw.awaits.links);
     codes.load(interpreter, memory, links.map(|link| link.frame.code));
@@ -232,7 +234,7 @@ fn settle<M: Memory + ?Sized>(
 /// The stacks of all threads, in which those tasks are that run. One that is not there has stopped running: it is read
 /// again.
 fn with_running<M: Memory + ?Sized>(
-    pid: Pid,
+    kernel: &dyn Kernel,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
     known: &[Known],
@@ -240,7 +242,7 @@ fn with_running<M: Memory + ?Sized>(
 ) -> Vec<ThreadStack> {
     let mut stacks = Vec::new();
     for _ in 0..TRIES {
-        stacks = snapshot::stacks(pid, reading, codes, known.to_vec()).0;
+        stacks = snapshot::stacks(kernel, reading, codes, known.to_vec()).0;
         let frames: HashSet<u64> = stacks
             .iter()
             .flat_map(|stack| stack.frames.iter().map(|frame| frame.address))

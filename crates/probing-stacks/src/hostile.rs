@@ -131,9 +131,9 @@ fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadSta
     };
     let known: Vec<Known> = threads.into_iter().map(unknown).collect();
     let pid = Pid(std::process::id());
-    let found = asyncio::read(pid, &reading, &mut Codes::default(), &known, Some(LISTS));
+    let found = asyncio::read(&pid, &reading, &mut Codes::default(), &known, Some(LISTS));
     assert!(found.tasks.iter().all(|task| task.frames.len() <= 5_000));
-    let (stacks, _, _) = snapshot::stacks(pid, &reading, &mut Codes::default(), known);
+    let (stacks, _, _) = snapshot::stacks(&pid, &reading, &mut Codes::default(), known);
     assert!(stacks.iter().all(|stack| stack.frames.len() <= 1000));
     stacks
 }

@@ -1,11 +1,12 @@
 //! The interpreter in a process: its version, `_PyRuntime`, and the types that tell objects apart.
 
-use probing_process::python::{self, Library};
-use probing_proto::process::Pid;
+use probing_process::error::ProcessError;
+use probing_process::python::Library;
+use probing_process::source::Source;
 
 use crate::error::StackError;
 use crate::layout::Layout;
-use crate::memory::{Memory, u32_at};
+use crate::memory::u32_at;
 use crate::{maps, permission};
 
 /// Addresses in the target and what is known of its structures.
@@ -114,18 +115,19 @@ impl Types {
 }
 
 impl Interpreter {
-    pub(crate) fn find(pid: Pid, memory: &impl Memory) -> Result<Self, StackError> {
-        let maps = maps::of(pid)
-            .map_err(|source| permission::explain(pid, "read the memory map", source))?;
+    pub(crate) fn find(source: &dyn Source) -> Result<Self, StackError> {
+        let pid = source.pid();
+        let maps =
+            maps::of(source).map_err(|error| source.explain("read the memory map", error))?;
         if maps.is_empty() {
             return Err(permission::without_memory(pid).into());
         }
-        for library in Library::candidates(pid, &maps) {
+        for library in Library::candidates(source, &maps) {
             let Some(symbols) = Symbols::of(&library) else {
                 continue;
             };
-            let version = library.version(|at| u32_at(&memory.read(at, 4)?, 0));
-            let layout = Layout::of(version, memory, symbols.runtime);
+            let version = library.version(|at| u32_at(&source.read(at, 4)?, 0));
+            let layout = Layout::of(version, source, symbols.runtime);
             let layout = layout.ok_or(StackError::NotSupported { pid, version })?;
             return Ok(Self {
                 runtime: symbols.runtime,
@@ -133,7 +135,8 @@ impl Interpreter {
                 types: symbols.types,
             });
         }
-        Err(python::none_in(pid).into())
+        let program = source.program().unwrap_or_default();
+        Err(ProcessError::NotPython { pid, program }.into())
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use probing_process::error::ProcessError;
+use probing_process::source::{Kernel, Outside, Source};
+use probing_process::status::Status;
 use probing_process::threads::{self as kernel, Place, Tid};
 use probing_proto::process::Pid;
 
@@ -12,14 +14,14 @@ use crate::error::StackError;
 use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
 use crate::locals::{self, Locals};
-use crate::memory::{Bounded, Memory, Pages, ProcessMemory, Range, u64_at};
+use crate::memory::{Bounded, Memory, Pages, Range, u64_at};
 use crate::names;
 use crate::native::Native;
 use crate::objects::Objects;
 use crate::settle::{Reading, Settled};
 use crate::tasks::{self, State, Task};
 use crate::threads::{self, Head, Thread};
-use crate::{Frame, FrameKind, Gil, Missing, Options, Snapshot, ThreadStack, permission};
+use crate::{Frame, FrameKind, Gil, Missing, Options, Pause, Snapshot, ThreadStack};
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
 pub(crate) const MAX_READ: usize = 512 << 20;
@@ -33,23 +35,22 @@ const OURS: [&str; 3] = ["probing", "probing-eval", "probing-cancel"];
 /// Reads the stacks of one process again and again: what does not change is read once.
 #[derive(Debug)]
 pub struct Reader {
-    pub(crate) pid: Pid,
-    pub(crate) memory: ProcessMemory,
+    pub(crate) source: Box<dyn Source>,
     pub(crate) interpreter: Interpreter,
     pub(crate) codes: Codes,
     native: Native,
 }
 
 impl Reader {
+    /// Reads it from outside.
     pub fn open(pid: Pid) -> Result<Self, StackError> {
-        permission::check(pid)?;
-        let memory = ProcessMemory::open(pid)
-            .map_err(|source| permission::explain(pid, "open the memory", source))?;
-        let interpreter = Interpreter::find(pid, &memory)?;
+        Self::of(Box::new(Outside::open(pid)?))
+    }
+
+    pub fn of(source: Box<dyn Source>) -> Result<Self, StackError> {
         Ok(Self {
-            pid,
-            memory,
-            interpreter,
+            interpreter: Interpreter::find(&*source)?,
+            source,
             codes: Codes::default(),
             native: Native::default(),
         })
@@ -57,16 +58,17 @@ impl Reader {
 
     pub fn read(&mut self, options: &Options) -> Result<Snapshot, StackError> {
         let began = Instant::now();
+        let options = &self.possible(options);
         self.codes.keep_small();
-        let memory = Bounded::new(&self.memory, MAX_READ);
+        let memory = Bounded::new(&*self.source, MAX_READ);
         let known = self.threads(&memory, options)?;
         let reading = Reading::new(&self.interpreter, &memory, options, began);
-        let (pid, codes) = (self.pid, &mut self.codes);
+        let (pid, codes) = (self.source.pid(), &mut self.codes);
         let owners: Vec<(Thread, Option<u32>)> = known
             .iter()
             .map(|known| (known.thread.clone(), known.tid))
             .collect();
-        let (mut threads, retried, mut paused) = stacks(pid, &reading, codes, known);
+        let (mut threads, retried, mut paused) = stacks(&*self.source, &reading, codes, known);
         if options.native {
             threads.extend(unknown_to_python(pid, &threads));
             threads.sort_by_key(|stack| !stack.is_main);
@@ -82,19 +84,31 @@ impl Reader {
         })
     }
 
+    /// What can be had of what is asked for: a thread that cannot be held keeps its native calls to itself.
+    pub(crate) fn possible(&self, options: &Options) -> Options {
+        let mut options = options.clone();
+        if !self.source.may_hold() {
+            options.native = false;
+            options.pause = Pause::Never;
+        }
+        options
+    }
+
     /// The threads that both Python and the kernel know.
     pub(crate) fn threads(
         &self,
         memory: &impl Memory,
         options: &Options,
     ) -> Result<Vec<Known>, StackError> {
-        let pid = self.pid;
+        let pid = self.source.pid();
         let Some(mut threads) = threads::all(&self.interpreter, memory) else {
-            permission::check(pid)?;
+            if Status::of(&*self.source).is_none() {
+                return Err(ProcessError::Ended { pid }.into());
+            }
             let missing = "interpreter";
             return Err(StackError::NotInitialized { pid, missing });
         };
-        let tasks = tasks::all(pid);
+        let tasks = tasks::all(&*self.source);
         if tasks.is_empty() {
             return Err(ProcessError::Ended { pid }.into());
         }
@@ -102,7 +116,7 @@ impl Reader {
             let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
             threads::find_native_ids(memory, &mut threads, &ids);
         }
-        let mut threads = Known::match_up(pid, threads, &tasks);
+        let mut threads = Known::match_up(&*self.source, threads, &tasks);
         if !options.probe_threads {
             threads.retain(|known| !known.is_ours());
         }
@@ -120,7 +134,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// Leaves out what has ended.
-    fn match_up(pid: Pid, threads: Vec<Thread>, tasks: &[Task]) -> Vec<Self> {
+    fn match_up(kernel: &dyn Kernel, threads: Vec<Thread>, tasks: &[Task]) -> Vec<Self> {
         let by_inner: HashMap<u32, u32> = tasks.iter().map(|t| (t.inner, t.tid)).collect();
         let only = threads.len() == 1;
         let found = threads.into_iter().filter_map(|thread| {
@@ -128,12 +142,12 @@ impl Known {
                 Some(id) => match by_inner.get(&id) {
                     Some(tid) => Some(*tid),
                     // A child forked by C code, which Python does not know of.
-                    None if only => Some(pid.0),
+                    None if only => Some(kernel.pid().0),
                     None => return None,
                 },
                 None => None,
             };
-            let name = tid.and_then(|tid| kernel::name(pid, Tid(tid)));
+            let name = tid.and_then(|tid| kernel::name(kernel, Tid(tid)));
             Some(Self { thread, tid, name })
         });
         found.collect()
@@ -147,7 +161,7 @@ impl Known {
 
 /// Reads all threads at once, twice; those that differ or run are settled one by one.
 pub(crate) fn stacks<M: Memory + ?Sized>(
-    pid: Pid,
+    kernel: &dyn Kernel,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
     known: Vec<Known>,
@@ -163,12 +177,12 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
         reading.memory,
         frames.map(|frame| frame.code),
     );
-    let stopped = tasks::is_stopped(pid);
+    let stopped = tasks::is_stopped(kernel);
     let mut found = Vec::new();
     for (index, known) in known.into_iter().enumerate() {
         let place = known
             .tid
-            .map_or(Place::Other, |tid| Place::of(pid, Tid(tid)));
+            .map_or(Place::Other, |tid| Place::of(kernel, Tid(tid)));
         let (head, chain) = (heads[index], &chains[index]);
         let stood_still = head == heads_again[index] && *chain == chains_again[index];
         let rests = stopped || (known.tid.is_some() && place != Place::Running);
@@ -188,7 +202,7 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
             ),
         };
         found.push(Found {
-            is_main: known.tid == Some(pid.0),
+            is_main: known.tid == Some(kernel.pid().0),
             state: if stopped {
                 State::Stopped
             } else {
@@ -274,7 +288,7 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
 /// Threads of libraries, which never ran Python. Not the probe's.
 fn unknown_to_python(pid: Pid, known: &[ThreadStack]) -> Vec<ThreadStack> {
     let is_known = |tid: u32| known.iter().any(|stack| stack.tid == Some(tid));
-    let stopped = tasks::is_stopped(pid);
+    let stopped = tasks::is_stopped(&pid);
     let others = kernel::all(pid).unwrap_or_default().into_iter();
     others
         .filter(|tid| !is_known(tid.0))

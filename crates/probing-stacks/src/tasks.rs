@@ -1,8 +1,8 @@
 //! What the kernel adds about a thread: its id, and what it does.
 
+use probing_process::source::Kernel;
 use probing_process::status::Status;
 use probing_process::threads::{self, Place, Tid};
-use probing_proto::process::Pid;
 
 /// Length of the structure that holds the GIL, on every version and machine known.
 const GIL: u64 = 208;
@@ -31,12 +31,13 @@ pub enum State {
     Stopped,
 }
 
-pub(crate) fn all(pid: Pid) -> Vec<Task> {
-    let is_inside = Status::of(pid).is_some_and(|status| status.id_inside != pid.0);
-    let tasks = threads::all(pid).unwrap_or_default().into_iter();
+pub(crate) fn all(kernel: &dyn Kernel) -> Vec<Task> {
+    let is_inside = Status::of(kernel).is_some_and(|status| status.id_inside != kernel.pid().0);
+    let tasks = threads::all(kernel).unwrap_or_default();
     tasks
+        .into_iter()
         .map(|tid| {
-            let status = is_inside.then(|| Status::of_thread(pid, tid)).flatten();
+            let status = is_inside.then(|| Status::of_thread(kernel, tid)).flatten();
             Task {
                 tid: tid.0,
                 inner: status.map_or(tid.0, |status| status.id_inside),
@@ -46,8 +47,9 @@ pub(crate) fn all(pid: Pid) -> Vec<Task> {
 }
 
 /// Whether the process as a whole is held.
-pub(crate) fn is_stopped(pid: Pid) -> bool {
-    threads::stat(pid, Tid::main_of(pid)).is_some_and(|stat| stat.is_stopped() || stat.is_held())
+pub(crate) fn is_stopped(kernel: &dyn Kernel) -> bool {
+    threads::stat(kernel, Tid::main_of(kernel.pid()))
+        .is_some_and(|stat| stat.is_stopped() || stat.is_held())
 }
 
 /// Whether a thread there waits for this GIL.
@@ -71,6 +73,8 @@ impl From<Place> for State {
 
 #[cfg(test)]
 mod tests {
+    use probing_proto::process::Pid;
+
     use super::*;
 
     #[test]
@@ -87,8 +91,8 @@ mod tests {
     #[test]
     fn this_process_has_tasks() {
         let pid = Pid(std::process::id());
-        let tasks = all(pid);
+        let tasks = all(&pid);
         assert!(tasks.iter().any(|task| task.tid == pid.0));
-        assert!(!is_stopped(pid));
+        assert!(!is_stopped(&pid));
     }
 }

@@ -95,6 +95,21 @@ impl Sandbox {
         Ran::to_the_end(command)
     }
 
+    /// Runs the command to its end as someone without rights over other processes, root or not.
+    pub fn powerless<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Ran {
+        let command = self.command();
+        let mut powerless = Command::new("setpriv");
+        powerless.args(["--bounding-set=-all", "--inh-caps=-all"]);
+        powerless.arg(command.get_program()).args(arguments);
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => powerless.env(name, value),
+                None => powerless.env_remove(name),
+            };
+        }
+        Ran::to_the_end(powerless)
+    }
+
     /// `probing -t PID eval CODE`
     pub fn eval(&self, target: &Target, code: &str) -> Ran {
         self.probing(["-t", &target.pid().to_string(), "eval", code])

@@ -70,7 +70,8 @@ pub(super) fn read_with_note(
     arguments: &BacktraceArguments,
     target: &Target,
 ) -> anyhow::Result<(BacktraceReport, Option<String>)> {
-    let mut report = target.stacks(&query(arguments))?.read()?;
+    let mut stacks = target.stacks(&query(arguments))?;
+    let mut report = stacks.read()?;
     choose(&mut report, arguments)?;
     let told = if arguments.locals {
         target.tell_locals(&mut report)
@@ -78,10 +79,11 @@ pub(super) fn read_with_note(
         Ok(())
     };
     let pid = report.pid;
-    let note = told
+    let values = told
         .err()
         .map(|error| format!("note: values of {pid} are those read from outside: {error}"));
-    Ok((report, note))
+    let notes: Vec<String> = stacks.note().into_iter().chain(values).collect();
+    Ok((report, (!notes.is_empty()).then(|| notes.join("\n"))))
 }
 
 fn query(arguments: &BacktraceArguments) -> StackQuery {

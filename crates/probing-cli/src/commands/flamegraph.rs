@@ -32,7 +32,11 @@ pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<
     check(&samples, arguments)?;
     let text = drawing::drawn(&samples, format, &target.to_string())?;
     file.write(&text)?;
-    writeln!(anstream::stderr(), "{}", summary(&samples, &file))?;
+    let mut words = anstream::stderr();
+    if let Some(note) = &samples.note {
+        writeln!(words, "{note}")?;
+    }
+    writeln!(words, "{}", summary(&samples, &file))?;
     Ok(exit::OK)
 }
 

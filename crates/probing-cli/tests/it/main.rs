@@ -10,6 +10,7 @@ mod eval;
 mod flamegraph;
 mod gone;
 mod harmless;
+mod hidden;
 mod interrupt;
 mod list;
 mod locals;

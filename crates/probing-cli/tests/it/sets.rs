@@ -447,7 +447,7 @@ fn another_users_processes_are_told_together() {
     insta::assert_snapshot!(scrubbed(&ran.stdout), @"
     Not read:
      pids N,N: not permitted to look into process PID: it belongs to user N: Permission denied (os error N)
-     hint: run as user N, or with CAP_SYS_PTRACE (see docs/permissions.md)
+     hint: run as user N, or with CAP_SYS_PTRACE; a program that was started with PROBING=N or `probing run` needs no ptrace for its own user and root (see docs/permissions.md)
     ");
 }
 

@@ -8,6 +8,7 @@ mod exits;
 mod forks;
 mod host;
 mod locals;
+mod reads;
 mod signals;
 mod silence;
 mod speed;

@@ -15,6 +15,9 @@ fn every_kind_of_message_has_an_example() {
     let all = [
         "eval",
         "locals",
+        "memory",
+        "file",
+        "read",
         "complete",
         "completions",
         "describe",

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use probing_process::python::Library;
-use probing_proto::process::Pid;
+use probing_process::source::Source;
 
 use crate::interpreter::Interpreter;
 use crate::maps;
@@ -31,11 +31,11 @@ pub(crate) struct Lists {
 
 impl Lists {
     /// In the file of `_asyncio`, or of an interpreter that it is built into.
-    pub(crate) fn find(pid: Pid, memory: &impl Memory) -> Option<Self> {
-        let maps = maps::of(pid).ok()?;
-        let mut files = Library::of_module(pid, &maps, "_asyncio");
+    pub(crate) fn find(source: &dyn Source) -> Option<Self> {
+        let maps = maps::of(source).ok()?;
+        let mut files = Library::of_module(source, &maps, "_asyncio");
         let address = files.find_map(|file| file.section(".AsyncioDebug"))?;
-        Self::parse(&memory.read(address, 13 * 8)?)
+        Self::parse(&source.read(address, 13 * 8)?)
     }
 
     fn parse(section: &[u8]) -> Option<Self> {

@@ -3,18 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use probing_process::source::Source;
 use probing_proto::process::Pid;
 use probing_testkit::{Sandbox, every_python};
 
 use crate::asyncio::{self, Lists, Tasks};
 use crate::code::Codes;
-use crate::memory::{Bounded, Memory, ProcessMemory, Range};
+use crate::memory::{Bounded, Memory, Range};
 use crate::settle::Reading;
 use crate::snapshot::{self, Reader};
 use crate::{Frame, LocalLimits};
 
 struct Lying<'a> {
-    memory: &'a ProcessMemory,
+    memory: &'a dyn Source,
     seed: u64,
     /// One word in so many is a lie.
     rarity: u64,
@@ -73,7 +74,10 @@ impl Memory for Lying<'_> {
 fn tasks(reader: &Reader, memory: &Lying<'_>) -> Option<Tasks> {
     let bounded = Bounded::new(memory, 64 << 20);
     let known = reader
-        .threads(&reader.memory, &crate::Options::default())
+        .threads(
+            &Bounded::new(&*reader.source, usize::MAX),
+            &crate::Options::default(),
+        )
         .ok()?;
     let reading = Reading {
         interpreter: &reader.interpreter,
@@ -83,10 +87,9 @@ fn tasks(reader: &Reader, memory: &Lying<'_>) -> Option<Tasks> {
         until: Instant::now() + Duration::from_millis(20),
         locals: None,
     };
-    let pid = reader.pid;
-    let lists = Lists::find(pid, &reader.memory);
+    let lists = Lists::find(&*reader.source);
     Some(asyncio::read(
-        pid,
+        &*reader.source,
         &reading,
         &mut Codes::default(),
         &known,
@@ -105,7 +108,7 @@ fn tasks_are_read_through_memory_that_lies() {
         let truth = |rarity, seed| {
             let readings = AtomicU64::new(0);
             let moving = seed % 2 == 1;
-            let memory = &reader.memory;
+            let memory = &*reader.source;
             let lying = Lying {
                 memory,
                 seed,
@@ -132,7 +135,10 @@ fn tasks_are_read_through_memory_that_lies() {
 fn frames(reader: &Reader, memory: &Lying<'_>) -> Vec<Frame> {
     let bounded = Bounded::new(memory, 64 << 20);
     let known = reader
-        .threads(&reader.memory, &crate::Options::default())
+        .threads(
+            &Bounded::new(&*reader.source, usize::MAX),
+            &crate::Options::default(),
+        )
         .unwrap();
     let reading = Reading {
         interpreter: &reader.interpreter,
@@ -142,7 +148,7 @@ fn frames(reader: &Reader, memory: &Lying<'_>) -> Vec<Frame> {
         until: Instant::now() + Duration::from_millis(20),
         locals: Some(LocalLimits::default()),
     };
-    let (stacks, ..) = snapshot::stacks(reader.pid, &reading, &mut Codes::default(), known);
+    let (stacks, ..) = snapshot::stacks(&*reader.source, &reading, &mut Codes::default(), known);
     stacks.into_iter().flat_map(|stack| stack.frames).collect()
 }
 
@@ -156,7 +162,7 @@ fn locals_are_read_through_memory_that_lies() {
         let reader = Reader::open(Pid(target.pid())).unwrap();
         let count = |rarity, seed| {
             let lying = Lying {
-                memory: &reader.memory,
+                memory: &*reader.source,
                 seed,
                 rarity,
                 moving: seed % 2 == 1,

@@ -36,6 +36,9 @@ pub(super) fn run(
     times: Times,
 ) -> anyhow::Result<Status> {
     let stacks = &mut target.stacks(&super::query(arguments))?;
+    if let Some(note) = stacks.note() {
+        writeln!(anstream::stderr(), "{note}")?;
+    }
     let stop = Stop::default();
     let asked = stop.clone();
     ctrlc::set_handler(move || asked.ask())?;

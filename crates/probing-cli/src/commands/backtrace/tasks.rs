@@ -13,7 +13,11 @@ use crate::exit::{self, Status};
 use crate::json;
 
 pub(super) fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
-    let report = target.stacks(&query(arguments))?.tasks()?;
+    let mut stacks = target.stacks(&query(arguments))?;
+    let report = stacks.tasks()?;
+    if let Some(note) = stacks.note() {
+        writeln!(anstream::stderr(), "{note}")?;
+    }
     let mut out = anstream::stdout();
     if arguments.json {
         json::print(&report)?;
