@@ -24,6 +24,7 @@ use crate::code::Codes;
 use crate::error::StackError;
 use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
+use crate::locals::Innermost;
 use crate::memory::{Bounded, Memory};
 use crate::objects::{Gap, Integer, Objects};
 use crate::settle::Reading;
@@ -370,7 +371,9 @@ impl<'a> Named<'a> {
             links.map(|link| link.frame).collect()
         };
         let frames: Vec<Vec<RawFrame>> = found.iter().map(of_task).collect();
-        let mut locals = reading.locals(&frames.concat()).into_iter();
+        let mut locals = reading
+            .locals(&frames.concat(), &Innermost::default())
+            .into_iter();
         let awaited = frames.iter().filter_map(|frames| {
             let root = frames.last()?.address;
             Some((root, snapshot::name_all(codes, frames, &mut locals)))

@@ -104,6 +104,15 @@ impl Memory for Hostile {
     }
 }
 
+/// An interpreter of which there is nothing.
+pub(crate) fn interpreter() -> Interpreter {
+    Interpreter {
+        runtime: 0,
+        layout: layouts().swap_remove(0),
+        types: TYPES,
+    }
+}
+
 /// Everything but the kernel's part. The bound is small because a hostile memory never ends.
 fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadStack> {
     let interpreter = Interpreter {

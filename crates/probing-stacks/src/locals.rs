@@ -2,7 +2,9 @@
 //!
 //! All frames are looked at together, in waves (`objects`): first where their variables are, then every object that one of
 //! these refers to. Because the target goes on meanwhile, everything that was needed is then copied once more at one go: a
-//! value that is the same in both is believed, because at the moment in between all of it was there. The others are tried again one by one, with copies that are made right after each other;
+//! value that is the same in both is believed, because at the moment in between all of it was there. Where that does not
+//! follow, because a running function may have used the same memory for something else in between, and where copies differ,
+//! values are tried again one by one, with copies that are made right after each other (`retry`);
 //! what never holds still is shown as [`CHANGING`].
 
 mod quoted;
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 use probing_process::addresses::AddressMap;
 
 use self::retry::Retry;
-use self::slots::Slots;
+use self::slots::{Bound, Slots};
 use self::values::Values;
 use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
@@ -32,6 +34,8 @@ const UNREADABLE: &str = "<unreadable>";
 const LEFT_OUT: &str = "…";
 /// For all values that change, together.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// For the first try of each.
+const ONE_TRY: Duration = Duration::from_secs(1);
 
 /// How much of the values is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +89,8 @@ pub(crate) struct Written {
     pub(crate) kind: Option<Arc<str>>,
     /// Everything in it could be read.
     pub(crate) whole: bool,
+    /// Nothing in it can ever change: as long as someone refers to it, it is this.
+    pub(crate) fixed: bool,
 }
 
 impl Written {
@@ -93,9 +99,13 @@ impl Written {
             text: text.into(),
             kind: None,
             whole: false,
+            fixed: false,
         }
     }
 }
+
+/// Addresses of the frames that threads are in: only these bind variables. Whether the thread was seen running.
+pub(crate) type Innermost = AddressMap<bool>;
 
 /// A variable with its value, as found in one copy of the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +121,7 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
     interpreter: &Interpreter,
     memory: &M,
     frames: &[RawFrame],
+    innermost: &Innermost,
     limits: &LocalLimits,
 ) -> Vec<Option<Locals>> {
     // One half for each copy.
@@ -124,11 +135,13 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
     let scopes = objects.each_with_pages(frames, look);
     let values = Table::write(&mut objects, scopes.iter().flatten(), limits);
     let again = objects.again(memory);
+    let now = Instant::now();
     let retry = Retry {
         interpreter,
         memory,
         limits,
-        until: Instant::now() + PATIENCE,
+        until: now + PATIENCE,
+        last: now + ONE_TRY,
     };
     let mut all = Vec::with_capacity(frames.len());
     for (frame, scope) in frames.iter().zip(&scopes) {
@@ -139,15 +152,17 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
         let moved = again
             .touches(scope)
             .then(|| look(&again.view(), frame).ok());
-        let written = |(name, object): &(Arc<str>, u64)| {
+        let runs = innermost.get(&frame.address);
+        let runs = runs.is_some_and(|was_seen| *was_seen || moved.is_some());
+        let written = |bound: &Bound| {
             let is_there = moved.as_ref().is_none_or(|now| {
                 let now = now.iter().flat_map(|slots| &slots.bound);
-                now.into_iter().any(|slot| slot == &(name.clone(), *object))
+                now.into_iter().any(|slot| slot == bound)
             });
-            match values.settled(&again, *object, limits) {
-                Some(written) if is_there && written.whole => written.clone(),
+            match values.settled(&again, bound.object, limits) {
+                Some(written) if is_there && !runs && written.whole => written.clone(),
                 None if bounded.is_spent() => Written::only(LEFT_OUT),
-                _ => retry.variable(frame, code, name),
+                _ => retry.variable(frame, code, bound),
             }
         };
         all.push(Some(Locals::new(&scope.result, written)));
@@ -156,11 +171,11 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
 }
 
 impl Locals {
-    fn new(slots: &Slots, written: impl Fn(&(Arc<str>, u64)) -> Written) -> Self {
-        let shown = slots.bound.iter().map(|slot| {
-            let Written { text, kind, .. } = written(slot);
+    fn new(slots: &Slots, written: impl Fn(&Bound) -> Written) -> Self {
+        let shown = slots.bound.iter().map(|bound| {
+            let Written { text, kind, .. } = written(bound);
             Local {
-                name: slot.0.clone(),
+                name: bound.name.clone(),
                 value: text,
                 kind,
             }
@@ -186,7 +201,7 @@ impl Table {
         limits: &LocalLimits,
     ) -> Self {
         let slots = scopes.flat_map(|scope| &scope.result.bound);
-        let mut addresses: Vec<u64> = slots.map(|(_, object)| *object).collect();
+        let mut addresses: Vec<u64> = slots.map(|bound| bound.object).collect();
         addresses.sort_unstable();
         addresses.dedup();
         // Bytes of text that may still be written.
@@ -208,14 +223,14 @@ impl Table {
         }
     }
 
-    /// What an object is in words, if it is the same in the second copy.
+    /// What an object is in words, if it is the same in the second copy and was so in between.
     fn settled(&self, again: &Copied<'_>, object: u64, limits: &LocalLimits) -> Option<&Written> {
         let seen = self.values.get(&object)?.as_ref()?;
         let same = || Values::new(&again.view(), limits).write(object).as_ref() == Ok(&seen.result);
         let mut stayed = self.stayed.borrow_mut();
         let stayed = stayed
             .entry(object)
-            .or_insert_with(|| !again.touches(seen) || same());
+            .or_insert_with(|| !again.touches(seen) || (seen.result.fixed && same()));
         stayed.then_some(&seen.result)
     }
 }

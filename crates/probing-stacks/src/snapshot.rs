@@ -13,7 +13,7 @@ use crate::code::Codes;
 use crate::error::StackError;
 use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
-use crate::locals::{self, Locals};
+use crate::locals::{self, Innermost, Locals};
 use crate::memory::{Bounded, Memory, Pages, Range, u64_at};
 use crate::names;
 use crate::native::Native;
@@ -244,7 +244,12 @@ impl Found {
         let names = names::of_all(&mut objects, codes, &chains);
         let frames = chains.iter().flat_map(|chain| chain.frames.iter().copied());
         let frames: Vec<RawFrame> = frames.collect();
-        let mut locals = reading.locals(&frames).into_iter();
+        let innermost = all.iter().filter_map(|found| {
+            let frame = found.settled.chain.frames.first()?;
+            Some((frame.address, found.state == State::Running))
+        });
+        let innermost = innermost.collect();
+        let mut locals = reading.locals(&frames, &innermost).into_iter();
         all.into_iter()
             .zip(names)
             .map(|(found, name)| found.named(name, codes, &mut locals))
@@ -277,11 +282,11 @@ impl Found {
 
 impl<M: Memory + ?Sized> Reading<'_, M> {
     /// The locals of all these frames, if they are wanted.
-    pub(crate) fn locals(&self, frames: &[RawFrame]) -> Vec<Option<Locals>> {
+    pub(crate) fn locals(&self, frames: &[RawFrame], innermost: &Innermost) -> Vec<Option<Locals>> {
         let Some(limits) = &self.locals else {
             return Vec::new();
         };
-        locals::of_all(self.interpreter, self.memory, frames, limits)
+        locals::of_all(self.interpreter, self.memory, frames, innermost, limits)
     }
 }
 

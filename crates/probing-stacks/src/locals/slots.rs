@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::LocalLimits;
 use crate::frames::RawFrame;
+use crate::interpreter::Interpreter;
 use crate::layout;
-use crate::memory::Memory;
+use crate::memory::{Memory, Range};
 use crate::objects::{Gap, Look, Objects, TAGS, Type, View};
 
 /// `CO_OPTIMIZED`: variables are in slots.
@@ -31,10 +32,38 @@ pub(super) struct Variables {
     slots: Vec<(Arc<str>, u8)>,
 }
 
-/// Names of bound variables, and addresses of their values.
+/// A variable that has a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) name: Arc<str>,
+    /// Address of the value.
+    pub(super) object: u64,
+    place: Place,
+}
+
+impl Bound {
+    /// Where the reference to the value lies, if that is in the frame.
+    pub(super) fn slot(&self, interpreter: &Interpreter, frame: &RawFrame) -> Option<Range> {
+        let Place::Slot(number) = self.place else {
+            return None;
+        };
+        let offset = interpreter.layout.frame.locals + number * 8;
+        Some((frame.address.checked_add(offset as u64)?, 8))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The slot of this number.
+    Slot(usize),
+    /// An entry of the frame's dictionary. Its key is at this address.
+    Entry(u64),
+}
+
+/// Variables of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slots {
-    pub(super) bound: Vec<(Arc<str>, u64)>,
+    pub(super) bound: Vec<Bound>,
     pub(super) more: usize,
 }
 
@@ -91,24 +120,26 @@ impl Variables {
         let layout = &view.interpreter.layout.frame;
         let at = frame.address.checked_add(layout.locals as u64);
         let values = view.words(at.ok_or(Gap::Wrong)?, self.slots.len());
-        let code = view.word(frame.address, layout.code)? & !TAGS;
-        if code != frame.code {
-            return Err(Gap::Wrong);
-        }
+        check_code(view, frame)?;
         let mut bound = Vec::new();
         let mut later = false;
-        for ((name, kind), value) in self.slots.iter().zip(values?) {
+        for (number, ((name, kind), value)) in self.slots.iter().zip(values?).enumerate() {
             let value = value & !TAGS;
+            let bind = |object| Bound {
+                name: name.clone(),
+                object,
+                place: Place::Slot(number),
+            };
             // Beside its dictionary, a class body or a module has slots for what comprehensions use.
             if value == 0 || !(self.in_slots || kind & HIDDEN != 0) {
                 continue;
             }
             match content(view, value, *kind) {
                 Ok(0) => {}
-                Ok(value) => bound.push((name.clone(), value)),
+                Ok(content) => bound.push(bind(content)),
                 Err(Gap::Later) => later = true,
                 // Shown as something that cannot be read.
-                Err(Gap::Wrong) => bound.push((name.clone(), value)),
+                Err(Gap::Wrong) => bound.push(bind(value)),
             }
         }
         if !self.in_slots {
@@ -125,6 +156,46 @@ impl Variables {
         let more = bound.len().saturating_sub(limits.values);
         bound.truncate(limits.values);
         Ok(Slots { bound, more })
+    }
+
+    /// The value that one of them has now; `None` if it has none.
+    pub(super) fn find(
+        &self,
+        view: &View<'_>,
+        frame: &RawFrame,
+        bound: &Bound,
+    ) -> Look<Option<u64>> {
+        check_code(view, frame)?;
+        let found = match bound.place {
+            Place::Slot(number) => {
+                let (_, kind) = self.slots.get(number).ok_or(Gap::Wrong)?;
+                let at = view.interpreter.layout.frame.locals + number * 8;
+                match view.word(frame.address, at)? & !TAGS {
+                    0 => 0,
+                    value => match content(view, value, *kind) {
+                        Err(Gap::Wrong) => value,
+                        content => content?,
+                    },
+                }
+            }
+            Place::Entry(key) => {
+                let mapping = view.interpreter.layout.frame.mapping;
+                let pairs = view.pairs(view.word(frame.address, mapping)? & !TAGS, MAX_GLOBALS)?;
+                let mut pairs = pairs.first.into_iter();
+                pairs.find(|pair| pair.0 == key).map_or(0, |pair| pair.1)
+            }
+        };
+        Ok(Some(found).filter(|object| *object != 0))
+    }
+}
+
+/// Whether the frame is still there.
+fn check_code(view: &View<'_>, frame: &RawFrame) -> Look<()> {
+    let code = view.word(frame.address, view.interpreter.layout.frame.code)? & !TAGS;
+    if code == frame.code {
+        Ok(())
+    } else {
+        Err(Gap::Wrong)
     }
 }
 
@@ -151,14 +222,18 @@ fn content(view: &View<'_>, value: u64, kind: u8) -> Look<u64> {
 }
 
 /// What a module or class body made itself: no names of Python's own, nothing imported or defined.
-fn dictionary(view: &View<'_>, dict: u64) -> Look<Vec<(Arc<str>, u64)>> {
+fn dictionary(view: &View<'_>, dict: u64) -> Look<Vec<Bound>> {
     let pairs = view.pairs(dict, MAX_GLOBALS)?;
     let (mut entries, mut later) = (Vec::new(), false);
     for (key, value) in pairs.first {
         let entry = view.text(key, MAX_NAME).and_then(|name| {
             let is_own = name.starts_with("__") && name.ends_with("__");
             let shown = !is_own && !is_definition(view, value)?;
-            Ok(shown.then(|| (Arc::from(name), value)))
+            Ok(shown.then(|| Bound {
+                name: Arc::from(name),
+                object: value,
+                place: Place::Entry(key),
+            }))
         });
         match entry {
             Ok(entry) => entries.extend(entry),

@@ -8,6 +8,9 @@ use crate::objects::{Gap, Integer, Items, Look, Pairs, Type, View, float_text};
 
 /// Of one variable, in bytes: then containers are cut short.
 const MAX_VALUE: usize = 4 << 10;
+/// Types whose instances never change.
+const FIXED: u64 = Type::INT | Type::TUPLE | Type::BYTES | Type::TEXT;
+const PLAIN: [&str; 5] = ["float", "complex", "bool", "NoneType", "range"];
 /// Of an object of a data class.
 const MAX_FIELDS: usize = 20;
 
@@ -20,6 +23,7 @@ pub(super) struct Values<'a, 'v> {
     /// All parts are written to its end: a string for each would cost more than reading them.
     text: String,
     whole: bool,
+    fixed: bool,
 }
 
 impl<'a, 'v> Values<'a, 'v> {
@@ -30,6 +34,7 @@ impl<'a, 'v> Values<'a, 'v> {
             around: Vec::new(),
             text: String::new(),
             whole: true,
+            fixed: true,
         }
     }
 
@@ -40,6 +45,7 @@ impl<'a, 'v> Values<'a, 'v> {
             text: self.text.into(),
             kind: Some(class.name.clone()),
             whole: self.whole,
+            fixed: self.fixed,
         })
     }
 
@@ -55,6 +61,7 @@ impl<'a, 'v> Values<'a, 'v> {
             return Ok(());
         }
         self.around.push(object);
+        self.fixed &= class.has(FIXED) || PLAIN.contains(&&*class.name);
         let done = self.known_type(object, class);
         self.around.pop();
         done
