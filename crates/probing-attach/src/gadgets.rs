@@ -13,13 +13,11 @@ const PIECE: usize = 0x20000;
 const OVERLAP: usize = 16;
 
 pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadgets, AttachError> {
-    let is_libc =
-        |mapping: &Mapping| mapping.name().starts_with("libc") || mapping.name().contains("musl");
     let mut places: Vec<&Mapping> = maps
         .iter()
         .filter(|mapping| mapping.executable && mapping.readable && mapping.path.starts_with('/'))
         .collect();
-    places.sort_by_key(|mapping| !is_libc(mapping)); // it has both
+    places.sort_by_key(|mapping| !is_libc(mapping.name())); // it has both
     let (mut call, mut restorer) = (None, None);
     for mapping in places {
         let mut start = mapping.start;
@@ -51,6 +49,11 @@ pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadget
     })
 }
 
+/// Not `libcrypto` or `libcublas`: a program that uses torch has hundreds of megabytes of such.
+fn is_libc(name: &str) -> bool {
+    name.starts_with("libc.") || name.starts_with("libc-") || name.contains("musl")
+}
+
 fn position(bytes: &[u8], patterns: &[&[u8]]) -> Option<u64> {
     patterns.iter().find_map(|pattern| {
         let first = *pattern.first()?;
@@ -68,6 +71,16 @@ fn position(bytes: &[u8], patterns: &[&[u8]]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_of_c_is_told_from_others_that_begin_like_it() {
+        for name in ["libc.so.6", "libc-2.31.so", "ld-musl-x86_64.so.1"] {
+            assert!(is_libc(name), "{name}");
+        }
+        for name in ["libcublas.so.13", "libcrypto.so.3", "libpython3.12.so.1.0"] {
+            assert!(!is_libc(name), "{name}");
+        }
+    }
 
     #[test]
     fn the_first_whole_pattern_is_found() {
