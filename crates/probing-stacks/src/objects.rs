@@ -9,6 +9,7 @@
 mod attributes;
 mod containers;
 mod numbers;
+mod tensors;
 pub(crate) mod text;
 mod types;
 

@@ -171,6 +171,8 @@ impl<'a, 'v> Values<'a, 'v> {
             self.add(format_args!("<class '{name}'>"));
         } else if class.is_heap() && self.may_go_deeper() && self.view.is_data_class(class)? {
             self.data_class(object, class)?;
+        } else if let Some(tensor) = self.view.tensor(object, class)? {
+            self.add(format_args!("{}({tensor})", class.name));
         } else {
             self.add(format_args!("<{} object at {object:#x}>", class.name));
         }
