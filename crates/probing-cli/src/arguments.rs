@@ -144,7 +144,8 @@ pub(crate) struct EvalArguments {
     pub(crate) all: bool,
 
     /// Run it on this thread of the program, at a bytecode boundary, like a signal handler: it must not
-    /// need a lock that the thread may hold
+    /// need a lock that the thread may hold. Else it has a thread of its own; code that names torch's
+    /// gradients waits for main
     #[arg(long, value_name = "main|NAME|ID")]
     pub(crate) thread: Option<String>,
 

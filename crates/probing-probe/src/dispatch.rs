@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::code::Code;
 use crate::eval::{self, Evaluation};
+use crate::gradients::{self, Turn};
 use crate::handoff::{Handoff, abandoned};
 use crate::last::Held;
 use crate::main_thread;
@@ -35,8 +36,11 @@ pub(crate) fn answer(eval: &Eval, sink: &Sink, held: &Held) -> Option<Event> {
         Ok(Begun::Elsewhere {
             handoff,
             thread,
-            visit,
-        }) => (awaited(&work, &handoff, visit.as_ref()), thread),
+            until,
+        }) => match awaited(&work, &handoff, &until) {
+            Ended::There(outcome) => (outcome, thread),
+            Ended::Here(outcome) => (outcome, None),
+        },
         Err(failure) => return Some(Event::Failed(failure)),
     };
     Some(Event::Evaluated(Evaluated {
@@ -47,20 +51,36 @@ pub(crate) fn answer(eval: &Eval, sink: &Sink, held: &Held) -> Option<Event> {
     }))
 }
 
+/// Which thread had the code in the end.
+enum Ended {
+    There(Outcome),
+    Here(Outcome),
+}
+
 /// Waits for code that runs elsewhere. At the end of the interpreter there is nothing to undo.
-fn awaited(work: &Work<'_>, handoff: &Handoff, visit: Option<&Visit>) -> Outcome {
-    let outcome = handoff.take(&work.sink.interrupt, || {
-        if let Some(visit) = visit {
-            worker::with_interpreter(|py| visit.renew(py));
+fn awaited(work: &Work<'_>, handoff: &Handoff, until: &Until) -> Ended {
+    let mut is_here = false;
+    let outcome = handoff.take(&work.sink.interrupt, || match until {
+        Until::ItComes => {}
+        Until::Visit(visit) => drop(worker::with_interpreter(|py| visit.renew(py))),
+        Until::Turn(turn) => {
+            if let Some(outcome) = turn.or_here() {
+                is_here = true;
+                handoff.give(outcome);
+            }
         }
     });
     worker::with_interpreter(|py| {
-        if let Some(visit) = visit {
+        if let Until::Visit(visit) = until {
             visit.end(py);
         }
         output::untap(py);
     });
-    outcome
+    if is_here {
+        Ended::Here(outcome)
+    } else {
+        Ended::There(outcome)
+    }
 }
 
 /// What is to be done for whom.
@@ -77,8 +97,15 @@ enum Begun {
     Elsewhere {
         handoff: Handoff,
         thread: Option<String>,
-        visit: Option<Visit>,
+        until: Until,
     },
+}
+
+/// What is done while a thread of the program has not come to the code.
+enum Until {
+    ItComes,
+    Visit(Visit),
+    Turn(Turn),
 }
 
 /// Runs the code, or has it run where it belongs.
@@ -99,7 +126,7 @@ fn begin(py: Python<'_>, work: &Work<'_>) -> Result<Begun, Failure> {
     }
 }
 
-/// In this thread; code that awaits, on a loop of the program's if there is one.
+/// In this thread, unless it looks at gradients; code that awaits, on a loop of the program's if there is one.
 fn anywhere(
     py: Python<'_>,
     work: &Work<'_>,
@@ -107,7 +134,11 @@ fn anywhere(
     frame: Option<&Bound<'_, PyAny>>,
 ) -> Result<Begun, Failure> {
     let is_async = code.is_async();
+    let has_turn = !is_async && gradients::are_named_in(py, &code).unwrap_or(false);
     let evaluation = evaluation(py, work, code, frame)?;
+    if has_turn {
+        return at_turn(py, evaluation);
+    }
     if !is_async {
         return Ok(Begun::Ended(evaluation.run(py)));
     }
@@ -168,7 +199,7 @@ fn as_task(
     Ok(Begun::Elsewhere {
         handoff,
         thread,
-        visit: None,
+        until: Until::ItComes,
     })
 }
 
@@ -193,7 +224,17 @@ fn as_errand(evaluation: Evaluation, is_async: bool, thread: String) -> Result<B
     Ok(Begun::Elsewhere {
         handoff,
         thread: Some(thread),
-        visit: None,
+        until: Until::ItComes,
+    })
+}
+
+fn at_turn(py: Python<'_>, evaluation: Evaluation) -> Result<Begun, Failure> {
+    let handoff = Handoff::default();
+    let turn = Turn::begin(py, evaluation, &handoff)?;
+    Ok(Begun::Elsewhere {
+        handoff,
+        thread: Some(turn.main.name.clone()),
+        until: Until::Turn(turn),
     })
 }
 
@@ -213,7 +254,7 @@ fn as_visit(
     Ok(Begun::Elsewhere {
         handoff,
         thread: Some(thread.name),
-        visit: Some(visit),
+        until: Until::Visit(visit),
     })
 }
 

@@ -13,6 +13,7 @@ mod evals;
 mod files;
 mod forked;
 mod forks;
+mod gradients;
 mod guarded;
 mod handled;
 mod handoff;

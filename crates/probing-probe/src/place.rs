@@ -45,6 +45,16 @@ impl Thread {
         ask(py, "frame", (self.ident, depth))
     }
 
+    /// Whether its innermost code is in a file with this in its path. Where that cannot be told, it is not.
+    pub(crate) fn is_in(&self, py: Python<'_>, path: &str) -> bool {
+        let Ok(frame) = self.frame(py, 0) else {
+            return false;
+        };
+        let code = frame.getattr("f_code");
+        let file = code.and_then(|code| code.getattr("co_filename"));
+        file.is_ok_and(|file| text_of(&file).contains(path))
+    }
+
     /// The event loop that runs in it.
     pub(crate) fn running_loop<'py>(
         &self,
