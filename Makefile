@@ -65,15 +65,16 @@ environments: $(VENV)/dev-tools
 	@scripts/quietly '$(BIN)/python' -m pip wheel --no-build-isolation --no-deps -C profile=$(PROFILE) --wheel-dir '$(WHEELS)' .
 	@echo '==> preparing a virtual environment for each Python'
 	@scripts/environments '$(WHEELS)'/*.whl > '$(WHEELS)/pythons'
+	@scripts/environments --torch '$(WHEELS)'/*.whl > '$(WHEELS)/torch'
 
 .PHONY: test
 test: build environments
-	@scripts/test "$$(cat '$(WHEELS)/pythons')" $(PROFILE)
+	@scripts/test "$$(cat '$(WHEELS)/pythons')" "$$(cat '$(WHEELS)/torch')" $(PROFILE)
 
 # For `cargo nextest run` by hand: eval $(make test-env)
 .PHONY: test-env
 test-env:
-	@echo "export PROBING_TEST_PYTHONS=$$(cat '$(WHEELS)/pythons')"
+	@echo "export PROBING_TEST_PYTHONS=$$(cat '$(WHEELS)/pythons') PROBING_TEST_TORCH=$$(cat '$(WHEELS)/torch' 2>/dev/null)"
 
 .PHONY: stress
 stress: build environments
@@ -84,6 +85,7 @@ stress: build environments
 test-all:
 	@echo '==> installing what is missing into $(CACHE)'
 	@scripts/python314 > /dev/null
+	@scripts/torch-environment > /dev/null
 	@$(MAKE) test
 
 .PHONY: check

@@ -87,12 +87,18 @@ pub const HOME: Variable = Variable {
 pub const PROBING_CACHE: Variable = Variable {
     name: "PROBING_CACHE",
     read_by: ReadBy::Development,
-    doc: "Where `make` keeps virtual environments and Python 3.14 between runs, instead of `~/.cache/probing-dev`.",
+    doc: "Where `make` keeps virtual environments, Python 3.14 and torch between runs, instead of `~/.cache/probing-dev`.",
 };
 pub const PROBING_TEST_PYTHONS: Variable = Variable {
     name: "PROBING_TEST_PYTHONS",
     read_by: ReadBy::Development,
     doc: "The interpreters that tests run targets on, separated by `:`; set by `make test`.",
+};
+
+pub const PROBING_TEST_TORCH: Variable = Variable {
+    name: "PROBING_TEST_TORCH",
+    read_by: ReadBy::Development,
+    doc: "The interpreter that has torch, for tests that need it; set by `make test` when it is installed.",
 };
 
 /// All of them, in the order of the reference.
@@ -110,6 +116,7 @@ pub const ALL: &[Variable] = &[
     HOME,
     PROBING_CACHE,
     PROBING_TEST_PYTHONS,
+    PROBING_TEST_TORCH,
 ];
 
 /// Variables that carry a process's rank, the first that is set counts.

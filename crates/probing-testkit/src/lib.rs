@@ -26,8 +26,8 @@ pub use terminal::Terminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// After this, something hangs.
-pub const DEADLINE: Duration = Duration::from_mins(1);
+/// After this, something hangs. A launcher and its ranks load torch one after the other, 5 seconds of CPU each.
+pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// The checkout.
 pub fn root() -> PathBuf {

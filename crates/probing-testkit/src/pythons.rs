@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use probing_proto::env::PROBING_TEST_PYTHONS;
+use probing_proto::env::{PROBING_TEST_PYTHONS, PROBING_TEST_TORCH};
 
 /// A Python with the wheel installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,18 @@ impl Python {
         std::env::split_paths(&paths)
             .map(|path| Self::at(&path))
             .collect()
+    }
+
+    /// The one that has torch.
+    ///
+    /// # Panics
+    ///
+    /// When there is none: `make test` leaves such tests out then, and says so.
+    pub fn with_torch() -> Self {
+        let path = PROBING_TEST_TORCH.value().expect(
+            "PROBING_TEST_TORCH is not set: run `scripts/torch-environment`, `make environments` and `eval $(make test-env)` before cargo",
+        );
+        Self::at(Path::new(&path))
     }
 
     fn at(path: &Path) -> Self {
