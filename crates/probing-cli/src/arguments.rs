@@ -176,16 +176,21 @@ Examples:
   probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
   probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
   probing -t 4242 backtrace --watch 1      a live view; Ctrl-C ends it
+  probing --ranks 0-7 backtrace --watch 1  the same of a whole job
   probing -t 4242 backtrace --dump 10 --every 0.5 --json
 
 Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
-works for one that hangs, holds its GIL in C or is stopped by a signal. The innermost frame comes last, as
+works for one that hangs, holds its GIL in C or is stopped by a signal. Where the kernel forbids it
+(docs/permissions.md), a target that has a probe is read through that, without native frames. The innermost frame comes last, as
 in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.
 
 Values of locals are cut to a bounded length; objects of your classes are shown by type and address, those
 of data classes with their fields. What changes faster than it can be read is shown as <changing>. A target
 that has a probe (none is brought in for this) tells them in its own words within a second: by `repr`, and
 tensors by shape, type and device, without touching their data.
+
+Of several targets, the odd one out is who is not there where nearly all others wait. With --locals, what
+is the same in all is told once, else who has which value.
 
 With --native, a thread that is on a CPU is held for a fraction of a millisecond while its stack is copied;
 one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.")]
@@ -250,6 +255,7 @@ Examples:
   probing -t 4242 flamegraph -o out.svg --seconds 30 --rate 200
   probing -t 4242 flamegraph -o out.speedscope.json      for https://www.speedscope.app
   probing -t 4242 flamegraph --idle --thread loader-3 -o -  > loader.svg
+  probing --ranks 0-7 flamegraph                         a part for each rank, at the same time
 
 Stacks are read from outside: nothing runs in the target and, without --pause, it is never stopped. What
 changes while it is read counts as far as it stayed; the rest is shown as moving. Counted are threads on a
@@ -261,7 +267,7 @@ pub(crate) struct FlamegraphArguments {
     #[command(flatten)]
     named: NamedTargets,
 
-    /// The file to write, `-` for standard output; flamegraph-PID.svg if not given
+    /// The file to write, `-` for standard output; flamegraph-PID.svg (of several: flamegraph-8-targets.svg) if not given
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 

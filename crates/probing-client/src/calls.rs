@@ -73,6 +73,12 @@ impl Calls {
 
     /// Counts a stack, outermost place first.
     pub(crate) fn add(&mut self, stack: impl IntoIterator<Item = Place>) {
+        let at = self.enter(stack);
+        self.nodes[at as usize].seen += 1;
+    }
+
+    /// The innermost call of a stack.
+    fn enter(&mut self, stack: impl IntoIterator<Item = Place>) -> u32 {
         let mut at = ROOT;
         for place in stack {
             let Some(call) = self.call(at, place) else {
@@ -81,7 +87,17 @@ impl Calls {
             };
             at = call;
         }
-        self.nodes[at as usize].seen += 1;
+        at
+    }
+
+    /// Counts all stacks of another tree, below `root`.
+    pub(crate) fn add_all(&mut self, root: &Place, other: &Self) {
+        for (stack, seen) in other.stacks() {
+            let places = stack.into_iter().map(|place| other.places[place].clone());
+            let at = self.enter(std::iter::once(root.clone()).chain(places));
+            self.nodes[at as usize].seen += seen;
+        }
+        self.cut += other.cut;
     }
 
     fn call(&mut self, parent: u32, place: Place) -> Option<u32> {
@@ -162,6 +178,18 @@ mod tests {
         stacks
             .map(|(stack, seen)| (stack.into_iter().map(number).collect(), seen))
             .collect()
+    }
+
+    #[test]
+    fn trees_are_put_below_roots() {
+        let mut all = Calls::default();
+        all.add_all(
+            &Place::words("7"),
+            &added(MOST_CALLS, &[vec![1, 2], vec![1, 2], vec![1]]),
+        );
+        all.add_all(&Place::words("8"), &added(MOST_CALLS, &[vec![1]]));
+        let expected = [(vec![7, 1, 2], 2), (vec![7, 1], 1), (vec![8, 1], 1)];
+        assert_eq!(told(&all), HashMap::from(expected));
     }
 
     proptest! {

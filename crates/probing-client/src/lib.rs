@@ -41,7 +41,7 @@ pub use package::package_dir;
 pub use probe::{Canceller, EvalEnd, News, Probe};
 pub use ranks::Ranks;
 pub use recording::Recording;
-pub use samples::{Plan, Samples, SamplesEnd};
+pub use samples::{Plan, Samples, SamplesEnd, sample_each};
 pub use set::{Choices, Member, Members, TargetSet};
 pub use stacks::{StackQuery, Stacks};
 pub use target::{Entry, Reached, Target};

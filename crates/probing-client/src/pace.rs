@@ -1,33 +1,45 @@
 //! A steady beat for what is done again and again, and a way to end it early.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// Nobody waits longer, and clocks can count so far.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// Wakes the thread that it was made on from its waiting, for good. Any thread may [`ask`](Self::ask).
+/// Wakes threads from their waiting, for good: the one that it was made on, and those that [joined](Self::join). Any
+/// thread may [`ask`](Self::ask).
 #[derive(Debug, Clone)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
-    waiting: Thread,
+    waiting: Arc<Mutex<Vec<Thread>>>,
 }
 
 impl Default for Stop {
     fn default() -> Self {
         Self {
             asked: Arc::default(),
-            waiting: thread::current(),
+            waiting: Arc::new(Mutex::new(vec![thread::current()])),
         }
     }
 }
 
 impl Stop {
+    /// Wakes this thread, too.
+    pub fn join(&self) {
+        self.waiting().push(thread::current());
+    }
+
     pub fn ask(&self) {
         self.asked.store(true, Ordering::Release);
-        self.waiting.unpark();
+        for thread in self.waiting().iter() {
+            thread.unpark();
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Thread>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_asked(&self) -> bool {

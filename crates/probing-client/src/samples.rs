@@ -1,5 +1,6 @@
 //! Many readings of one target's stacks, counted as they come.
 
+use std::thread;
 use std::time::Duration;
 
 use probing_proto::process::Pid;
@@ -10,7 +11,9 @@ use crate::access::{Access, Subject};
 use crate::calls::{Calls, Place};
 use crate::error::ClientError;
 use crate::pace::{Pace, Stop};
+use crate::set::Member;
 use crate::stacks;
+use crate::who::Who;
 
 /// Stands for frames that a thread changed each time they were read.
 const MOVING: &str = "[moved too fast to be seen]";
@@ -130,7 +133,72 @@ pub(crate) fn sample(
     Ok(samples)
 }
 
+/// Samples several processes at the same time, as one picture in which each is a call of its own. `on_reading` sees
+/// the first of them. Those that could not be sampled are told apart.
+pub fn sample_each(
+    members: &[Member],
+    plan: &Plan,
+    stop: &Stop,
+    on_reading: impl FnMut(&Samples) + Send,
+) -> (Option<Samples>, Vec<(Member, ClientError)>) {
+    let mut on_reading = Some(on_reading);
+    let outcomes: Vec<Result<Samples, ClientError>> = thread::scope(|scope| {
+        let sampling: Vec<_> = members
+            .iter()
+            .map(|member| {
+                let mut watch = on_reading.take();
+                scope.spawn(move || {
+                    stop.join();
+                    let on_reading = |samples: &Samples| {
+                        if let Some(watch) = &mut watch {
+                            watch(samples);
+                        }
+                    };
+                    member.target.sample(plan, stop, on_reading)
+                })
+            })
+            .collect();
+        let ended = sampling.into_iter().map(thread::ScopedJoinHandle::join);
+        // One that panicked gave nothing.
+        ended
+            .map(|ended| ended.unwrap_or(Err(ClientError::Gone)))
+            .collect()
+    });
+    let (mut all, mut failures) = (None::<Samples>, Vec::new());
+    for (member, outcome) in members.iter().zip(outcomes) {
+        match outcome {
+            Ok(samples) => {
+                let none = || Samples::none(samples.pid, plan);
+                all.get_or_insert_with(none).add_all(&member.who, samples);
+            }
+            Err(error) => failures.push((member.clone(), error)),
+        }
+    }
+    (all, failures)
+}
+
 impl Samples {
+    /// Adds those of another process.
+    fn add_all(&mut self, who: &Who, other: Self) {
+        self.taken += other.taken;
+        self.missed += other.missed;
+        self.counted += other.counted;
+        self.torn += other.torn;
+        self.failed += other.failed;
+        self.paused = self.paused.max(other.paused);
+        self.took = self.took.max(other.took);
+        // The time of this process: each has counted that of all.
+        self.cpu = self.cpu.max(other.cpu);
+        self.wanted_was_seen |= other.wanted_was_seen;
+        self.names.extend(other.names);
+        self.note = self.note.take().or(other.note);
+        if other.end != SamplesEnd::TargetEnded {
+            self.end = other.end;
+        }
+        self.calls
+            .add_all(&Place::words(&who.to_string()), &other.calls);
+    }
+
     fn none(pid: Pid, plan: &Plan) -> Self {
         Self {
             pid,

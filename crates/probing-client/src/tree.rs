@@ -8,6 +8,8 @@
 //! that every branch is a stretch of that list: memory grows with the tree and with the number of stacks, not with
 //! stacks times depth.
 
+mod odd;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -19,11 +21,20 @@ use crate::who::{Group, Who};
 const DEEPEST: usize = 40;
 
 /// Many stacks, merged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Tree {
     /// Whose stacks these are, in the order of the leaves.
     order: Vec<Who>,
+    /// The same stacks, by when they were added.
+    stacks: Vec<u32>,
     pub trunk: Branch,
+}
+
+/// Whether they tell the same, of whichever threads.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.order, &self.trunk) == (&other.order, &other.trunk)
+    }
 }
 
 /// A stretch that some stacks have in common.
@@ -33,7 +44,7 @@ pub struct Branch {
     pub frames: Vec<ReportedFrame>,
     /// What becomes of it.
     pub then: Then,
-    /// Few are here, and nearly all others are together elsewhere.
+    /// Few are here, and nearly all others wait together in another function.
     pub odd: bool,
     members: Range<usize>,
 }
@@ -63,6 +74,13 @@ impl Tree {
     /// The targets of all stacks.
     pub fn group(&self) -> Group {
         self.who(&self.trunk)
+    }
+
+    /// The stacks that go through `branch`, by when they were added, and whose they are.
+    pub fn stacks(&self, branch: &Branch) -> impl Iterator<Item = (usize, &Who)> {
+        let stacks = self.stacks[branch.members.clone()].iter();
+        let stacks = stacks.map(|stack| *stack as usize);
+        stacks.zip(&self.order[branch.members.clone()])
     }
 
     /// The targets whose stacks go through `branch`.
@@ -218,10 +236,12 @@ impl Merge {
             merge: &self,
             ends,
             order: Vec::with_capacity(self.all_who.len()),
+            stacks: Vec::with_capacity(self.all_who.len()),
         };
         let trunk = growth.branch(&roots, 0, false);
         Some(Tree {
             order: growth.order,
+            stacks: growth.stacks,
             trunk,
         })
     }
@@ -232,9 +252,19 @@ struct Growth<'a> {
     merge: &'a Merge,
     ends: HashMap<u32, End>,
     order: Vec<Who>,
+    stacks: Vec<u32>,
 }
 
 impl Growth<'_> {
+    /// All whose stacks end at a node.
+    fn take(&mut self, ended: &[u32]) {
+        let all_who = ended
+            .iter()
+            .map(|stack| self.merge.all_who[*stack as usize].clone());
+        self.order.extend(all_who);
+        self.stacks.extend(ended);
+    }
+
     /// The branch that begins with one of `nexts`: follows it until it ends or parts.
     fn branch(&mut self, nexts: &[NodeId], depth: usize, odd: bool) -> Branch {
         let began = self.order.len();
@@ -248,11 +278,7 @@ impl Growth<'_> {
             match node.step {
                 Step::Frame(frame) => frames.push(self.merge.frames[frame as usize].clone()),
                 Step::End(end) => {
-                    let all_who = node
-                        .ended
-                        .iter()
-                        .map(|stack| &self.merge.all_who[*stack as usize]);
-                    self.order.extend(all_who.cloned());
+                    self.take(&node.ended);
                     break self
                         .ends
                         .get(&end)
@@ -278,12 +304,13 @@ impl Growth<'_> {
         let mut nexts = nexts.to_vec();
         // Stable, so that those come first that were added first.
         nexts.sort_by_key(|id| std::cmp::Reverse(count(id)));
-        let (most, all) = (count(&nexts[0]), nexts.iter().map(count).sum());
-        let rest_is_odd = !odd && stands_out(most, all);
-        let branches = nexts.iter().enumerate().map(|(place, id)| {
-            let odd = rest_is_odd && place > 0;
-            self.branch(&[*id], depth + 1, odd)
-        });
+        let is_odd = if odd {
+            vec![false; nexts.len()]
+        } else {
+            odd::among(self.merge, &self.ends, &nexts)
+        };
+        let branches = nexts.iter().zip(is_odd);
+        let branches = branches.map(|(id, odd)| self.branch(&[*id], depth + 1, odd));
         Then::Parts(branches.collect())
     }
 
@@ -291,19 +318,10 @@ impl Growth<'_> {
         let mut below = nexts.to_vec();
         while let Some(id) = below.pop() {
             let node = &self.merge.nodes[id as usize];
-            let all_who = node
-                .ended
-                .iter()
-                .map(|stack| &self.merge.all_who[*stack as usize]);
-            self.order.extend(all_who.cloned());
+            self.take(&node.ended);
             below.extend(&node.children);
         }
     }
-}
-
-/// Whether `most` of `all` are so many that the rest are the odd ones out: three quarters, or two of three.
-fn stands_out(most: usize, all: usize) -> bool {
-    most * 4 >= all * 3 || (most, all) == (2, 3)
 }
 
 #[cfg(test)]
@@ -414,6 +432,52 @@ mod tests {
         let mut stacks = vec!["main a x"; 20];
         stacks.extend(["main b c x", "main b c x", "main b c x", "main b d x"]);
         assert_eq!(drawing(&merged(&stacks)).matches("ODD").count(), 1);
+    }
+
+    /// Where running code happens to be says nothing: only who waits, and in which function, does.
+    #[test]
+    fn nobody_is_odd_by_chance() {
+        let odd = |stacks: &[&str]| drawing(&merged(stacks)).matches("ODD").count();
+        let among = |usual: &'static str, one: &'static str| {
+            let mut stacks = vec![usual; 8];
+            stacks[3] = one;
+            odd(&stacks)
+        };
+        // All compute: one is at another line, or in another function.
+        assert_eq!(among("main step:9 running", "main step:7 running"), 0);
+        assert_eq!(among("main step:9 running", "main step load running"), 0);
+        assert_eq!(among("main step:9 running", "main step load read"), 0);
+        // All wait in the same function, which two lines call, or in which one is on a CPU just now.
+        let usual = "main step:9 reduce:3 futex";
+        assert_eq!(among(usual, "main step:7 reduce:3 futex"), 0);
+        assert_eq!(among(usual, "main step:9 reduce:4 futex"), 0);
+        assert_eq!(among(usual, "main step:9 reduce:3 running"), 0);
+        assert_eq!(among(usual, "main step:9 reduce:3 poll"), 0);
+        // One does not wait there: it computes, waits elsewhere, has ended, or is stopped.
+        assert_eq!(among(usual, "main step:9 running"), 1);
+        assert_eq!(among(usual, "main step:7 running"), 1);
+        assert_eq!(among(usual, "main step:9 load:1 read"), 1);
+        assert_eq!(among(usual, "main step:9 reduce:3 inner running"), 1);
+        assert_eq!(among(usual, "main step:9 reduce:3 stopped"), 1);
+        assert_eq!(among("main wait stopped", "main wait futex"), 1);
+        // Of those that wait, two run by chance: they are still enough.
+        let mut stacks = vec!["main step:9 reduce:3 futex"; 12];
+        stacks[1] = "main step:9 reduce:4 running";
+        stacks[2] = "main step:9 reduce:5 running";
+        stacks[5] = "main step:2 load running";
+        insta::assert_snapshot!(drawing(&merged(&stacks)), @"
+        ranks 0-11: [main:1] parts
+          ranks 0-4,6-11: [step:9] parts
+            ranks 0,3-4,6-11: [reduce:3] futex
+            rank 1: [reduce:4] running
+            rank 2: [reduce:5] running
+          rank 5: [step:2 load:1] running ODD
+        ");
+        // Too many run: nobody knows where they will wait.
+        assert_eq!(
+            odd(&["main a running", "main a running", "main a x", "main b x"]),
+            0
+        );
     }
 
     #[test]

@@ -20,12 +20,16 @@ struct Failure {
     pid: Option<Pid>,
     message: String,
     hint: Option<String>,
+    /// It does not live any more.
+    ended: bool,
 }
 
 impl Failure {
     fn of(member: &Member, error: &anyhow::Error) -> Self {
-        let hint = error.downcast_ref().and_then(ClientError::hint);
+        let client_error = error.downcast_ref::<ClientError>();
+        let hint = client_error.and_then(ClientError::hint);
         Self {
+            ended: client_error.is_some_and(ClientError::is_end),
             who: member.who.clone(),
             pid: member.pid,
             message: format!("{error:#}"),
@@ -77,6 +81,13 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
     pub(crate) fn count(&self) -> (usize, usize) {
         let missing = self.members.missing.count() as usize;
         (self.given().count(), self.each.len() + missing)
+    }
+
+    /// Whether none of them lives any more.
+    pub(crate) fn all_ended(&self) -> bool {
+        let ended =
+            |answer: &Result<A, Failure>| answer.as_ref().is_err_and(|failure| failure.ended);
+        self.each.iter().all(ended)
     }
 
     /// For what must be done on all: whether it was.

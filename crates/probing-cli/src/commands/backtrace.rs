@@ -6,6 +6,7 @@ mod set;
 mod tasks;
 pub(crate) mod text;
 mod tree;
+mod variables;
 
 use std::io::Write as _;
 
@@ -34,17 +35,13 @@ pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<S
     match members.all.as_slice() {
         // What `--json` prints hangs on what was asked for, not on how many happen to be there.
         [only] if members.missing.is_empty() && !arguments.json => one(arguments, &only.target),
-        _ if repeated::asked_for(arguments).is_some() => bail!(
-            "--watch and --dump are for one target, not for {}",
-            members.all.len()
-        ),
         _ => several(arguments, &members),
     }
 }
 
 fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
     if let Some(times) = repeated::asked_for(arguments) {
-        return repeated::run(arguments, target, times);
+        return repeated::one(arguments, target, times);
     }
     let report = read(arguments, target)?;
     let mut out = anstream::stdout();

@@ -6,8 +6,8 @@ mod progress;
 
 use std::io::Write as _;
 
-use anyhow::bail;
-use probing_client::{Pause, Plan, Samples, SamplesEnd, Stop};
+use anyhow::{Context as _, bail};
+use probing_client::{Group, Members, Pause, Plan, Samples, SamplesEnd, Stop, Target, sample_each};
 
 use self::file::File;
 use self::progress::Progress;
@@ -16,21 +16,15 @@ use crate::arguments::{FlamegraphArguments, FlamegraphFormat};
 use crate::exit::{self, Status};
 
 pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<Status> {
-    let target = aim.target()?;
+    let subject = Subject::of(aim)?;
     let format = format(arguments)?;
     let file = match &arguments.output {
         Some(path) => File::named(path)?,
-        None => File::in_this_folder(&format!("flamegraph-{target}"), format)?,
+        None => File::in_this_folder(&subject.file_name(), format)?,
     };
-    let stop = Stop::default();
-    let asked = stop.clone();
-    ctrlc::set_handler(move || asked.ask())?;
-    let mut progress = Progress::new(arguments.seconds);
-    let samples = target.sample(&plan(arguments), &stop, |samples| progress.show(samples));
-    progress.clear();
-    let samples = samples?;
+    let samples = sampled(arguments, &subject)?;
     check(&samples, arguments)?;
-    let text = drawing::drawn(&samples, format, &target.to_string())?;
+    let text = drawing::drawn(&samples, format, &subject.title())?;
     file.write(&text)?;
     let mut words = anstream::stderr();
     if let Some(note) = &samples.note {
@@ -38,6 +32,77 @@ pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<
     }
     writeln!(words, "{}", summary(&samples, &file))?;
     Ok(exit::OK)
+}
+
+/// Whose time it is about.
+enum Subject {
+    One(Target),
+    Several(Members),
+}
+
+impl Subject {
+    fn of(aim: &Aim) -> anyhow::Result<Self> {
+        if let Some(target) = aim.targets.one() {
+            return Ok(Self::One(target.clone()));
+        }
+        let members = aim.members()?;
+        Ok(match members.all.as_slice() {
+            [only] if members.missing.is_empty() => Self::One(only.target.clone()),
+            _ => Self::Several(members),
+        })
+    }
+
+    fn file_name(&self) -> String {
+        match self {
+            Self::One(target) => format!("flamegraph-{target}"),
+            Self::Several(members) => format!("flamegraph-{}-targets", members.all.len()),
+        }
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Self::One(target) => format!("probing -t {target} flamegraph"),
+            Self::Several(members) => {
+                let group: Group = members.all.iter().map(|member| &member.who).collect();
+                format!("probing flamegraph of {group}")
+            }
+        }
+    }
+}
+
+fn sampled(arguments: &FlamegraphArguments, subject: &Subject) -> anyhow::Result<Samples> {
+    let stop = Stop::default();
+    let asked = stop.clone();
+    ctrlc::set_handler(move || asked.ask())?;
+    let plan = plan(arguments);
+    let mut progress = Progress::new(arguments.seconds);
+    let members = match subject {
+        Subject::One(target) => {
+            let samples = target.sample(&plan, &stop, |samples| progress.show("process", samples));
+            progress.clear();
+            return Ok(samples?);
+        }
+        Subject::Several(members) => members,
+    };
+    let others = format!("{} targets, among them process", members.all.len());
+    let (samples, failures) = sample_each(&members.all, &plan, &stop, |samples| {
+        progress.show(&others, samples);
+    });
+    progress.clear();
+    let mut words = anstream::stderr();
+    for (member, error) in &failures {
+        writeln!(words, "warning: {} was not sampled: {error}", member.who)?;
+    }
+    if !members.missing.is_empty() {
+        writeln!(
+            words,
+            "warning: no process here has rank {}",
+            members.missing
+        )?;
+    }
+    let count = members.all.len();
+    let none = || format!("none of {count} targets could be sampled");
+    samples.with_context(none)
 }
 
 fn plan(arguments: &FlamegraphArguments) -> Plan {

@@ -1,5 +1,6 @@
 //! Several targets at once: naming them, where they are, who is the odd one out.
 
+mod again;
 mod eval;
 
 use std::os::unix::process::CommandExt as _;
@@ -405,9 +406,9 @@ fn what_makes_no_sense_for_a_set_is_refused() {
             .starts_with("error: --reverse is for one target"),
         "{reverse:?}"
     );
-    let flamegraph = job.probing((0, 1), &["flamegraph"]);
-    assert_eq!(flamegraph.status, 2);
-    insta::assert_snapshot!(job.shown(&flamegraph.stderr), @"
+    let repl = job.probing((0, 1), &["repl"]);
+    assert_eq!(repl.status, 2);
+    insta::assert_snapshot!(job.shown(&repl.stderr), @"
     error: this command takes one target, and these are 2: ranks 0-1
     hint: name one of them by pid: -t PID; or by rank: --ranks N
     ");

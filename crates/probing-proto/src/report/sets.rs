@@ -51,7 +51,7 @@ pub struct ReportedBranch {
     pub ranks: Option<String>,
     /// The pids of those without a rank, or whose rank another target has, too.
     pub pids: Vec<Pid>,
-    /// Few are here, and nearly all others are together elsewhere.
+    /// Few are here, and nearly all others wait together in another function.
     pub odd: bool,
     /// Outermost first.
     pub frames: Vec<ReportedCall>,

@@ -65,6 +65,46 @@ fn no_stack_is_impossible() {
     });
 }
 
+/// In a thread of `chains.py`. A comprehension is a function of its own until 3.11, which nobody needs to see.
+fn is_possible_chain(number: usize, frames: &[Frame]) -> bool {
+    let file = format!("chain{number}.py");
+    let is_own = |frame: &&Frame| frame.file.as_os_str() == file.as_str();
+    let calls: Vec<&str> = frames
+        .iter()
+        .take_while(is_own)
+        .map(|frame| &*frame.func)
+        .filter(|func| !func.ends_with("<listcomp>"))
+        .collect();
+    // What called them is only what started the thread.
+    let is_strange = |frame: &Frame| frame.file.to_string_lossy().starts_with("chain");
+    let is_alone = !frames.iter().skip_while(is_own).any(is_strange);
+    let called =
+        |pair: &[&str]| pair[0].rsplit_once('_').map(|(parent, _)| parent) == Some(pair[1]);
+    let outermost = calls
+        .last()
+        .is_none_or(|last| *last == format!("c{number}"));
+    is_alone && outermost && calls.windows(2).all(called)
+}
+
+#[test]
+fn no_stack_of_many_threads_that_move_is_impossible() {
+    every_python(|python| {
+        let target = start(python, "chains.py");
+        read_often(&target, Pause::Never, |snapshot| {
+            let chains = snapshot.threads.iter().filter_map(|thread| {
+                let number = thread.name.as_deref()?.strip_prefix("chain-")?;
+                Some((number.parse::<usize>().ok()?, thread))
+            });
+            let mut seen = 0;
+            for (number, thread) in chains {
+                assert!(is_possible_chain(number, &thread.frames), "{thread:?}");
+                seen += 1;
+            }
+            assert_eq!(seen, 8, "{snapshot:?}");
+        });
+    });
+}
+
 #[test]
 fn a_thread_that_is_held_is_seen_whole_and_goes_on() {
     every_python(|python| {

@@ -1,13 +1,13 @@
-//! `--watch` and `--dump`: the same stacks again and again, until there are enough or the target ends.
+//! `--watch` and `--dump`: the same stacks again and again, until there are enough or all targets have ended.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use probing_client::{ClientError, Pace, Stacks, Stop, Target};
-use probing_proto::report::BacktraceReport;
+use anyhow::bail;
+use probing_client::{ClientError, Group, Members, Pace, Stacks, Stop, Target};
 
 use super::screen::{self, Screen};
-use super::{choose, text};
+use super::{choose, set, text};
 use crate::arguments::BacktraceArguments;
 use crate::exit::{self, Status};
 
@@ -30,29 +30,143 @@ pub(super) fn asked_for(arguments: &BacktraceArguments) -> Option<Times> {
     }
 }
 
-pub(super) fn run(
+pub(super) fn one(
     arguments: &BacktraceArguments,
     target: &Target,
     times: Times,
 ) -> anyhow::Result<Status> {
-    let stacks = &mut target.stacks(&super::query(arguments))?;
+    let stacks = target.stacks(&super::query(arguments))?;
     if let Some(note) = stacks.note() {
         writeln!(anstream::stderr(), "{note}")?;
     }
+    run(arguments, One { arguments, stacks }, times)
+}
+
+pub(super) fn several(
+    arguments: &BacktraceArguments,
+    members: &Members,
+    times: Times,
+) -> anyhow::Result<Status> {
+    run(arguments, Several { arguments, members }, times)
+}
+
+/// Whose stacks are shown.
+trait Watched {
+    fn read(&mut self, is_first: bool) -> anyhow::Result<Reading>;
+
+    fn name(&self) -> String;
+}
+
+/// What came of one reading.
+enum Reading {
+    /// As it was asked for.
+    Shown {
+        taken_at_nanos: u64,
+        text: String,
+    },
+    /// In words. The next may go well.
+    Failed(String),
+    Ended,
+}
+
+struct One<'a> {
+    arguments: &'a BacktraceArguments,
+    stacks: Stacks,
+}
+
+impl Watched for One<'_> {
+    /// A target that starts another program is told and tried again.
+    fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
+        let arguments = self.arguments;
+        let read = self
+            .stacks
+            .read()
+            .map_err(anyhow::Error::from)
+            .and_then(|mut report| choose(&mut report, arguments).map(|()| report));
+        let report = match read {
+            Ok(report) => report,
+            Err(error) if is_first => return Err(error),
+            Err(error) if is_end(&error) => return Ok(Reading::Ended),
+            Err(error) => return Ok(Reading::Failed(format!("{error:#}"))),
+        };
+        Ok(Reading::Shown {
+            taken_at_nanos: report.taken_at_nanos,
+            text: if arguments.json {
+                serde_json::to_string(&report)?
+            } else {
+                text::text(&report, arguments.reverse)
+            },
+        })
+    }
+
+    fn name(&self) -> String {
+        format!("process {}", self.stacks.pid())
+    }
+}
+
+fn is_end(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<ClientError>()
+        .is_some_and(ClientError::is_end)
+}
+
+struct Several<'a> {
+    arguments: &'a BacktraceArguments,
+    members: &'a Members,
+}
+
+impl Watched for Several<'_> {
+    /// Those that have ended are told as not read, as long as others live.
+    fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
+        let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
+        let arguments = self.arguments;
+        let answers = set::read(arguments, self.members, |arguments, target| {
+            Ok(super::read_with_note(arguments, target)?.0)
+        });
+        if answers.count().0 == 0 {
+            let failures = answers.failures().join("\n  ");
+            return match () {
+                () if is_first => bail!("none of the targets could be read:\n  {failures}"),
+                () if answers.all_ended() => Ok(Reading::Ended),
+                () => Ok(Reading::Failed(failures)),
+            };
+        }
+        Ok(Reading::Shown {
+            taken_at_nanos: taken_at.unwrap_or_default().as_nanos() as u64,
+            text: if arguments.json {
+                serde_json::to_string(&set::report(answers))?
+            } else {
+                set::text(&answers, arguments.locals)
+            },
+        })
+    }
+
+    fn name(&self) -> String {
+        let group: Group = self.members.all.iter().map(|member| &member.who).collect();
+        group.to_string()
+    }
+}
+
+fn run(
+    arguments: &BacktraceArguments,
+    mut watched: impl Watched,
+    times: Times,
+) -> anyhow::Result<Status> {
     let stop = Stop::default();
     let asked = stop.clone();
     ctrlc::set_handler(move || asked.ask())?;
     let lives = arguments.watch.is_some() && !arguments.json && io::stdout().is_terminal();
     let end = if lives {
-        watch(arguments, stacks, times.every, &stop)?
+        let pace = Pace::new(times.every, &stop);
+        watch(arguments, &mut watched, times.every, pace)?
     } else {
-        dump(arguments, stacks, times, &stop)?
+        dump(arguments, &mut watched, times, &stop)?
     };
     if let End::Ended { shown } = end {
+        let name = watched.name();
         writeln!(
             anstream::stderr(),
-            "process {} has ended after {shown} readings",
-            stacks.pid()
+            "{name} has ended after {shown} readings"
         )?;
     }
     Ok(match end {
@@ -65,39 +179,16 @@ pub(super) fn run(
 enum End {
     Done,
     Interrupted,
-    /// The target.
+    /// The target, or all of several.
     Ended {
         shown: u64,
     },
 }
 
-/// One reading, as far as it was asked for. A target that starts another program is told and tried again.
-fn reading(
-    arguments: &BacktraceArguments,
-    stacks: &mut Stacks,
-    is_first: bool,
-) -> anyhow::Result<Result<BacktraceReport, String>> {
-    let read = stacks
-        .read()
-        .map_err(anyhow::Error::from)
-        .and_then(|mut report| choose(&mut report, arguments).map(|()| report));
-    match read {
-        Ok(report) => Ok(Ok(report)),
-        Err(error) if is_first || is_end(&error) => Err(error),
-        Err(error) => Ok(Err(format!("{error:#}"))),
-    }
-}
-
-fn is_end(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<ClientError>()
-        .is_some_and(ClientError::is_end)
-}
-
 /// Each after the other, with its time.
 fn dump(
     arguments: &BacktraceArguments,
-    stacks: &mut Stacks,
+    watched: &mut impl Watched,
     times: Times,
     stop: &Stop,
 ) -> anyhow::Result<End> {
@@ -108,22 +199,17 @@ fn dump(
         if pace.wait().is_none() {
             return Ok(End::Interrupted);
         }
-        match reading(arguments, stacks, shown == 0) {
-            Ok(Ok(report)) if arguments.json => {
-                writeln!(out, "{}", serde_json::to_string(&report)?)?;
-            }
-            Ok(Ok(report)) => {
+        match watched.read(shown == 0)? {
+            Reading::Shown { text, .. } if arguments.json => writeln!(out, "{text}")?,
+            Reading::Shown {
+                taken_at_nanos,
+                text,
+            } => {
                 let gap = if shown > 0 { "\n" } else { "" };
-                let time = utc(report.taken_at_nanos);
-                write!(
-                    out,
-                    "{gap}--- {time}\n{}",
-                    text::text(&report, arguments.reverse)
-                )?;
+                write!(out, "{gap}--- {}\n{text}", utc(taken_at_nanos))?;
             }
-            Ok(Err(words)) => writeln!(anstream::stderr(), "error: {words}")?,
-            Err(error) if shown > 0 && is_end(&error) => return Ok(End::Ended { shown }),
-            Err(error) => return Err(error),
+            Reading::Failed(words) => writeln!(anstream::stderr(), "error: {words}")?,
+            Reading::Ended => return Ok(End::Ended { shown }),
         }
         out.flush()?;
         shown += 1;
@@ -134,32 +220,34 @@ fn dump(
 /// In place, on a screen of its own. What a target that ended was last seen at stays when the screen goes.
 fn watch(
     arguments: &BacktraceArguments,
-    stacks: &mut Stacks,
+    watched: &mut impl Watched,
     every: Duration,
-    stop: &Stop,
+    mut pace: Pace,
 ) -> anyhow::Result<End> {
-    let mut pace = Pace::new(every, stop);
     let mut screen = Screen::new(screen::Kept::of(arguments.all, arguments.reverse));
     let (mut shown, mut last) = (0, String::new());
     let end = loop {
         if screen.wait(&mut pace)?.is_none() {
             break End::Interrupted;
         }
-        let text = match reading(arguments, stacks, shown == 0) {
-            Ok(Ok(report)) => {
-                let time = utc(report.taken_at_nanos);
+        let text = match watched.read(shown == 0)? {
+            Reading::Shown {
+                taken_at_nanos,
+                text,
+            } => {
                 screen.set_title(format!(
-                    "process {}, {time}, every {} s (Ctrl-C ends)",
-                    stacks.pid(),
+                    "{}, {}, every {} s (Ctrl-C ends)",
+                    watched.name(),
+                    utc(taken_at_nanos),
                     every.as_secs_f64()
                 ));
-                last = text::text(&report, arguments.reverse);
-                last.clone()
+                last = text;
+                // The screen has its own way to make things stand out.
+                anstream::adapter::strip_str(&last).to_string()
             }
             // A process that ends has threads without stacks first.
-            Ok(Err(words)) => format!("error: {words}\n"),
-            Err(error) if shown > 0 && is_end(&error) => break End::Ended { shown },
-            Err(error) => return Err(error),
+            Reading::Failed(words) => format!("error: {words}\n"),
+            Reading::Ended => break End::Ended { shown },
         };
         screen.draw(&text)?;
         shown += 1;

@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::ensure;
-use probing_client::{Manner, Members, Merge, Tree, Who};
+use probing_client::{Manner, Members, Merge, Target, Tree, Who};
 use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 
-use super::tree;
+use super::{repeated, tree};
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
@@ -18,9 +18,11 @@ use crate::json;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The merged stacks of threads with the same name.
-pub(super) struct NamedTree {
+pub(super) struct NamedTree<'a> {
     pub(super) threads: Vec<String>,
     pub(super) tree: Tree,
+    /// Whose locals are to be shown, in the order in which they were merged; none when not asked for.
+    pub(super) stacks: Vec<&'a ReportedThread>,
 }
 
 pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::Result<Status> {
@@ -28,29 +30,44 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
         !arguments.reverse,
         "--reverse is for one target: the tree of several begins with the frames that they have in common"
     );
-    ensure!(
-        !arguments.locals || arguments.json,
-        "--locals is for one target: the tree of several shows what they have in common; with --json there is all"
-    );
-    let wanted = arguments.clone();
-    let answers = Answers::of(members, Manner::within(PATIENCE), move |member| {
-        super::read(&wanted, &member.target)
-    });
-    let trees = merged(answers.given());
+    if let Some(times) = repeated::asked_for(arguments) {
+        return repeated::several(arguments, members, times);
+    }
+    let answers = read(arguments, members, super::read);
     let (read, all) = answers.count();
-    let mut out = anstream::stdout();
     if arguments.json {
-        let report = BacktracesReport {
-            set: answers.report(|report| report),
-            trees: trees.iter().map(tree::report).collect(),
-        };
-        json::print(&report)?;
+        json::print(&report(answers))?;
     } else {
-        let mut parts: Vec<String> = trees.iter().map(tree::text).collect();
-        parts.extend(not_read(&answers.failures()));
-        write!(out, "{}", parts.join("\n"))?;
+        write!(anstream::stdout(), "{}", text(&answers, arguments.locals))?;
     }
     say_how_many(read, all)
+}
+
+/// What all have to say.
+pub(super) fn read<'a>(
+    arguments: &BacktraceArguments,
+    members: &'a Members,
+    read: fn(&BacktraceArguments, &Target) -> anyhow::Result<BacktraceReport>,
+) -> Answers<'a, BacktraceReport> {
+    let wanted = arguments.clone();
+    Answers::of(members, Manner::within(PATIENCE), move |member| {
+        read(&wanted, &member.target)
+    })
+}
+
+pub(super) fn text(answers: &Answers<'_, BacktraceReport>, locals: bool) -> String {
+    let trees = merged(answers.given(), locals);
+    let mut parts: Vec<String> = trees.iter().map(tree::text).collect();
+    parts.extend(not_read(&answers.failures()));
+    parts.join("\n")
+}
+
+pub(super) fn report(answers: Answers<'_, BacktraceReport>) -> BacktracesReport {
+    let trees = merged(answers.given(), false);
+    BacktracesReport {
+        trees: trees.iter().map(tree::report).collect(),
+        set: answers.report(|report| report),
+    }
 }
 
 /// What could not be read, as the last part of an answer.
@@ -79,28 +96,40 @@ pub(super) fn say_how_many(read: usize, all: usize) -> anyhow::Result<Status> {
 }
 
 /// A tree for each name of a thread, main threads first; those that look alike are one.
-fn merged<'a>(reports: impl Iterator<Item = (&'a Who, &'a BacktraceReport)>) -> Vec<NamedTree> {
+fn merged<'a>(
+    reports: impl Iterator<Item = (&'a Who, &'a BacktraceReport)>,
+    locals: bool,
+) -> Vec<NamedTree<'a>> {
     let mut names: Vec<String> = Vec::new();
-    let mut merges: HashMap<String, Merge> = HashMap::new();
+    let mut merges: HashMap<String, (Merge, Vec<&ReportedThread>)> = HashMap::new();
     for (who, report) in reports {
         for thread in &report.threads {
             let name = name(thread);
             if !merges.contains_key(&name) {
                 names.push(name.clone());
             }
-            merges.entry(name).or_default().add(who, thread);
+            let (merge, stacks) = merges.entry(name).or_default();
+            merge.add(who, thread);
+            if locals {
+                stacks.push(thread);
+            }
         }
     }
-    let mut trees: Vec<NamedTree> = Vec::new();
+    let mut trees: Vec<NamedTree<'_>> = Vec::new();
     for name in names {
-        let Some(tree) = merges.remove(&name).and_then(Merge::tree) else {
+        let Some((merge, stacks)) = merges.remove(&name) else {
             continue;
         };
-        match trees.iter_mut().find(|known| known.tree == tree) {
+        let Some(tree) = merge.tree() else {
+            continue;
+        };
+        let alike = |known: &&mut NamedTree<'_>| !locals && known.tree == tree;
+        match trees.iter_mut().find(alike) {
             Some(known) => known.threads.push(name),
             None => trees.push(NamedTree {
                 threads: vec![name],
                 tree,
+                stacks,
             }),
         }
     }

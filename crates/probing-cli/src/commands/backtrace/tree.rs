@@ -5,7 +5,7 @@ use probing_client::{Branch, End, Then, Tree};
 use probing_proto::report::{ReportedBranch, ReportedCall, ReportedEnd, ReportedTree};
 
 use super::set::NamedTree;
-use super::text;
+use super::{text, variables};
 
 /// Names of threads with one tree that are written out; of more, the first and the last.
 const NAMES_SHOWN: usize = 4;
@@ -13,7 +13,7 @@ const ODD: Style = Style::new()
     .bold()
     .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
 
-pub(super) fn text(named: &NamedTree) -> String {
+pub(super) fn text(named: &NamedTree<'_>) -> String {
     let tree = &named.tree;
     let group = tree.group();
     let mut text = format!(
@@ -22,8 +22,15 @@ pub(super) fn text(named: &NamedTree) -> String {
         group.count(),
         state(&tree.trunk)
     );
-    below(tree, &tree.trunk, "", &mut text);
+    below(named, &tree.trunk, Margin::default(), &mut text);
     text
+}
+
+/// What every line of a branch begins with, and how many frames are above it.
+#[derive(Clone, Default)]
+struct Margin {
+    text: String,
+    above: usize,
 }
 
 fn names(threads: &[String]) -> String {
@@ -35,16 +42,24 @@ fn names(threads: &[String]) -> String {
     }
 }
 
-/// The frames of a branch, then its branches; every line begins with `margin`.
-fn below(tree: &Tree, branch: &Branch, margin: &str, text: &mut String) {
+/// The frames of a branch, then its branches.
+fn below(named: &NamedTree<'_>, branch: &Branch, margin: Margin, text: &mut String) {
+    let tree = &named.tree;
     let mut line = |line: &str| {
-        text.push_str(margin);
+        text.push_str(&margin.text);
         text.push_str(line);
         text.push('\n');
     };
-    for frame in &branch.frames {
-        text::frame(frame).lines().for_each(&mut line);
+    for (index, frame) in branch.frames.iter().enumerate() {
+        let mut frame = frame.clone();
+        (frame.locals, frame.more_locals) = (None, 0);
+        if !named.stacks.is_empty() {
+            frame.locals = Some(variables::of(named, branch, margin.above + index));
+        }
+        text::frame(&frame).lines().for_each(&mut line);
     }
+    let above = margin.above + branch.frames.len();
+    let margin = margin.text.as_str();
     let branches = match &branch.then {
         Then::Parts(branches) => branches,
         Then::End(End { complete: true, .. }) => return,
@@ -71,7 +86,11 @@ fn below(tree: &Tree, branch: &Branch, margin: &str, text: &mut String) {
             state(branch)
         );
         text.push_str(&format!("{margin}{head}\n"));
-        below(tree, branch, &format!("{margin}  {inner} "), text);
+        let margin = Margin {
+            text: format!("{margin}  {inner} "),
+            above,
+        };
+        below(named, branch, margin, text);
     }
 }
 
@@ -91,7 +110,7 @@ fn state(branch: &Branch) -> String {
     }
 }
 
-pub(super) fn report(named: &NamedTree) -> ReportedTree {
+pub(super) fn report(named: &NamedTree<'_>) -> ReportedTree {
     ReportedTree {
         threads: named.threads.clone(),
         trunk: reported(&named.tree, &named.tree.trunk),

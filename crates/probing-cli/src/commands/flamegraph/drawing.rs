@@ -14,11 +14,11 @@ const LIBRARIES: [&str; 2] = ["site-packages", "dist-packages"];
 pub(super) fn drawn(
     samples: &Samples,
     format: FlamegraphFormat,
-    target: &str,
+    title: &str,
 ) -> anyhow::Result<Vec<u8>> {
     match format {
-        FlamegraphFormat::Svg => svg(samples, target),
-        FlamegraphFormat::Speedscope => Ok(serde_json::to_vec(&speedscope(samples, target))?),
+        FlamegraphFormat::Svg => svg(samples, title),
+        FlamegraphFormat::Speedscope => Ok(serde_json::to_vec(&speedscope(samples, title))?),
         FlamegraphFormat::Folded => Ok(folded(samples)
             .iter()
             .flat_map(|line| format!("{line}\n").into_bytes())
@@ -26,10 +26,10 @@ pub(super) fn drawn(
     }
 }
 
-fn svg(samples: &Samples, target: &str) -> anyhow::Result<Vec<u8>> {
+fn svg(samples: &Samples, title: &str) -> anyhow::Result<Vec<u8>> {
     let lines = folded(samples);
     let mut options = Options::default();
-    options.title = format!("probing -t {target} flamegraph");
+    title.clone_into(&mut options.title);
     options.subtitle = Some(format!(
         "{} samples in {:.1} s",
         samples.taken,
@@ -40,7 +40,7 @@ fn svg(samples: &Samples, target: &str) -> anyhow::Result<Vec<u8>> {
     Ok(picture)
 }
 
-fn speedscope(samples: &Samples, target: &str) -> SpeedscopeFile {
+fn speedscope(samples: &Samples, title: &str) -> SpeedscopeFile {
     let frames = samples.calls.places().iter().map(|place| SpeedscopeFrame {
         name: place.func.to_string(),
         file: place.file.as_ref().map(|file| file.display().to_string()),
@@ -49,7 +49,7 @@ fn speedscope(samples: &Samples, target: &str) -> SpeedscopeFile {
     let seconds = samples.interval.as_secs_f64();
     let stacks = samples.calls.stacks();
     SpeedscopeFile::new(
-        format!("probing -t {target} flamegraph"),
+        title.to_owned(),
         frames.collect(),
         stacks.map(|(stack, seen)| (stack, seen as f64 * seconds)),
     )

@@ -25,14 +25,14 @@ impl Progress {
         }
     }
 
-    pub(super) fn show(&mut self, samples: &Samples) {
+    pub(super) fn show(&mut self, whom: &str, samples: &Samples) {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
             return;
         }
         self.next = Some(now + STEP);
         // A terminal that is gone must not end the sampling.
-        write!(io::stderr(), "{OVER}{}", line(samples, self.total)).ok();
+        write!(io::stderr(), "{OVER}{}", line(whom, samples, self.total)).ok();
     }
 
     pub(super) fn clear(&self) {
@@ -42,11 +42,11 @@ impl Progress {
     }
 }
 
-fn line(samples: &Samples, total: Duration) -> String {
+fn line(whom: &str, samples: &Samples, total: Duration) -> String {
     let (took, total) = (samples.took.as_secs_f64(), total.as_secs_f64());
     let part = if total > 0.0 { took / total } else { 1.0 };
     format!(
-        "sampling {} {} {took:.1} of {total:.1} s, {} samples, {} missed (Ctrl-C: enough)",
+        "sampling {whom} {} {} {took:.1} of {total:.1} s, {} samples, {} missed (Ctrl-C: enough)",
         samples.pid,
         bar(part),
         samples.taken,
