@@ -17,9 +17,9 @@ from pathlib import Path
 from attach_figures import ATTACH_FIGURES, AttachBench
 from attach_tools import hypno_tool, madbg_tool, older_tool, our_tool
 from clients import NoAnswer
-from environments import HYPNO, MADBG, OLDER, PY_SPY, PYSTACK, prepare_bare, prepare_ours, prepare_peer
+from environments import DEBUGPY, HYPNO, MADBG, OLDER, PY_SPY, PYSTACK, prepare_bare, prepare_ours, prepare_peer
 from figures import EVAL_FIGURES, FIGURES, Bench
-from peers import ENVIRON, Peer
+from peers import ENVIRON, Debugpy, Peer
 from processes import run
 from stacks_figures import STACKS_FIGURES, StacksBench
 from stacks_tools import our_stacks, py_spy, pystack
@@ -59,6 +59,10 @@ ours: built for release, as `pip install .` does. older: probing from PyPI, with
 
 PROBE_NOTES = """\
 ratio: older / ours. extra: a probed target minus an unprobed one of the same environment."""
+
+EVAL_NOTES = """\
+ratio: best other / ours. debugpy: its server listens in the target, and evaluates in a namespace of its own; it has no
+command, so a small client in Python stands for one. What its evals print the program prints, too."""
 
 ATTACH_NOTES = """\
 ratio: best other / ours. Each attach is the first to a fresh process with nothing but Python.
@@ -100,12 +104,13 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
     if {"probe", "eval", "attach"} & set(chosen) and (folder := prepare_peer("older-probing", OLDER)):
         older = Peer.older(folder)
     sections = []
-    bench = Bench(bare_python=bare, peers=[ours, *([older] if older else [])])
-    for part, heading, taken in (("probe", "The probe", FIGURES), ("eval", "Eval", EVAL_FIGURES)):
-        if part in chosen:
-            versions = {peer.name: peer.version for peer in bench.peers}
-            figures = [(words, partial(take, bench)) for words, take in taken]
-            sections.append(Section(heading, versions, figures, PROBE_NOTES))
+    both = [ours, *([older] if older else [])]
+    if "probe" in chosen:
+        sections.append(_peers_section("The probe", both, bare, FIGURES, PROBE_NOTES))
+    if "eval" in chosen:
+        debugpy = prepare_peer("debugpy", DEBUGPY)
+        peers = [*both, *([Debugpy.of(debugpy)] if debugpy else [])]
+        sections.append(_peers_section("Eval", peers, bare, EVAL_FIGURES, EVAL_NOTES))
     if "attach" in chosen:
         hypno, madbg = prepare_peer("hypno", HYPNO), prepare_peer("madbg", MADBG)
         tools = [
@@ -130,6 +135,18 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         figures = [(words, partial(take, stacks_bench)) for words, take in STACKS_FIGURES]
         sections.append(Section("Stacks", versions, figures, STACKS_NOTES))
     return sections
+
+
+def _peers_section(
+    heading: str,
+    peers: Sequence[Peer],
+    bare: Path,
+    taken: Sequence[tuple[str, Callable[[Bench], list[Row]]]],
+    notes: str,
+) -> Section:
+    bench = Bench(bare_python=bare, peers=peers)
+    versions = {peer.name: peer.version for peer in peers}
+    return Section(heading, versions, [(words, partial(take, bench)) for words, take in taken], notes)
 
 
 def _machine() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDER = ("probing==0.2.4", "ipykernel")
+DEBUGPY = ("debugpy==1.8.22",)
 HYPNO = ("hypno==1.1.0",)
 MADBG = ("madbg==1.3.2",)
 PY_SPY = ("py-spy==0.4.3",)

@@ -2,15 +2,18 @@
 
 import contextlib
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients import Client, FramedClient, HttpClient, NoAnswer
+from dap import DapClient
 from environments import ROOT
 from processes import Spent, Target, run, target
 
 IDLE = ROOT / "tests/targets/idle.py"
+DAP = ROOT / "benches/dap.py"
 # All that a process gets of this one's environment: whoever runs the bench may have PROBING or PYTHONPATH set.
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 ENVIRON = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -68,6 +71,10 @@ class Peer:
         finally:
             client.close()
 
+    def evaluated(self, to: Target, code: str, length: int = 0) -> Spent:
+        """Evaluates by a command that does only this; `length` is how much the code prints."""
+        return self.command_spent("-t", str(to.pid), "eval", code)
+
     def evaluate_anew(self, to: Target) -> None:
         """One connection, one eval."""
         with self.connection(to) as client:
@@ -79,6 +86,42 @@ class Peer:
 
     def _ask(self, code: str) -> str:
         return self.python_spent("-c", code, probed=False).stdout.decode().strip()
+
+
+@dataclass(frozen=True)
+class Debugpy(Peer):
+    """Its server is in the target, its adapter beside it. It has no command: the bench brings the client."""
+
+    # Where each target listens.
+    ports: dict[int, int]
+
+    @classmethod
+    def of(cls, folder: Path) -> "Debugpy":
+        ports: dict[int, int] = {}
+        return cls("debugpy", folder, "", ENVIRON, lambda pid: DapClient(ports[pid]), ports)
+
+    @property
+    def version(self) -> str:
+        return self._ask("from importlib.metadata import version; print(version('debugpy'))")
+
+    @contextlib.contextmanager
+    def target(self, *, probed: bool) -> Iterator[Target]:
+        port = _free_port()
+        listening = ("-Xfrozen_modules=off", "-m", "debugpy", "--listen", f"127.0.0.1:{port}") if probed else ()
+        with target([self.python, *listening, IDLE], ENVIRON) as started:
+            self.ports[started.pid] = port
+            yield started
+
+    def evaluated(self, to: Target, code: str, length: int = 0) -> Spent:
+        return run([self.python, DAP, str(self.ports[to.pid]), code, str(length)], ENVIRON)
+
+    def command_spent(self, *arguments: str) -> Spent:
+        raise NoAnswer("it has no command", outcome="cannot")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 class Targets(contextlib.ExitStack):

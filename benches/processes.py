@@ -55,6 +55,8 @@ def target(argv: Sequence[str | Path], environ: Mapping[str, str]) -> Iterator["
         try:
             if child.stdout.readline() != b"ready\n":
                 raise NoAnswer(f"the target did not start: {argv}")
+            # Some have the program print what evaluated code prints.
+            threading.Thread(target=child.stdout.read, daemon=True).start()
             yield Target(child.pid)
         finally:
             child.stdin.close()
