@@ -1,6 +1,8 @@
 //! Signal masks of the probe's threads, so that the target's signals go where they always went.
 #![expect(unsafe_code, reason = "pthread_sigmask has no safe face")]
 
+use std::fs::File;
+use std::io::Read as _;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -35,8 +37,10 @@ impl Mask {
 
     /// What the main thread blocks now. A signal that the program blocks, to wait for it, would find any other thread.
     pub(crate) fn of_main_thread() -> Option<Self> {
-        let status = format!("/proc/self/task/{}/status", std::process::id());
-        let status = std::fs::read_to_string(status).ok()?;
+        let path = format!("/proc/self/task/{}/status", std::process::id());
+        // Every eval does this: with room for all of it, it takes one reading.
+        let mut status = String::with_capacity(4096);
+        File::open(path).ok()?.read_to_string(&mut status).ok()?;
         let blocked = status
             .lines()
             .find_map(|line| line.strip_prefix("SigBlk:"))?;
