@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use probing_proto::message::{Call, Event};
-use probing_proto::names::{Complete, Completion, Description, Step};
+use probing_proto::names::{Complete, Completion, Describe, Description};
 
 use crate::error::ClientError;
 use crate::probe::Probe;
@@ -24,10 +24,10 @@ impl Probe {
     /// What the object at the end of the steps is; `None` when it is not there.
     pub fn describe(
         &mut self,
-        steps: Vec<Step>,
+        wanted: Describe,
         patience: Duration,
     ) -> Result<Option<Description>, ClientError> {
-        match self.ask(Call::Describe { steps }, patience)? {
+        match self.ask(Call::Describe(wanted), patience)? {
             Event::Described { description } => Ok(description),
             _ => Ok(None),
         }

@@ -238,7 +238,7 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
         Call::Memory { ranges } => connection.say_read(id, || memory::read(&ranges)),
         Call::File(asked) => connection.say_read(id, || files::read(&asked)),
         Call::Complete(wanted) => begin(evals, connection, id, Job::Complete(wanted)),
-        Call::Describe { steps } => begin(evals, connection, id, Job::Describe(steps)),
+        Call::Describe(wanted) => begin(evals, connection, id, Job::Describe(wanted)),
         Call::Progress { request } => {
             let progress = connection.progress(request);
             connection.say(Some(id), Event::Progress(progress));

@@ -30,18 +30,16 @@ _mro = type.__dict__["__mro__"].__get__
 _class_dict = type.__dict__["__dict__"].__get__
 
 
-def complete(steps: list[Step], look: str, prefix: str, main: Names) -> list[tuple[str, str]]:
+def complete(steps: list[Step], look: str, prefix: str, own: Names, names: Names) -> list[tuple[str, str]]:
     """Tell ``(text, kind)`` of everything at the end of ``steps`` that begins with ``prefix``."""
     if look == "modules":
         found = dict.fromkeys(_module_names(prefix), "module")
     elif look == "own":
-        found = {
-            name: _kind(value) for name, value in list(main.items()) if _is_name(name) and _kind(value) != "module"
-        }
+        found = {name: _kind(value) for name, value in list(own.items()) if _is_name(name) and _kind(value) != "module"}
     elif look == "names":
-        found = {name: _kind(value) for name, value in {**vars(builtins), **main}.items() if _is_name(name)}
+        found = {name: _kind(value) for name, value in {**vars(builtins), **names}.items() if _is_name(name)}
     else:
-        value = follow(steps, main)
+        value = follow(steps, names)
         if value is MISSING:
             return []
         found = _keys(value, prefix) if look == "keys" else _attributes(value)
@@ -52,14 +50,14 @@ def complete(steps: list[Step], look: str, prefix: str, main: Names) -> list[tup
     return sorted(found.items(), key=lambda pair: (pair[0].startswith("_"), pair[0]))[:MOST]
 
 
-def follow(steps: list[Step], main: Names) -> object:
+def follow(steps: list[Step], names: Names) -> object:
     """Find the object at the end of ``steps``, or ``MISSING``."""
     value: object = MISSING
     for index, (kind, key) in enumerate(steps):
         if kind == "module":
             value = sys.modules.get(str(key), MISSING)
         elif index == 0:
-            value = main.get(str(key), vars(builtins).get(str(key), MISSING))
+            value = names.get(str(key), vars(builtins).get(str(key), MISSING))
         elif kind == "name":
             value = _attribute(value, str(key))
         else:
@@ -188,9 +186,9 @@ def _is_name(value: object) -> bool:
     return type(value) is str and value.isidentifier()
 
 
-def describe(steps: list[Step], main: Names) -> tuple[str, dict[str, object], list[tuple[str, str]]] | None:
+def describe(steps: list[Step], names: Names) -> tuple[str, dict[str, object], list[tuple[str, str]]] | None:
     """Tell ``(type, {signature, doc, file, lineno}, facts)`` of the object at the end of ``steps``."""
-    value = follow(steps, main)
+    value = follow(steps, names)
     if value is MISSING:
         return None
     kind = type(value)

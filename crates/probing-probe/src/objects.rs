@@ -1,14 +1,15 @@
 //! Answers what a prompt asks about live objects. The looking is done by `objects.py`, loaded when the first asks.
 
 use probing_proto::message::{Event, Failure};
-use probing_proto::names::{Complete, Completion, Description, Look, Step};
+use probing_proto::names::{Complete, Completion, Describe, Description, Look, Scope, Step};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyMapping};
 
 use crate::eval;
 use crate::guarded::call;
 use crate::names;
+use crate::place::Thread;
 use crate::traceback::text_of;
 
 /// How the name may go on.
@@ -20,22 +21,23 @@ pub(crate) fn complete(py: Python<'_>, wanted: &Complete) -> Event {
         Look::Keys => "keys",
         Look::Modules => "modules",
     };
-    let found = || -> PyResult<Vec<Completion>> {
-        let main = names::main_namespace(py)?;
-        let arguments = (steps(py, &wanted.steps)?, look, &wanted.prefix, main);
+    let found = |names: Names<'_>| -> PyResult<Vec<Completion>> {
+        let steps = steps(py, &wanted.steps)?;
+        let arguments = (steps, look, &wanted.prefix, names.own, names.all);
         let found = call(&function(py, "complete")?, arguments)?;
         found.try_iter()?.map(|pair| completion(&pair?)).collect()
     };
-    match found() {
+    let names = names_in(py, &wanted.scope);
+    names.map_or_else(Event::Failed, |names| match found(names) {
         Ok(completions) => Event::Completions { completions },
-        Err(error) => failed(error),
-    }
+        Err(error) => Event::Failed(failed(error)),
+    })
 }
 
 /// What the object at the end of the steps is; `None` when it is not there or cannot be reached without running code.
-pub(crate) fn describe(py: Python<'_>, way: &[Step]) -> Event {
-    let told = || -> PyResult<Option<Description>> {
-        let arguments = (steps(py, way)?, names::main_namespace(py)?);
+pub(crate) fn describe(py: Python<'_>, wanted: &Describe) -> Event {
+    let told = |names: Names<'_>| -> PyResult<Option<Description>> {
+        let arguments = (steps(py, &wanted.steps)?, names.all);
         let told = call(&function(py, "describe")?, arguments)?;
         if told.is_none() {
             return Ok(None);
@@ -59,10 +61,35 @@ pub(crate) fn describe(py: Python<'_>, way: &[Step]) -> Event {
                 .collect::<PyResult<_>>()?,
         }))
     };
-    match told() {
+    let names = names_in(py, &wanted.scope);
+    names.map_or_else(Event::Failed, |names| match told(names) {
         Ok(description) => Event::Described { description },
-        Err(error) => failed(error),
-    }
+        Err(error) => Event::Failed(failed(error)),
+    })
+}
+
+/// Names that code in a scope finds: those that are its own, and all but the builtins.
+struct Names<'py> {
+    own: Bound<'py, PyDict>,
+    all: Bound<'py, PyDict>,
+}
+
+fn names_in<'py>(py: Python<'py>, scope: &Scope) -> Result<Names<'py>, Failure> {
+    let Some(depth) = scope.frame else {
+        let main = names::main_namespace(py).map_err(failed)?;
+        let (own, all) = (main.clone(), main);
+        return Ok(Names { own, all });
+    };
+    let thread = Thread::find(py, scope.thread.as_deref().unwrap_or("main"))?;
+    let frame = thread.frame(py, depth)?;
+    let names = || -> PyResult<Names<'py>> {
+        let own = PyDict::new(py);
+        own.update(frame.getattr("f_locals")?.cast::<PyMapping>()?)?;
+        let all = frame.getattr("f_globals")?.cast::<PyDict>()?.copy()?;
+        all.update(own.as_mapping())?;
+        Ok(Names { own, all })
+    };
+    names().map_err(failed)
 }
 
 fn steps<'py>(py: Python<'py>, steps: &[Step]) -> PyResult<Bound<'py, PyList>> {
@@ -87,9 +114,11 @@ fn pair(pair: &Bound<'_, PyAny>) -> PyResult<(String, String)> {
     Ok((text_of(&pair.get_item(0)?), text_of(&pair.get_item(1)?)))
 }
 
-fn failed(error: PyErr) -> Event {
-    let why = format!("the program's objects cannot be looked at: {error}");
-    Event::Failed(Failure::new(why))
+fn failed(error: impl Into<PyErr>) -> Failure {
+    let error = error.into();
+    Failure::new(format!(
+        "the program's objects cannot be looked at: {error}"
+    ))
 }
 
 /// A function of `objects.py`.

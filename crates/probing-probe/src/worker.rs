@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
-use probing_proto::names::{Complete, Step};
+use probing_proto::names::{Complete, Describe};
 use pyo3::prelude::*;
 
 use crate::dispatch;
@@ -29,7 +29,7 @@ pub(crate) enum Job {
     Eval(Eval),
     Locals(LocalsCall),
     Complete(Complete),
-    Describe(Vec<Step>),
+    Describe(Describe),
 }
 
 /// What is to be done for whom.
@@ -115,7 +115,7 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Eval(eval) => dispatch::answer(eval, sink, held),
         Job::Locals(asked) => locals::answer(sink, asked),
         Job::Complete(wanted) => with_interpreter(|py| objects::complete(py, wanted)),
-        Job::Describe(steps) => with_interpreter(|py| objects::describe(py, steps)),
+        Job::Describe(wanted) => with_interpreter(|py| objects::describe(py, wanted)),
     }));
     match done {
         Ok(Some(event)) => event,

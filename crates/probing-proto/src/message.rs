@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{Complete, Completion, Description, Step};
+use crate::names::{Complete, Completion, Describe, Description};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
 
@@ -43,7 +43,7 @@ pub enum Call {
     /// Tell how a name may go on, by looking at live objects without running their code. Answered by `completions`.
     Complete(Complete),
     /// Tell what an object is. Answered by `described`.
-    Describe { steps: Vec<Step> },
+    Describe(Describe),
     /// Tell how far the eval with that id is. Answered by `progress`.
     Progress { request: RequestId },
     /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.

@@ -33,6 +33,17 @@ pub enum Look {
     Modules,
 }
 
+/// Whose names they are: those that code in a frame finds; without one, those of `__main__`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// Whose frame: `main`, a name, an id; without it, the main thread's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// 0 is the innermost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u32>,
+}
+
 /// Asks how a name may go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complete {
@@ -40,6 +51,16 @@ pub struct Complete {
     pub steps: Vec<Step>,
     pub look: Look,
     pub prefix: String,
+    #[serde(flatten)]
+    pub scope: Scope,
+}
+
+/// Asks what an object is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Describe {
+    pub steps: Vec<Step>,
+    #[serde(flatten)]
+    pub scope: Scope,
 }
 
 /// One way to go on.

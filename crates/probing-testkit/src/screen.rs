@@ -67,6 +67,11 @@ impl Screen {
         self.tmux(&["send-keys", key]);
     }
 
+    /// Types texts and presses keys, all in one instant.
+    pub fn type_at_once(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
     /// Types a text and presses Enter.
     pub fn enter(&self, text: &str) {
         self.type_text(text);

@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
 use probing_client::{Members, Pause, StackQuery, Target};
-use probing_proto::report::{BacktraceReport, ReportedThread};
+use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
 
 use super::Aim;
 use crate::arguments::BacktraceArguments;
@@ -60,6 +60,16 @@ fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Backt
         writeln!(anstream::stderr(), "{note}")?;
     }
     Ok(report)
+}
+
+/// The asyncio tasks of one target, as text and as data, and what is to be said about them.
+pub(super) fn tasks_with_note(
+    arguments: &BacktraceArguments,
+    target: &Target,
+) -> anyhow::Result<(String, TasksReport, Option<String>)> {
+    let mut stacks = target.stacks(&query(arguments))?;
+    let report = stacks.tasks()?;
+    Ok((tasks::words(&report), report, stacks.note()))
 }
 
 /// The same, and what is to be said about them.
@@ -116,8 +126,9 @@ fn choose(report: &mut BacktraceReport, arguments: &BacktraceArguments) -> anyho
     Ok(())
 }
 
-fn is_named(thread: &ReportedThread, wanted: &str) -> bool {
-    thread.thread_name.as_deref() == Some(wanted)
+pub(super) fn is_named(thread: &ReportedThread, wanted: &str) -> bool {
+    (thread.main && wanted == "main")
+        || thread.thread_name.as_deref() == Some(wanted)
         || thread.ident.to_string() == wanted
         || thread.thread_id.is_some_and(|id| id.to_string() == wanted)
 }

@@ -47,7 +47,6 @@ fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
                 Go::On => {}
                 Go::Away(status) => return Ok(status),
             },
-            Read::Dropped => {}
             Read::Leave => return Ok(exit::OK),
             Read::Gone => {
                 // Below what was being typed.

@@ -20,16 +20,6 @@ fn prompt(sandbox: &Sandbox, target: &Target) -> Screen {
     screen
 }
 
-/// Presses Ctrl-C at the prompt, and waits for the new one: keys that come together with it are dropped, too.
-fn drop_what_is_typed(screen: &Screen) {
-    let prompts = |text: &str| text.matches(">>>").count();
-    let before = prompts(&screen.text());
-    screen.press("C-c");
-    screen.wait_until("a new prompt", |text| {
-        prompts(text) > before && text.ends_with(">>>")
-    });
-}
-
 fn history(sandbox: &Sandbox) -> String {
     fs::read_to_string(sandbox.path().join("state/probing/history")).unwrap_or_default()
 }
@@ -103,12 +93,12 @@ fn tab_completes_live_names_attributes_keys_and_keywords() {
         screen.type_text("%thr");
         screen.press("Tab");
         screen.wait_for("threads");
-        drop_what_is_typed(&screen);
+        screen.press("C-c");
         // What only code could tell was not run.
         screen.type_text("model.comp");
         screen.press("Tab");
         screen.wait_for("model.computed");
-        drop_what_is_typed(&screen);
+        screen.press("C-c");
         screen.enter("touched");
         screen.wait_for("\n[]\n");
     });
@@ -145,11 +135,13 @@ fn ctrl_c_interrupts_the_code_and_the_prompt_goes_on() {
         screen.wait_for("KeyboardInterrupt");
         screen.enter("loss * 8");
         screen.wait_for("\n2.0\n");
-        // At the prompt it drops what is typed.
-        screen.type_text("nonsense(");
-        drop_what_is_typed(&screen);
-        screen.enter("loss * 12");
+        // At the prompt it drops what is typed, and only that.
+        screen.type_at_once(&["nonsense(", "C-c", "loss * 12", "Enter"]);
         screen.wait_for("\n3.0\n");
+        screen.enter("for x in range(3):");
+        screen.wait_for("...");
+        screen.type_at_once(&["C-c", "loss * 16", "Enter"]);
+        screen.wait_for("\n4.0\n");
     });
 }
 
@@ -207,11 +199,33 @@ fn code_runs_in_a_frame_that_was_chosen() {
         let screen = prompt(&sandbox, &target);
         screen.enter("%frame 1");
         screen.wait_for("frame 1 >>>");
+        screen.wait_for("frame 1 of MainThread (");
         screen.enter("'step', step");
         screen.wait_for("\n('step', 17)\n");
+        // Its names are there, too.
+        screen.type_text("st");
+        screen.press("Tab");
+        screen.wait_for("step");
+        screen.press("C-c");
+        screen.enter("?step");
+        screen.wait_for("value      17");
+        screen.press("C-l");
+        screen.enter("%who");
+        screen.wait_for("\nstep  int\n");
+        screen.enter("%frame 99");
+        screen.wait_for("no frame 99: the stack of MainThread");
         screen.enter("%frame");
         screen.enter("step");
         screen.wait_for("NameError");
+        screen.enter("%thread nobody");
+        screen.wait_for("no thread is called nobody; there are: MainThread (");
+        screen.enter("%thread main");
+        screen.wait_for("thread MainThread (");
+        screen.press("C-l");
+        screen.enter("%threads");
+        screen.wait_for("→");
+        screen.enter("%bt");
+        screen.wait_for("Thread MainThread (");
     });
 }
 

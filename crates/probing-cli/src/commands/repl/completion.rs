@@ -54,14 +54,13 @@ impl LiveNames {
                     && word.starts_with(&path.prefix)
             })
             .map(|word| suggestion(word, start, pos, Some("keyword")));
-        let names = self.link.complete(
-            Complete {
-                steps: path.steps.clone(),
-                look: path.look,
-                prefix: path.prefix.clone(),
-            },
-            BUDGET,
-        );
+        let wanted = Complete {
+            steps: path.steps.clone(),
+            look: path.look,
+            prefix: path.prefix.clone(),
+            scope: self.link.scope(),
+        };
+        let names = self.link.complete(wanted, BUDGET);
         let names = names.iter().map(|name| {
             suggestion(
                 &format!("{}{closing}", name.text),

@@ -31,8 +31,6 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) enum Read {
     Text(String),
-    /// Ctrl-C: what was typed is dropped.
-    Dropped,
     /// Ctrl-D
     Leave,
     /// The target has gone.
@@ -61,6 +59,16 @@ impl Editor {
             KeyModifiers::NONE,
             KeyCode::Tab,
             ReedlineEvent::UntilFound(complete),
+        );
+        // Not the editor's own way, which ends the reading and loses keys that were typed right behind it.
+        let drop_text = vec![
+            ReedlineEvent::Esc,
+            ReedlineEvent::Edit(vec![EditCommand::Clear]),
+        ];
+        keys.add_binding(
+            KeyModifiers::CONTROL,
+            KeyCode::Char('c'),
+            ReedlineEvent::Multiple(drop_text),
         );
         let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
         keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
@@ -103,7 +111,6 @@ impl Editor {
                     self.reedline.sync_history().ok();
                     return Ok(Read::Text(text));
                 }
-                Signal::CtrlC => return Ok(Read::Dropped),
                 Signal::CtrlD => return Ok(Read::Leave),
                 Signal::ExternalBreak(_) if self.gone.is_set() => return Ok(Read::Gone),
                 Signal::ExternalBreak(_) => {

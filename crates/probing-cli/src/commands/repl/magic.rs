@@ -44,7 +44,11 @@ const MAGICS: [(&str, &str, &str); 9] = [
     ),
     ("query", "SQL", "ask the tables"),
     ("time", "CODE", "run code and say how long it took"),
-    ("who", "", "the program's names and what they are"),
+    (
+        "who",
+        "",
+        "the names there, of the program or of the frame, and what they are",
+    ),
     ("help", "", "this text"),
     ("exit", "", "leave the prompt; so does Ctrl-D"),
 ];

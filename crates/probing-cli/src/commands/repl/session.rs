@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use probing_client::{Canceller, ClientError, EvalEnd, HangUp, Probe, StackQuery, Stacks, Target};
 use probing_proto::message::{Eval, Outcome};
-use probing_proto::names::{Complete, Completion, Look};
+use probing_proto::names::{Complete, Completion, Describe, Look, Scope};
+use probing_proto::report::BacktraceReport;
 
 use super::editor::Gone;
 use super::input::Input;
@@ -25,17 +26,29 @@ const GLANCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Link {
     probe: Mutex<Probe>,
+    /// Where code runs: on this thread, or in a frame of it.
+    scope: Mutex<Scope>,
 }
 
 impl Link {
     pub(super) fn new(probe: Probe) -> Self {
         Self {
             probe: Mutex::new(probe),
+            scope: Mutex::default(),
         }
     }
 
     fn probe(&self) -> MutexGuard<'_, Probe> {
         self.probe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        let scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+        scope.clone()
+    }
+
+    fn move_to(&self, scope: Scope) {
+        *self.scope.lock().unwrap_or_else(PoisonError::into_inner) = scope;
     }
 
     /// What there is in time: a key press that cannot be answered gives nothing.
@@ -59,9 +72,6 @@ pub(super) struct Session<'a> {
     running: Running,
     last_place: LastPlace,
     pub(super) gone: Arc<Gone>,
-    /// Where code runs: on this thread, or in a frame of it.
-    thread: Option<String>,
-    frame: Option<u32>,
 }
 
 impl<'a> Session<'a> {
@@ -78,8 +88,6 @@ impl<'a> Session<'a> {
             running: Running::interruptible()?,
             last_place,
             gone,
-            thread: None,
-            frame: None,
         })
     }
 
@@ -90,10 +98,11 @@ impl<'a> Session<'a> {
             Some(rank) => format!("rank {rank} ({})", hello.pid),
             None => hello.pid.to_string(),
         };
-        if let Some(thread) = &self.thread {
+        let scope = self.link.scope();
+        if let Some(thread) = &scope.thread {
             place.push_str(&format!(" thread {thread}"));
         }
-        if let Some(frame) = self.frame {
+        if let Some(frame) = scope.frame {
             place.push_str(&format!(" frame {frame}"));
         }
         place
@@ -125,11 +134,22 @@ impl<'a> Session<'a> {
         match magic {
             Magic::Backtrace(words) => return self.backtrace(&words),
             Magic::Threads => {
-                let report = self.target.stacks(&StackQuery::default())?.read()?;
-                write!(anstream::stdout(), "{}", show::threads(&report))?;
+                let report = self.stacks()?;
+                let chosen = self.link.scope().thread;
+                write!(
+                    anstream::stdout(),
+                    "{}",
+                    show::threads(&report, chosen.as_deref())
+                )?;
             }
-            Magic::Frame(frame) => self.frame = frame,
-            Magic::Thread(thread) => self.thread = thread,
+            Magic::Frame(frame) => {
+                let thread = self.link.scope().thread;
+                self.move_to(Scope { thread, frame })?;
+            }
+            Magic::Thread(thread) => {
+                let frame = None;
+                self.move_to(Scope { thread, frame })?;
+            }
             Magic::Query(_) => say("this version has no tables to ask yet")?,
             Magic::Time(code) => {
                 if let Some(took) = self.run(code)? {
@@ -145,10 +165,11 @@ impl<'a> Session<'a> {
 
     /// Runs code until it ends, or is left behind. How long it took, if it ended.
     fn run(&mut self, code: String) -> anyhow::Result<Option<Duration>> {
+        let Scope { thread, frame } = self.link.scope();
         let request = Eval {
             code,
-            thread: self.thread.clone(),
-            frame: self.frame,
+            thread,
+            frame,
             max_output: None,
             keep: true,
         };
@@ -184,11 +205,30 @@ impl<'a> Session<'a> {
         Ok(ended.then_some(took))
     }
 
+    fn stacks(&self) -> Result<BacktraceReport, ClientError> {
+        self.target.stacks(&StackQuery::default())?.read()
+    }
+
+    /// Goes to a thread or a frame, if it is there, and says where that is.
+    fn move_to(&self, scope: Scope) -> anyhow::Result<()> {
+        if scope != Scope::default() {
+            let report = self.stacks()?;
+            match show::scope(&report, &scope) {
+                Ok(place) => say(&place)?,
+                Err(why) => return Ok(say(&why)?),
+            }
+        }
+        self.link.move_to(scope);
+        Ok(())
+    }
+
     fn describe(&self, name: &str) -> anyhow::Result<()> {
         let Some(steps) = path::steps(name) else {
             return Ok(());
         };
-        match self.link.probe().describe(steps, PATIENCE)? {
+        let scope = self.link.scope();
+        let wanted = Describe { steps, scope };
+        match self.link.probe().describe(wanted, PATIENCE)? {
             Some(description) => write!(
                 anstream::stdout(),
                 "{}",
@@ -206,6 +246,7 @@ impl<'a> Session<'a> {
             steps: Vec::new(),
             look: Look::Own,
             prefix: String::new(),
+            scope: self.link.scope(),
         };
         let names = self.link.probe().complete(own, PATIENCE)?;
         write!(anstream::stdout(), "{}", show::names(&names))?;
@@ -214,7 +255,13 @@ impl<'a> Session<'a> {
 
     fn backtrace(&self, words: &[String]) -> anyhow::Result<()> {
         match magic::backtrace_arguments(words) {
-            Ok(arguments) => drop(backtrace::run(&arguments, self.aim)?),
+            Ok(mut arguments) => {
+                // Of the thread that was chosen, unless more or others are asked for.
+                if !arguments.all && !arguments.tasks && arguments.thread.is_none() {
+                    arguments.thread = self.link.scope().thread;
+                }
+                backtrace::run(&arguments, self.aim)?;
+            }
             Err(error) => say(error.to_string().trim_end())?,
         }
         Ok(())

@@ -5,8 +5,10 @@ use std::io::{self, Write as _};
 
 use anstyle::{AnsiColor, Style};
 use probing_proto::message::{Evaluated, Outcome};
-use probing_proto::names::{Completion, Description};
-use probing_proto::report::{BacktraceReport, ReportedThread};
+use probing_proto::names::{Completion, Description, Scope};
+use probing_proto::report::{BacktraceReport, ReportedFrame, ReportedThread};
+
+use crate::commands::backtrace;
 
 const ERROR: Style = Style::new()
     .bold()
@@ -37,21 +39,47 @@ pub(super) fn innermost(report: &BacktraceReport) -> String {
 }
 
 fn place(thread: &ReportedThread) -> String {
-    match thread.frames.first() {
-        Some(frame) => {
-            let line = frame
-                .lineno
-                .map_or_else(|| "?".to_owned(), |line| line.to_string());
-            format!("{} ({}:{line})", frame.func, frame.file)
-        }
-        None => "no Python code".to_owned(),
+    let first = thread.frames.first();
+    first.map_or_else(|| "no Python code".to_owned(), frame_place)
+}
+
+fn frame_place(frame: &ReportedFrame) -> String {
+    let line = frame.lineno.map(|line| line.to_string());
+    let line = line.as_deref().unwrap_or("?");
+    format!("{} ({}:{line})", frame.func, frame.file)
+}
+
+/// Where code runs from now on; or why it cannot.
+pub(super) fn scope(report: &BacktraceReport, scope: &Scope) -> Result<String, String> {
+    let wanted = scope.thread.as_deref().unwrap_or("main");
+    let Some(thread) = report
+        .threads
+        .iter()
+        .find(|thread| backtrace::is_named(thread, wanted))
+    else {
+        let names: Vec<String> = report.threads.iter().map(backtrace::text::name).collect();
+        let names = names.join(", ");
+        return Err(format!("no thread is called {wanted}; there are: {names}"));
+    };
+    let name = backtrace::text::name(thread);
+    let Some(depth) = scope.frame else {
+        return Ok(format!("thread {name}: in {}", place(thread)));
+    };
+    match thread.frames.get(depth as usize) {
+        Some(frame) => Ok(format!("frame {depth} of {name}: {}", frame_place(frame))),
+        None => Err(format!(
+            "no frame {depth}: the stack of {name} has {}; %bt shows it, 0 is the innermost",
+            thread.frames.len()
+        )),
     }
 }
 
-/// One line for each thread.
-pub(super) fn threads(report: &BacktraceReport) -> String {
+/// One line for each thread; the one that was chosen is marked.
+pub(super) fn threads(report: &BacktraceReport, chosen: Option<&str>) -> String {
     let mut text = String::new();
     for thread in &report.threads {
+        let is_chosen = chosen.is_some_and(|chosen| backtrace::is_named(thread, chosen));
+        let mark = if is_chosen { "→" } else { " " };
         let id = thread
             .thread_id
             .map_or_else(|| "?".to_owned(), |id| id.to_string());
@@ -59,7 +87,7 @@ pub(super) fn threads(report: &BacktraceReport) -> String {
         // Writing to a String does not fail.
         writeln!(
             text,
-            "{id:>8}  {name:<24} {:<16} {}",
+            "{mark}{id:>8}  {name:<24} {:<16} {}",
             thread.state,
             place(thread)
         )
@@ -71,7 +99,7 @@ pub(super) fn threads(report: &BacktraceReport) -> String {
 /// Names and what they are, in columns.
 pub(super) fn names(names: &[Completion]) -> String {
     if names.is_empty() {
-        return "nothing but modules\n".to_owned();
+        return "no names but of modules\n".to_owned();
     }
     let width = names
         .iter()
