@@ -8,19 +8,16 @@ itself.
 # As type checkers know it; importing typing for it would cost every target some milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from probing._connect import (
-        Backtrace,
-        EvalResult,
-        Probe,
+    from probing._connect import Probe, connect
+    from probing._errors import (
         ProbingError,
         RemoteError,
         RemoteSyntaxError,
         RemoteTimeoutError,
-        Table,
         TargetError,
         UnsupportedError,
-        connect,
     )
+    from probing._results import Backtrace, EvalResult, Table
 
 __all__ = [
     "Backtrace",
@@ -68,7 +65,9 @@ if not TYPE_CHECKING:
 
             return _probe.__version__
         if name in __all__:
-            from probing import _connect
+            from probing import _connect, _errors, _results
 
-            return getattr(_connect, name)
+            for module in (_connect, _errors, _results):
+                if name in vars(module):
+                    return vars(module)[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,30 +7,11 @@ from types import TracebackType
 from typing import Any
 
 from probing._command import Command, Line
-from probing._errors import (
-    ProbingError,
-    RemoteError,
-    RemoteSyntaxError,
-    RemoteTimeoutError,
-    TargetError,
-    TracebackFrame,
-    UnsupportedError,
-)
+from probing._errors import RemoteError, RemoteSyntaxError, RemoteTimeoutError, TracebackFrame
 from probing._results import Backtrace, EvalResult, Table, literal
 
-__all__ = [
-    "Backtrace",
-    "EvalResult",
-    "Probe",
-    "ProbingError",
-    "RemoteError",
-    "RemoteSyntaxError",
-    "RemoteTimeoutError",
-    "Table",
-    "TargetError",
-    "UnsupportedError",
-    "connect",
-]
+# Of output, in bytes.
+_MAX_OUTPUT = 10_000_000
 
 
 def connect(
@@ -83,35 +64,52 @@ class Probe:
         self.command: tuple[str, ...] = tuple(hello["command"])
         """Its command line."""
 
-    def eval(self, code: str, *, timeout: float | None = 30.0) -> EvalResult:
+    def eval(
+        self,
+        code: str,
+        *,
+        thread: int | str | None = None,
+        frame: int | None = None,
+        timeout: float | None = 30.0,
+        max_output: int | None = _MAX_OUTPUT,
+    ) -> EvalResult:
         """Run code in the live ``__main__`` of the process, on a thread of its own.
 
-        What it assigns the program sees. Raises RemoteError when it raises, RemoteSyntaxError when it is not Python,
-        and RemoteTimeoutError when it takes longer than ``timeout`` seconds (None: no limit), after interrupting it.
-        Ctrl-C interrupts it, too.
+        What it assigns the program sees. With ``thread`` (``"main"``, a name or an id) it runs on that thread of the
+        program, at a bytecode boundary. With ``frame`` it runs with the locals of that frame, 0 being the innermost, of
+        the main thread or of ``thread``, which may be stuck. At most ``max_output`` bytes that it prints are kept
+        (None: all); ``output_dropped`` counts the rest.
+
+        Raises RemoteError when the code raises, RemoteSyntaxError when it is not Python, and RemoteTimeoutError when it
+        takes longer than ``timeout`` seconds (None: no limit), after interrupting it. Ctrl-C interrupts it, too.
         """
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout is not a number of seconds: {timeout}")
         timeout = None if timeout == math.inf else timeout
+        asked = {"thread": _word(thread), "frame": frame, "max_output": max_output, "timeout_seconds": timeout}
         output: list[str] = []
-        with self._command.ask("eval", code=code, timeout_seconds=timeout) as answer:
+        with self._command.ask("eval", code=code, **_given(asked)) as answer:
             while (line := answer.next())["event"] == "output":
                 output.append(line["text"])
         return _evaluated(line, "".join(output), timeout)
 
     def backtrace(
-        self, *, all: bool = False, thread: int | str | None = None, locals: bool = False, native: bool = False
+        self,
+        *,
+        all: bool = False,
+        thread: int | str | None = None,
+        tasks: bool = False,
+        locals: bool = False,
+        native: bool = False,
     ) -> Backtrace:
-        """Where the main thread is, or ``all`` threads, or one ``thread`` by its name or id.
+        """Where the main thread is, or ``all`` threads, or one ``thread`` by its name or id, or the asyncio ``tasks``.
 
         Read from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL. With ``native``
         there are the frames of C code, too. With ``locals`` every frame has its local variables; a process that has a
         probe tells those in its own words, by ``repr``.
         """
-        asked: dict[str, Any] = {"all": all, "locals": locals, "native": native}
-        if thread is not None:
-            asked["thread"] = str(thread)
-        line = self._ask("backtrace", **asked)
+        asked = {"all": all, "thread": _word(thread), "tasks": tasks, "locals": locals, "native": native}
+        line = self._ask("backtrace", **_given(asked))
         return Backtrace(line["text"], line["report"])
 
     def threads(self) -> Table:
@@ -149,6 +147,15 @@ class Probe:
             return answer.next()
 
 
+def _word(thread: int | str | None) -> str | None:
+    return None if thread is None else str(thread)
+
+
+def _given(asked: dict[str, Any]) -> dict[str, Any]:
+    """What is not None."""
+    return {name: value for name, value in asked.items() if value is not None}
+
+
 Probe.__module__ = "probing"
 connect.__module__ = "probing"
 
@@ -157,7 +164,8 @@ def _evaluated(line: Line, output: str, timeout: float | None) -> EvalResult:
     """The result; or raises how else it ended."""
     hint = "allow more time with timeout=SECONDS (None: no limit)"
     if line["event"] == "stuck":
-        raise RemoteTimeoutError(f"timed out after {timeout} s: {line['reason']}", hint=hint, output=output)
+        why, stack = f"timed out after {timeout} s: {line['reason']}", line.get("stack", "")
+        raise RemoteTimeoutError(why, hint=hint, output=output, stack=stack)
     if line["timed_out"]:
         raise RemoteTimeoutError(f"timed out after {timeout} s: the code was interrupted", hint=hint, output=output)
     if line["outcome"] == "raised":
@@ -170,4 +178,11 @@ def _evaluated(line: Line, output: str, timeout: float | None) -> EvalResult:
         raise RemoteSyntaxError(text.rstrip().rpartition("\n")[2], type="SyntaxError", traceback=text, output=output)
     text = line.get("value")
     value = None if text is None else literal(text)
-    return EvalResult(value=value, text=text, output=output, seconds=line["took_nanos"] / 1e9)
+    return EvalResult(
+        value=value,
+        text=text,
+        output=output,
+        seconds=line["took_nanos"] / 1e9,
+        output_dropped=line.get("output_dropped", 0),
+        thread=line.get("thread"),
+    )

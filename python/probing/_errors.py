@@ -2,16 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = [
-    "ProbingError",
-    "RemoteError",
-    "RemoteSyntaxError",
-    "RemoteTimeoutError",
-    "TargetError",
-    "TracebackFrame",
-    "UnsupportedError",
-]
-
 
 class TracebackFrame(NamedTuple):
     """One line of a remote traceback."""
@@ -78,12 +68,17 @@ class RemoteSyntaxError(RemoteError):
 class RemoteTimeoutError(ProbingError, TimeoutError):
     """Time was up. The code was interrupted; the message says what became of it.
 
-    ``output`` is what it had printed before.
+    ``output`` is what it had printed before. ``stack`` shows the thread that keeps code which did not begin or end.
     """
 
-    def __init__(self, message: str = "", *, hint: str | None = None, output: str = "") -> None:
+    def __init__(self, message: str = "", *, hint: str | None = None, output: str = "", stack: str = "") -> None:
         super().__init__(message, hint=hint)
         self.output = output
+        self.stack = stack
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}\n\n{self.stack.rstrip()}" if self.stack else text
 
 
 # People meet them under the names they import them by, in tracebacks and when pickled.

@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["Backtrace", "EvalResult", "Frame", "Table", "Thread"]
-
 # Rows that are shown; all are there.
 _SHOWN_IN_HTML = 200
 _SHOWN_AS_TEXT = 60
@@ -39,10 +37,15 @@ class EvalResult:
     """What the code printed, to stdout and stderr, in order."""
     seconds: float
     """How long it ran."""
+    output_dropped: int = 0
+    """How many bytes it printed beyond what was wanted."""
+    thread: str | None = None
+    """The thread of the program that ran it. None when it had one of its own."""
 
     def __str__(self) -> str:
         """As a prompt would show it: the output, then the value."""
-        return self.output + (self.text or "")
+        more = f"… ({self.output_dropped} bytes more)\n" if self.output_dropped else ""
+        return self.output + more + (self.text or "")
 
     def __repr__(self) -> str:
         return str(self) or "<no output, no value>"
@@ -161,31 +164,72 @@ class Thread:
     """Innermost first."""
 
 
+@dataclass(frozen=True)
+class Wait:
+    """What a task waits for."""
+
+    kind: str
+    """``sleep``, ``lock``, ``queue_get``, ``task``, ``future`` and others."""
+    tasks: tuple[int, ...]
+    """Ids of the tasks, if it waits for some."""
+    held_by: tuple[int, ...]
+    """For a lock: ids of the tasks that hold it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of asyncio that is not done."""
+
+    name: str
+    id: int
+    """Python's ``id(task)``."""
+    state: str
+    """``running``, ``waiting`` or ``ready``."""
+    coroutine: str
+    """The function that it runs."""
+    waits_for: Wait | None
+    awaited_by: tuple[int, ...]
+    """Ids of the tasks that wait for it."""
+    thread_id: int | None
+    """The kernel's id of the thread of its loop."""
+    thread_name: str | None
+    complete: bool
+    """False when it moved too fast to be read whole: then only the frames that stayed are here."""
+    frames: tuple[Frame, ...]
+    """Innermost first."""
+
+
 class Backtrace:
-    """Where threads of a target are, read from outside at one moment."""
+    """Where threads of a target are, or its asyncio tasks, read from outside at one moment."""
 
     _THREAD = ("thread_id", "ident", "thread_name", "main", "state", "gil")
+    _TASK = ("task_id", "task_name", "task_state", "thread_id", "thread_name")
     _FRAME = ("depth", "func", "file", "lineno", "frame_type", "source")
 
     def __init__(self, text: str, report: Mapping[str, Any]) -> None:
         self.text = text
         """As ``probing backtrace`` prints it."""
-        self.threads: tuple[Thread, ...] = tuple(map(_thread, report["threads"]))
-        """The main thread first."""
+        self.threads: tuple[Thread, ...] = tuple(map(_thread, report.get("threads", ())))
+        """The main thread first. None when tasks were asked for."""
+        self.tasks: tuple[Task, ...] = tuple(map(_task, report.get("tasks", ())))
+        """By their names, when they were asked for."""
+        self.deadlocks: tuple[tuple[int, ...], ...] = tuple(map(tuple, report.get("deadlocks", ())))
+        """Ids of tasks that wait for each other in a circle."""
+        self._of = self._TASK if "tasks" in report else ("thread_id", "thread_name")
 
     def to_table(self) -> Table:
-        """A row for each frame; locals as JSON."""
+        """A row for each frame; locals as JSON. The first columns say whose frame it is."""
+        stacks: tuple[Thread | Task, ...] = (*self.threads, *self.tasks)
         return Table(
-            ("thread_id", "thread_name", *self._FRAME, "locals"),
+            (*self._of, *self._FRAME, "locals"),
             [
                 (
-                    thread.thread_id,
-                    thread.thread_name,
+                    *(getattr(stack, name.removeprefix("task_")) for name in self._of),
                     *(getattr(frame, name) for name in self._FRAME),
                     frame.locals_text,
                 )
-                for thread in self.threads
-                for frame in thread.frames
+                for stack in stacks
+                for frame in stack.frames
             ],
         )
 
@@ -235,6 +279,19 @@ class _Numbers(ast.NodeTransformer):
 
 def _thread(told: Mapping[str, Any]) -> Thread:
     return _built(Thread, {**told, "frames": tuple(map(_frame, told["frames"]))})
+
+
+def _task(told: Mapping[str, Any]) -> Task:
+    waits_for = told["waits_for"]
+    if waits_for is not None:
+        kind, tasks, held_by = waits_for["kind"], tuple(waits_for["tasks"]), tuple(waits_for["held_by"])
+        waits_for = Wait(kind, tasks, held_by)
+    parts = {
+        "waits_for": waits_for,
+        "awaited_by": tuple(told["awaited_by"]),
+        "frames": tuple(map(_frame, told["frames"])),
+    }
+    return _built(Task, {**told, **parts})
 
 
 def _frame(told: Mapping[str, Any]) -> Frame:

@@ -161,6 +161,43 @@ def test_code_that_cannot_be_sent(prepared: Probe) -> None:
         prepared.eval("1")
 
 
+def test_code_runs_on_a_thread(start: Start) -> None:
+    with connect(start("workers.py", PROBING="1").pid) as probe:
+        result = probe.eval("threading.current_thread().name", thread="main")
+        assert (result.value, result.thread) == ("MainThread", "MainThread")
+        assert probe.eval("1", thread=probe.pid).thread == "MainThread"
+        assert probe.eval("1").thread is None
+
+
+def test_code_runs_in_a_frame(prepared: Probe) -> None:
+    worker = next(thread for thread in prepared.backtrace(all=True).threads if not thread.main)
+    names = prepared.eval("sorted(locals())", frame=len(worker.frames) - 1, thread=worker.ident).value
+    assert "self" in names
+    with pytest.raises(probing.ProbingError, match="no frame 99: the stack has "):
+        prepared.eval("1", frame=99)
+    with pytest.raises(probing.ProbingError, match="no thread is called nobody\nhint: there are: ") as caught:
+        prepared.eval("1", thread="nobody")
+    assert not isinstance(caught.value, probing.TargetError)
+
+
+def test_a_thread_that_does_not_come_is_shown(start: Start) -> None:
+    with (
+        connect(start("idle.py", PROBING="1").pid) as probe,
+        pytest.raises(TimeoutError, match="the code has not begun and will not run: thread MainThread") as caught,
+    ):
+        probe.eval("late = True", thread="main", timeout=0.2)
+    assert "idle.py" in caught.value.stack
+    assert caught.value.stack.rstrip() in str(caught.value)
+
+
+def test_output_can_be_bounded(prepared: Probe) -> None:
+    result = prepared.eval("print('x' * 99)\n7", max_output=10)
+    assert (result.output, result.output_dropped, result.value) == ("x" * 10, 90, 7)
+    assert str(result) == "x" * 10 + "… (90 bytes more)\n7"
+    everything = prepared.eval("print('x' * 11_000_000)", max_output=None)
+    assert (len(everything.output), everything.output_dropped) == (11_000_001, 0)
+
+
 # ---- many at once ---------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +301,40 @@ def test_threads_are_a_table(prepared: Probe) -> None:
     assert next(iter(threads.to_dicts()))["thread_name"] == "MainThread"
     with pytest.raises(KeyError, match="no column is called nothing; there are: thread_id, "):
         threads.column("nothing")
+
+
+TASKS = """
+import asyncio, sys
+
+async def tick():
+    await asyncio.sleep(1000)
+
+async def main():
+    ticker = asyncio.create_task(tick(), name="ticker")
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    ticker.cancel()
+
+asyncio.run(main())
+"""
+
+
+def test_tasks_instead_of_threads(start: Start, tmp_path: Path) -> None:
+    program = tmp_path / "tasks.py"
+    program.write_text(TASKS)
+    with connect(start(program).pid) as probe:
+        backtrace = probe.backtrace(tasks=True)
+        assert backtrace.threads == ()
+        (ticker,) = (task for task in backtrace.tasks if task.name == "ticker")
+        assert (ticker.state, ticker.waits_for and ticker.waits_for.kind) == ("waiting", "sleep")
+        assert (ticker.coroutine, ticker.frames[-1].func) == ("tick", "tick")
+        table = backtrace.to_table()
+        assert table.columns[:3] == ("task_id", "task_name", "task_state")
+        assert "ticker" in table.column("task_name")
+        assert "ticker" in repr(backtrace)
+        with pytest.raises(probing.ProbingError, match="all threads, one thread and tasks exclude each other"):
+            probe.backtrace(tasks=True, all=True)
 
 
 def test_sql_says_that_it_is_not_there_yet(prepared: Probe) -> None:

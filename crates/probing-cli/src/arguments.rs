@@ -409,6 +409,7 @@ impl From<AskedStacks> for BacktraceArguments {
         Self {
             all: asked.all,
             thread: asked.thread,
+            tasks: asked.tasks,
             locals: asked.locals,
             native: asked.native,
             ..Self::default()

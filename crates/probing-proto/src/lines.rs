@@ -27,12 +27,7 @@ pub struct AskLine {
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Ask {
     /// Run code. Answered by `output`s, then `evaluated` or `stuck`.
-    Eval {
-        code: String,
-        /// Interrupt it after so long; without it, never.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        timeout_seconds: Option<f64>,
-    },
+    Eval(AskedEval),
     /// Interrupt the eval with that id, which gives its own answer. Answered by `done`.
     Cancel { request: RequestId },
     /// Read the stacks from outside. Answered by `backtrace`.
@@ -43,15 +38,40 @@ pub enum Ask {
     Detach,
 }
 
+/// Code, where to run it, and what it may take.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskedEval {
+    pub code: String,
+    /// Run it on this thread of the program: `main`, a name, an id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// Run it in the locals of this frame of that thread, or of the main thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u32>,
+    /// Most bytes of output to tell; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<u64>,
+    /// Interrupt it after so long; without it, never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<f64>,
+}
+
 /// Which stacks, and how much of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a word of the line, as of the command"
+)]
 pub struct AskedStacks {
     /// Of every thread; else of the main thread.
     pub all: bool,
     /// Of one thread, by its name or one of its ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
+    /// Of the asyncio tasks that are not done, instead of threads.
+    pub tasks: bool,
     /// With the local variables of every frame.
     pub locals: bool,
     /// With the frames of C, Rust and the interpreter itself, in their true order.
@@ -84,7 +104,13 @@ pub enum Tell {
         evaluated: Evaluated,
     },
     /// Time was up, and an eval did not end when it was interrupted, or never began.
-    Stuck { begun: bool, reason: String },
+    Stuck {
+        begun: bool,
+        reason: String,
+        /// Where the thread is that keeps it, for people.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        stack: String,
+    },
     /// Stacks: as text for people, and as what `probing backtrace --json` prints.
     Backtrace {
         text: String,

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use probing_client::{ClientError, Contact, EvalEnd, News as EvalNews};
-use probing_proto::lines::{Ask, AskLine, AskedStacks, Tell, TellLine, Trouble};
+use probing_proto::lines::{Ask, AskLine, AskedEval, AskedStacks, Tell, TellLine, Trouble};
 use probing_proto::message::{Eval, Failure, RequestId};
-use probing_proto::report::StuckReport;
 
 use self::in_flight::InFlight;
 use self::input::{Input, News};
@@ -111,13 +110,7 @@ impl Service {
     /// Does what is asked; the last word on it.
     fn answer(&self, id: RequestId, ask: Ask) -> anyhow::Result<Tell> {
         match ask {
-            Ask::Eval {
-                code,
-                timeout_seconds,
-            } => {
-                let timeout = timeout_seconds.map(Duration::try_from_secs_f64).transpose();
-                self.eval(id, code, timeout.context("timeout_seconds")?)
-            }
+            Ask::Eval(asked) => self.eval(id, asked),
             Ask::Backtrace(asked) => self.backtrace(asked),
             Ask::Query { .. } => {
                 let failure = Failure::new("SQL is not part of this version yet")
@@ -133,9 +126,17 @@ impl Service {
         }
     }
 
-    fn eval(&self, id: RequestId, code: String, timeout: Option<Duration>) -> anyhow::Result<Tell> {
+    fn eval(&self, id: RequestId, asked: AskedEval) -> anyhow::Result<Tell> {
+        let timeout = asked.timeout_seconds.map(Duration::try_from_secs_f64);
+        let timeout = timeout.transpose().context("timeout_seconds")?;
         let mut probe = self.contact.probe()?;
-        let canceller = probe.start_eval(Eval::of(code))?;
+        let canceller = probe.start_eval(Eval {
+            code: asked.code,
+            thread: asked.thread,
+            frame: asked.frame,
+            max_output: asked.max_output,
+            keep: false,
+        })?;
         self.in_flight.runs(id, &canceller)?;
         let end = probe.finish_eval(&canceller, timeout, |news| {
             if let EvalNews::Output(stream, text) = news {
@@ -148,9 +149,12 @@ impl Service {
             EvalEnd::TimedOut(evaluated) => (evaluated, true),
             // What comes later on this connection is nobody's: it goes, and takes the code along.
             EvalEnd::Stuck(progress) => {
-                let StuckReport { begun, reason, .. } =
-                    eval::stuck::report(self.contact.target()?, progress);
-                return Ok(Tell::Stuck { begun, reason });
+                let stuck = eval::stuck::report(self.contact.target()?, progress);
+                return Ok(Tell::Stuck {
+                    stack: eval::stuck::stack(&stuck),
+                    begun: stuck.begun,
+                    reason: stuck.reason,
+                });
             }
         };
         self.contact.keep(probe);
@@ -161,14 +165,26 @@ impl Service {
     }
 
     fn backtrace(&self, asked: AskedStacks) -> anyhow::Result<Tell> {
-        let (report, note) = backtrace::read_with_note(&asked.into(), self.contact.target()?)?;
-        let mut text = backtrace::text::text(&report, false);
+        if [asked.all, asked.thread.is_some(), asked.tasks]
+            .iter()
+            .filter(|is_asked| **is_asked)
+            .count()
+            > 1
+        {
+            bail!("all threads, one thread and tasks exclude each other");
+        }
+        let (tasks, target) = (asked.tasks, self.contact.target()?);
+        let (mut text, report, note) = if tasks {
+            let (text, report, note) = backtrace::tasks_with_note(&asked.into(), target)?;
+            (text, serde_json::to_value(&report)?, note)
+        } else {
+            let (report, note) = backtrace::read_with_note(&asked.into(), target)?;
+            let text = backtrace::text::text(&report, false);
+            (text, serde_json::to_value(&report)?, note)
+        };
         // Not to stderr, which a program need not read.
         text.extend(note.map(|note| format!("\n{note}\n")));
-        Ok(Tell::Backtrace {
-            text,
-            report: serde_json::to_value(&report)?,
-        })
+        Ok(Tell::Backtrace { text, report })
     }
 }
 
@@ -184,10 +200,9 @@ fn say(id: Option<RequestId>, tell: Tell) -> io::Result<()> {
 fn failed(error: &anyhow::Error) -> Tell {
     let client_error = error.downcast_ref::<ClientError>();
     Tell::Failed {
-        kind: if client_error.is_some() {
-            Trouble::Unreachable
-        } else {
-            Trouble::Failed
+        kind: match client_error {
+            Some(ClientError::NotDone(_)) | None => Trouble::Failed,
+            Some(_) => Trouble::Unreachable,
         },
         failure: Failure {
             error: format!("{error:#}"),

@@ -5,6 +5,7 @@ mod text;
 use std::io::Write as _;
 
 use probing_client::{Manner, Members, Target};
+use probing_proto::report::TasksReport;
 
 use super::{query, set};
 use crate::arguments::BacktraceArguments;
@@ -27,6 +28,12 @@ pub(super) fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Re
         write!(out, "{}", text::text(&report, arguments.reverse))?;
     }
     Ok(exit::OK)
+}
+
+/// The tasks for people, or that there are none.
+pub(super) fn words(report: &TasksReport) -> String {
+    let nothing = text::nothing(report).map(str::to_owned);
+    nothing.unwrap_or_else(|| text::text(report, false))
 }
 
 pub(super) fn several(arguments: &BacktraceArguments, members: &Members) -> anyhow::Result<Status> {

@@ -31,7 +31,7 @@ pub(in crate::commands) fn report(target: &Target, progress: Progress) -> StuckR
 }
 
 /// The stack of the thread that keeps it.
-pub(super) fn stack(stuck: &StuckReport) -> String {
+pub(in crate::commands) fn stack(stuck: &StuckReport) -> String {
     let thread = stuck.thread.as_ref();
     thread.map_or_else(String::new, |thread| {
         text::threads(std::slice::from_ref(thread), false)
