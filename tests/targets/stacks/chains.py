@@ -1,4 +1,4 @@
-"""Eight threads that call down chains of their own as fast as they can; `c3_a_b` is called by `c3_a`, of thread 3 alone."""
+"""Eight threads call down chains of their own as fast as they can; `c3_a` of thread 3 alone calls `c3_a_b`."""
 
 import sys
 import threading

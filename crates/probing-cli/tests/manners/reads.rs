@@ -62,7 +62,7 @@ fn any_address_is_survived() {
 }
 
 #[test]
-fn no_file_but_the_processs_own_is_read() {
+fn no_file_is_read_but_those_of_the_process() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = probed(&sandbox, python);
