@@ -193,7 +193,8 @@ Of several targets, the odd one out is who is not there where nearly all others 
 is the same in all is told once, else who has which value.
 
 With --native, a thread that is on a CPU is held for a fraction of a millisecond while its stack is copied;
-one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.")]
+one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.
+Code whose file (or its file of symbols in /usr/lib/debug) has debug information is shown with its line.")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag that people type"

@@ -75,6 +75,7 @@ mod tests {
             depth,
             frame_type: "Python",
             address: None,
+            source_file: None,
             source: None,
             locals: Some(vec![ReportedLocal {
                 name: "x".to_owned(),

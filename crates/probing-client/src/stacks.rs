@@ -247,6 +247,10 @@ impl Sources {
                 depth,
                 frame_type,
                 address,
+                source_file: frame
+                    .source_file
+                    .as_deref()
+                    .map(|file| file.display().to_string()),
                 source: self.line(frame),
                 locals: frame.locals.as_deref().map(reported_locals),
                 more_locals: frame.more_locals,
@@ -257,7 +261,7 @@ impl Sources {
 
     fn line(&mut self, frame: &Frame) -> Option<String> {
         let index = (frame.line.filter(|_| self.seen)? as usize).checked_sub(1)?;
-        let path = self.seen_from_here(&frame.file);
+        let path = self.seen_from_here(frame.source_file.as_deref().unwrap_or(&frame.file));
         let lines = self
             .files
             .entry(path)

@@ -345,6 +345,7 @@ mod tests {
                 depth,
                 frame_type: "Python",
                 address: None,
+                source_file: None,
                 source: None,
                 locals: None,
                 more_locals: 0,

@@ -5,6 +5,7 @@
 //! before it is believed, so a hostile file gives `None`, never a panic or a huge allocation.
 
 mod functions;
+mod sections;
 mod segments;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
 pub use functions::CodeAddress;
+pub use sections::Part;
 
 /// More than any `.dynsym` or string table of a Python: 64 MB.
 const MAX_TABLE: u64 = 64 << 20;
@@ -140,19 +142,6 @@ impl<B: Bytes> Image<B> {
         })
     }
 
-    /// Address in the file of the section of this name.
-    pub fn section_named(&self, wanted: &str) -> Option<u64> {
-        let header = self.file.read(0, HEADER)?;
-        let names = usize::from(u16_at(&header, 62)?);
-        let mut sections = self.sections.chunks_exact(SECTION_HEADER);
-        let names = self.section(sections.clone().nth(names)?)?;
-        let found = sections.find(|section| {
-            let name = u32_at(section, 0).and_then(|at| names.get(at as usize..));
-            name.is_some_and(|name| is_c_string(name, wanted))
-        })?;
-        u64_at(found, 16)
-    }
-
     fn section(&self, header: &[u8]) -> Option<Vec<u8>> {
         let (offset, size) = (u64_at(header, 24)?, u64_at(header, 32)?);
         if size > MAX_TABLE {
@@ -197,6 +186,9 @@ mod tests {
         image.bias(0x7000, 0);
         image.section_named(".PyRuntime");
         image.code_bias(0x7000, 0);
+        image
+            .debug_section(".PyRuntime")
+            .and_then(|part| image.read_part(part, 0, 100));
         image.build_id();
         if let Some((address, len)) = image.unwind_header() {
             image.read_at(address, len.min(1 << 20) as usize);

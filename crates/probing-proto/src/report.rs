@@ -140,6 +140,9 @@ pub struct ReportedFrame {
     /// Of a native frame: where in its file the code is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
+    /// Of a native frame with debug information: the file that `lineno` is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_file: Option<String>,
     /// The text of the line, where the file can be read.
     pub source: Option<String>,
     /// Those that are bound; `null` when not asked for, or when the frame was left before they were read.

@@ -145,8 +145,11 @@ pub struct Frame {
     /// As the compiler was told: perhaps relative, perhaps no file at all (`<string>`). Of native code, its library or
     /// program; empty for code that belongs to none.
     pub file: Arc<Path>,
-    /// The line being executed. `None` for instructions that belong to no line.
+    /// The line being executed. `None` for instructions that belong to no line, and for native code without debug
+    /// information.
     pub line: Option<u32>,
+    /// Of native code: the file that `line` is in.
+    pub source_file: Option<Arc<Path>>,
     /// C called the interpreter for this frame.
     pub is_entry: bool,
     /// Where it lies in the target; 0 for a native one.

@@ -3,7 +3,7 @@
 //! The story, in the order of the files: of each thread, registers and native stack are copied together with its Python
 //! frames (`pose`); its calls are followed over the copy (`unwind`) by the tables of the files whose code it runs
 //! (`modules`, `table`, `registers`, `machine`); Python's frames are put in where they belong (`weave`); functions get
-//! their names (`names`), and those that say nothing are left out (`plumbing`).
+//! their names (`names`) and lines (`source_lines`), and those that say nothing are left out (`plumbing`).
 //!
 //! *Invariant:* what is shown in an order was in that order. What cannot be followed is missing, and said to be.
 
@@ -15,6 +15,7 @@ mod names;
 mod plumbing;
 mod pose;
 pub(crate) mod registers;
+mod source_lines;
 mod table;
 mod unwind;
 mod weave;
@@ -137,10 +138,12 @@ impl Native {
             found.push(seen);
         }
         let calls = found.iter().flatten().flat_map(|(_, calls)| &calls.calls);
+        let interpreter = scene.interpreter();
+        let is_shown = |name: &Name| !interpreter.is_plumbing(name);
         let naming = Naming {
             codes,
-            names: modules.name_all(calls.map(|call| call.address)),
-            interpreter: scene.interpreter(),
+            names: modules.name_all(calls.map(|call| call.address), is_shown),
+            interpreter,
             listed: reading.interpreter.layout.thread.runs,
         };
         for (stack, found) in stacks.iter_mut().zip(found) {
@@ -403,7 +406,11 @@ impl Naming<'_> {
             let file = name.module.file_name().unwrap_or_default();
             format!("{:#x} in {}", name.address, file.to_string_lossy()).into()
         });
-        Some(native_frame(func, name.module.to_path_buf(), name.address))
+        let mut frame = native_frame(func, name.module.to_path_buf(), name.address);
+        if let Some(at) = &name.line {
+            (frame.line, frame.source_file) = (Some(at.line), Some(at.file.clone()));
+        }
+        Some(frame)
     }
 }
 
@@ -412,6 +419,7 @@ fn native_frame(func: Arc<str>, module: PathBuf, address: u64) -> Frame {
         func,
         file: module.into(),
         line: None,
+        source_file: None,
         address: 0,
         is_entry: false,
         locals: None,

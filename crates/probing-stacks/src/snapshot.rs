@@ -386,6 +386,7 @@ pub(crate) fn name_all(
             func: code.name.clone(),
             file: code.file.clone(),
             line: *line,
+            source_file: None,
             address: frame.address,
             is_entry: frame.is_entry,
             more_locals: locals.as_ref().map_or(0, |locals| locals.more),

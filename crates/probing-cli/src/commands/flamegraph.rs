@@ -1,5 +1,6 @@
 //! `probing -t PID flamegraph`
 
+mod colours;
 mod drawing;
 mod file;
 mod progress;

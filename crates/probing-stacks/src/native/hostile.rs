@@ -94,7 +94,7 @@ impl Case {
             stack: StackCopy::new(STACK, stack),
         };
         let calls = follow(&mut modules, &pose);
-        modules.name_all(calls.calls.iter().map(|call| call.address));
+        modules.name_all(calls.calls.iter().map(|call| call.address), |_| true);
         calls
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use probing_process::elf::{Bytes, CodeAddress, Image};
 use probing_process::maps::Mapping;
@@ -16,6 +16,7 @@ use probing_process::{proc, python};
 use probing_proto::process::Pid;
 
 use super::names;
+use super::source_lines::{SourceLine, SourceLines};
 use super::table::{Row, UnwindTable};
 
 /// The largest libraries of today have 60 MB of it.
@@ -46,8 +47,10 @@ pub(crate) struct Module {
     path: Arc<Path>,
     /// What is added to an address in the file.
     bias: u64,
-    image: Image<Contents>,
+    image: Arc<Image<Contents>>,
     table: Option<UnwindTable>,
+    /// Read when the first line is asked for.
+    lines: OnceLock<Option<SourceLines<Contents>>>,
 }
 
 impl fmt::Debug for Module {
@@ -76,8 +79,9 @@ impl Module {
         let mut module = Self {
             path: Path::new(&mapping.path).into(),
             bias,
-            image,
+            image: Arc::new(image),
             table: None,
+            lines: OnceLock::new(),
         };
         module.table = module.read_table(memory);
         Some(module)
@@ -128,11 +132,28 @@ impl Module {
         names
     }
 
+    /// The lines at addresses in the file, by it or by the file of symbols that is installed apart.
+    fn source_lines(&self, pid: Pid, addresses: &[u64]) -> HashMap<u64, SourceLine> {
+        if addresses.is_empty() {
+            return HashMap::new();
+        }
+        let lines = self.lines.get_or_init(|| {
+            let own = SourceLines::of(Arc::clone(&self.image));
+            own.or_else(|| SourceLines::of(Arc::new(self.image_apart(pid)?)))
+        });
+        let found = lines.as_ref().map(|lines| lines.find(addresses));
+        found.unwrap_or_default()
+    }
+
     /// The file of symbols that a distribution installs apart, for a file without its own.
     fn symbols_apart(&self, pid: Pid) -> Option<Image<Contents>> {
         if self.image.has_all_symbols() {
             return None;
         }
+        self.image_apart(pid)
+    }
+
+    fn image_apart(&self, pid: Pid) -> Option<Image<Contents>> {
         let id = self.image.build_id()?;
         let (first, rest) = id.split_first()?;
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -149,6 +170,8 @@ pub(crate) struct Name {
     pub(crate) module: Arc<Path>,
     /// In the file.
     pub(crate) address: u64,
+    /// In the source code.
+    pub(crate) line: Option<SourceLine>,
 }
 
 /// What came of looking at a file.
@@ -260,8 +283,12 @@ impl<M: Memory + ?Sized> Modules<'_, M> {
         found
     }
 
-    /// What places are called; each file is gone through once.
-    pub(crate) fn name_all(&mut self, addresses: impl Iterator<Item = u64>) -> HashMap<u64, Name> {
+    /// What places are called; each file is gone through once. Lines are looked up for those that `is_shown`.
+    pub(crate) fn name_all(
+        &mut self,
+        addresses: impl Iterator<Item = u64>,
+        is_shown: impl Fn(&Name) -> bool,
+    ) -> HashMap<u64, Name> {
         if self.loaded.names.len() >= MAX_ROWS {
             self.loaded.names.clear();
         }
@@ -276,12 +303,32 @@ impl<M: Memory + ?Sized> Modules<'_, M> {
         for (index, mut addresses) in wanted {
             addresses.sort_unstable();
             addresses.dedup();
-            for (address, name) in self.names_in(index, &addresses) {
+            let mut names = self.names_in(index, &addresses);
+            self.add_lines(addresses[0], &mut names, &is_shown);
+            for (address, name) in names {
                 self.loaded.names.insert(address, name.clone());
                 found.insert(address, name);
             }
         }
         found
+    }
+
+    fn add_lines(
+        &mut self,
+        inside: u64,
+        names: &mut [(u64, Name)],
+        is_shown: impl Fn(&Name) -> bool,
+    ) {
+        let Some(module) = self.at(inside) else {
+            return;
+        };
+        let shown = names.iter_mut().map(|(_, name)| name);
+        let shown: Vec<&mut Name> = shown.filter(|name| is_shown(name)).collect();
+        let addresses: Vec<u64> = shown.iter().map(|name| name.address).collect();
+        let mut lines = module.source_lines(self.pid, &addresses);
+        for name in shown {
+            name.line = lines.remove(&name.address);
+        }
     }
 
     fn names_in(&mut self, index: usize, addresses: &[u64]) -> Vec<(u64, Name)> {
@@ -293,6 +340,7 @@ impl<M: Memory + ?Sized> Modules<'_, M> {
                     function: None,
                     module: module.clone(),
                     address: *address,
+                    line: None,
                 };
                 (*address, name)
             });
@@ -307,6 +355,7 @@ impl<M: Memory + ?Sized> Modules<'_, M> {
                     function: function.map(|function| names::readable(&function).into()),
                     module: module.path.clone(),
                     address: in_file,
+                    line: None,
                 };
                 (*address, name)
             })

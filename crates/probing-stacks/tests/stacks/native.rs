@@ -235,6 +235,54 @@ fn a_static_and_stripped_python_is_followed() {
     }
 }
 
+/// Where a function of `native.c` makes the call that stands so in its text.
+fn check_source_line(thread: &ThreadStack, func: &str, call: &str) {
+    let source = root().join("tests/targets/stacks/native.c");
+    let text = std::fs::read_to_string(&source).unwrap();
+    let line = text.lines().position(|line| line.contains(call)).unwrap() as u32 + 1;
+    let mut frames = thread.frames.iter();
+    let frame = frames.find(|frame| &*frame.func == func).unwrap();
+    assert_eq!(
+        (frame.line, frame.source_file.as_deref()),
+        (Some(line), Some(&*source))
+    );
+    assert!(frame.file.ends_with("libnative.so"), "{frame:?}");
+}
+
+#[test]
+fn native_code_with_debug_information_is_shown_with_its_line() {
+    let check = |library: &Library, python: &Python| {
+        let target = library.target(python, &[]);
+        let snapshot = settled(&target);
+        let nest = thread(&snapshot, "nest");
+        check_source_line(nest, "outer::wait", "= read(file, &byte, 1);");
+        check_source_line(nest, "wait_here", "= rust_wait(file);");
+        check_source_line(
+            thread(&snapshot, "alternations"),
+            "alternate",
+            "= inner_call(",
+        );
+    };
+    let usual = Library::compile(&["-g"]);
+    every_python(|python| check(&usual, python));
+    let python = Python::all().remove(0);
+    check(&Library::compile(&["-gdwarf-4"]), &python);
+    // As other compilers leave it: nothing says which unit has which code.
+    let plain = Library::compile(&["-g"]);
+    let removed = Command::new("objcopy")
+        .arg("--remove-section=.debug_aranges")
+        .arg(&plain.path)
+        .status();
+    if removed.is_ok_and(|status| status.success()) {
+        check(&plain, &python);
+    }
+    let bare = Library::compile(&["-g0"]).target(&python, &[]);
+    let snapshot = settled(&bare);
+    let mut frames = thread(&snapshot, "nest").frames.iter();
+    let frame = frames.find(|frame| &*frame.func == "wait_here").unwrap();
+    assert_eq!((frame.line, &frame.source_file), (None, &None));
+}
+
 #[test]
 fn a_stopped_process_is_followed_and_left_stopped() {
     let library = Library::compile(&["-fno-omit-frame-pointer"]);

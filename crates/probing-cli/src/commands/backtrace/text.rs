@@ -140,7 +140,14 @@ pub(super) fn frame(frame: &ReportedFrame) -> String {
         return format!("  native {}\n", frame.func);
     }
     if frame.frame_type == "Native" {
-        return format!("  native {} ({})\n", frame.func, file_name(frame));
+        let place = match (&frame.source_file, frame.lineno) {
+            (Some(file), Some(line)) => {
+                let name = file.rsplit('/').next().unwrap_or_default();
+                format!("{name}:{line} in {}", file_name(frame))
+            }
+            _ => file_name(frame).to_owned(),
+        };
+        return format!("  native {} ({place})\n", frame.func);
     }
     let line = frame
         .lineno

@@ -2,14 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use inferno::flamegraph::{self, Options};
+use inferno::flamegraph::color::{BackgroundColor, Color, StrokeColor};
+use inferno::flamegraph::{self, Options, TextTruncateDirection};
 use probing_client::{Place, Samples};
 use probing_proto::speedscope::{SpeedscopeFile, SpeedscopeFrame};
 
+use super::colours;
 use crate::arguments::FlamegraphFormat;
 
 /// Folders of libraries: what comes after one is how their files are known.
 const LIBRARIES: [&str; 2] = ["site-packages", "dist-packages"];
+
+const PAPER: Color = Color {
+    r: 0xfd,
+    g: 0xfd,
+    b: 0xfd,
+};
 
 pub(super) fn drawn(
     samples: &Samples,
@@ -28,13 +36,22 @@ pub(super) fn drawn(
 
 fn svg(samples: &Samples, title: &str) -> anyhow::Result<Vec<u8>> {
     let lines = folded(samples);
+    let places = samples.calls.places();
+    let mut colours = colours::of(places, &Names::of(places));
     let mut options = Options::default();
     title.clone_into(&mut options.title);
     options.subtitle = Some(format!(
-        "{} samples in {:.1} s",
+        "{} samples in {:.1} s ({})",
         samples.taken,
-        samples.took.as_secs_f64()
+        samples.took.as_secs_f64(),
+        colours::LEGEND
     ));
+    options.bgcolors = Some(BackgroundColor::Flat(PAPER));
+    // Between calls that are in the same function.
+    options.stroke_color = StrokeColor::Color(PAPER);
+    options.palette_map = Some(&mut colours);
+    // The name of the function comes first.
+    options.text_truncate_direction = TextTruncateDirection::Right;
     let mut picture = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)?;
     Ok(picture)
@@ -71,18 +88,20 @@ fn folded(samples: &Samples) -> Vec<String> {
 }
 
 /// What to call each place: `func (file:line)`, the file without the folders that all of the program's files share.
-struct Names(Vec<String>);
+pub(super) struct Names(pub(super) Vec<String>);
 
 impl Names {
-    fn of(places: &[Place]) -> Self {
+    pub(super) fn of(places: &[Place]) -> Self {
         let files = places.iter().filter_map(|place| place.file.as_deref());
-        let shared = shared_folder(files.filter(|file| in_library(file).is_none()));
+        let shared = shared_folder(files.filter(|file| Origin::of(file) == Origin::Program));
         let name = |place: &Place| {
             let Some(file) = place.file.as_deref() else {
                 return clean(&place.func);
             };
-            let shown = in_library(file)
-                .unwrap_or_else(|| file.strip_prefix(&shared).unwrap_or(file).to_owned());
+            let shown = match Origin::of(file) {
+                Origin::Program => file.strip_prefix(&shared).unwrap_or(file).to_owned(),
+                Origin::Library(path) | Origin::Python(path) => path,
+            };
             let line = place
                 .line
                 .map_or_else(String::new, |line| format!(":{line}"));
@@ -92,16 +111,29 @@ impl Names {
     }
 }
 
-/// The path below `site-packages` or `lib/python3.12`.
-fn in_library(file: &Path) -> Option<PathBuf> {
-    let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
-    let is_python =
-        |at: usize| at > 0 && parts[at - 1] == "lib" && parts[at].starts_with("python3");
-    let folders = 0..parts.len().saturating_sub(1);
-    let last = folders
-        .rev()
-        .find(|at| LIBRARIES.contains(&parts[*at]) || is_python(*at))?;
-    Some(parts[last + 1..].iter().collect())
+/// Whose code a file holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    Program,
+    /// By its path below `site-packages`.
+    Library(PathBuf),
+    /// By its path below `lib/python3.12`.
+    Python(PathBuf),
+}
+
+impl Origin {
+    pub(super) fn of(file: &Path) -> Self {
+        let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
+        let is_python =
+            |at: usize| at > 0 && parts[at - 1] == "lib" && parts[at].starts_with("python3");
+        let is_library = |at: usize| LIBRARIES.contains(&parts[at]);
+        let mut folders = (0..parts.len().saturating_sub(1)).rev();
+        match folders.find(|at| is_library(*at) || is_python(*at)) {
+            Some(at) if is_library(at) => Self::Library(parts[at + 1..].iter().collect()),
+            Some(at) => Self::Python(parts[at + 1..].iter().collect()),
+            None => Self::Program,
+        }
+    }
 }
 
 /// The innermost folder that holds all of these.
