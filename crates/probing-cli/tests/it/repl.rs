@@ -154,8 +154,9 @@ fn code_that_is_stuck_in_c_can_be_left_behind() {
         screen.enter("import threading; held = threading.Lock(); held.acquire(); print('begun'); held.acquire()");
         screen.wait_for("\nbegun");
         screen.press("C-c");
+        screen.wait_for("Ctrl-C again leaves it behind");
         screen.press("C-c");
-        screen.wait_for("left behind");
+        screen.wait_for("left behind: it is interrupted");
         screen.enter("loss * 4");
         screen.wait_for("\n1.0\n");
     });

@@ -29,26 +29,22 @@ const MAGICS: [(&str, &str, &str); 9] = [
     (
         "bt",
         "[--all] [--locals] …",
-        "where the target is; options as of `probing backtrace`",
+        "where it is; options as of `probing backtrace`",
     ),
     ("threads", "", "its threads, each with its innermost frame"),
     (
         "frame",
         "[N]",
-        "run code in the locals of frame N (0 is the innermost); without N leave it",
+        "run code in frame N, 0 the innermost; or leave it",
     ),
     (
         "thread",
         "[NAME|ID|main]",
-        "run code on that thread, or choose frames of it; without a name leave it",
+        "run code on that thread, or in its frames; or not",
     ),
     ("query", "SQL", "ask the tables"),
     ("time", "CODE", "run code and say how long it took"),
-    (
-        "who",
-        "",
-        "the names there, of the program or of the frame, and what they are",
-    ),
+    ("who", "", "the names there, of the program or the frame"),
     ("help", "", "this text"),
     ("exit", "", "leave the prompt; so does Ctrl-D"),
 ];
@@ -95,7 +91,8 @@ impl Magic {
 /// What `%help` prints.
 pub(super) fn help() -> String {
     let mut text = String::from(
-        "Python runs in the target's live __main__; _ is the last value. Tab completes, Ctrl-C interrupts, Ctrl-D leaves.\n\n",
+        "Python runs in the target's live __main__; _ is the last value.\n\
+         Tab completes, Ctrl-C interrupts, Ctrl-D leaves.\n\n",
     );
     for (name, arguments, does) in MAGICS {
         // Writing to a String does not fail.
@@ -107,7 +104,12 @@ pub(super) fn help() -> String {
 
 /// The words behind `%bt`.
 #[derive(Debug, Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
+#[command(
+    name = "%bt",
+    bin_name = "%bt",
+    no_binary_name = true,
+    disable_help_flag = true
+)]
 struct BacktraceWords {
     #[command(flatten)]
     arguments: BacktraceArguments,
@@ -129,6 +131,13 @@ mod tests {
                 _ => name.to_owned(),
             };
             assert!(Magic::parse(&text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_help_fits_a_narrow_terminal() {
+        for line in help().lines() {
+            assert!(line.chars().count() <= 80, "{line}");
         }
     }
 

@@ -19,6 +19,8 @@ use crate::commands::{Aim, backtrace, eval};
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Code that was interrupted has this long to end before more is said.
+const SOON: Duration = Duration::from_secs(1);
 /// How often it is noted where the target is, so that its last place is known when it dies.
 const GLANCE: Duration = Duration::from_secs(1);
 
@@ -342,6 +344,7 @@ struct Running(Arc<Mutex<Option<Interrupted>>>);
 struct Interrupted {
     eval: Canceller,
     presses: u32,
+    since: Instant,
 }
 
 impl Running {
@@ -354,12 +357,27 @@ impl Running {
                 running.presses += 1;
                 // A target that cannot be told is gone, which is noticed elsewhere.
                 match running.presses {
-                    1 => running.eval.cancel().ok(),
-                    _ => running.eval.abandon().ok(),
-                };
+                    1 => {
+                        running.eval.cancel().ok();
+                        pressed.say_later(running.since);
+                    }
+                    _ => drop(running.eval.abandon()),
+                }
             }
         })?;
         Ok(running)
+    }
+
+    /// Says what to do about code that was interrupted and does not end.
+    fn say_later(&self, since: Instant) {
+        let running = self.clone();
+        thread::spawn(move || {
+            thread::sleep(SOON);
+            let is_same = |running: &Interrupted| running.since == since && running.presses == 1;
+            if running.lock().as_ref().is_some_and(is_same) {
+                say("\nit ends when it comes back from C; Ctrl-C again leaves it behind").ok();
+            }
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Interrupted>> {
@@ -367,7 +385,12 @@ impl Running {
     }
 
     fn begin(&self, eval: Canceller) {
-        *self.lock() = Some(Interrupted { eval, presses: 0 });
+        let since = Instant::now();
+        *self.lock() = Some(Interrupted {
+            eval,
+            presses: 0,
+            since,
+        });
     }
 
     /// Whether it was left behind.
