@@ -35,12 +35,12 @@ pub fn socket_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
 
 /// Where the rings of one process are met: a folder, or a link to [`memory_dir`] when the runtime folder is on a disk.
 pub fn rings_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
-    target_dir(runtime_dir, key).join("rings")
+    target_dir(runtime_dir, key).join(RINGS)
 }
 
 /// Who records there: a [`crate::store::Recorder`].
 pub fn recorder_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
-    target_dir(runtime_dir, key).join("store.json")
+    target_dir(runtime_dir, key).join(RECORDER)
 }
 
 /// The folder in memory of all of user `uid`'s processes whose runtime folder is on a disk.
@@ -52,6 +52,12 @@ pub fn memory_root(uid: u32) -> PathBuf {
 pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
     memory_root(uid).join(key.to_string())
 }
+
+const RINGS: &str = "rings";
+const RECORDER: &str = "store.json";
+
+/// What outlives a process in its folder: the rows that it recorded, and who it was.
+pub const LASTING: [&str; 2] = [RINGS, RECORDER];
 
 /// A link in [`memory_dir`] back to the process's folder. When that is gone, so is the reason to keep the rings.
 pub const HOME_LINK: &str = "home";

@@ -35,7 +35,9 @@ pub use bytes::Bytes;
 pub use clock::{monotonic_nanos, wall_offset_nanos};
 pub use error::{OpenError, ReadError};
 pub use header::Origin;
-pub use place::{Place, PlaceError, is_held, is_in_memory, make_private, read_recorder};
+pub use place::{
+    FolderError, Place, PlaceError, describe, is_held, is_in_memory, make_private, read_recorder,
+};
 pub use probing_proto::store::{Column, Kind, Recorder, Schema, Storage};
 pub use reader::Ring;
 pub use snapshot::{Chunk, ColumnData, Snapshot, Strings};

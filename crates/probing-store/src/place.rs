@@ -28,11 +28,36 @@ const MAX_DESCRIPTION: u64 = 1 << 20;
 /// Characters of a table's name in that of its file, for people who look into the folder.
 const NAME: usize = 64;
 
+/// Why there is no folder for this user alone.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    #[error(transparent)]
+    NotPrivate(#[from] NotPrivate),
+    #[error("cannot make the private folder {path}: {source}")]
+    Unmakeable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl FolderError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NotPrivate(error) => error.hint(),
+            Self::Unmakeable { .. } => {
+                "set PROBING_DIR to a short path that you can write to, for the target and for `probing`".to_owned()
+            }
+        }
+    }
+}
+
 /// Why there is no place for rings.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error(transparent)]
-    NotPrivate(#[from] NotPrivate),
+    Folder(#[from] FolderError),
     #[error("cannot make {path}: {source}")]
     Unmakeable {
         path: PathBuf,
@@ -47,7 +72,7 @@ impl PlaceError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::NotPrivate(error) => error.hint(),
+            Self::Folder(error) => error.hint(),
             Self::Unmakeable { .. } | Self::NotInMemory { .. } => {
                 "set PROBING_DIR to a folder on a tmpfs that you can write to, for the target and for `probing`"
                     .to_owned()
@@ -60,8 +85,6 @@ impl PlaceError {
 #[derive(Debug)]
 pub struct Place {
     folder: PathBuf,
-    target_dir: PathBuf,
-    recorder: PathBuf,
     made: AtomicU32,
     _lock: Option<File>,
 }
@@ -87,8 +110,6 @@ impl Place {
         let lock = lock(&folder.join(LOCK_FILE))?;
         Ok(Self {
             folder,
-            recorder: paths::recorder_path(runtime_dir, key),
-            target_dir,
             made: AtomicU32::new(0),
             _lock: lock,
         })
@@ -125,32 +146,32 @@ impl Place {
             Err(_) => 0,
         }
     }
+}
 
-    /// Says who records here, for those who look when the process is gone.
-    pub fn describe(&self, recorder: &Recorder) -> Result<(), PlaceError> {
-        let unready = self.recorder.with_extension("unready");
-        let write = || -> io::Result<()> {
-            let text = serde_json::to_vec_pretty(recorder)?;
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(FILE_MODE)
-                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-                .open(&unready)?;
-            file.write_all(&text)?;
-            fs::rename(&unready, &self.recorder)
-        };
-        write().map_err(|source| PlaceError::Unmakeable {
-            path: self.recorder.clone(),
-            source,
-        })
-    }
-
-    /// The process's own folder.
-    pub fn target_dir(&self) -> &Path {
-        &self.target_dir
-    }
+/// Says in a process's folder who records, for those who look when it is gone, or when there was no place for rings.
+pub fn describe(runtime_dir: &Path, recorder: &Recorder) -> Result<(), PlaceError> {
+    let key = ProcessKey {
+        pid: recorder.pid,
+        start_ticks: recorder.start_ticks,
+    };
+    let path = paths::recorder_path(runtime_dir, key);
+    let unready = path.with_extension("unready");
+    let write = || -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(recorder)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(&unready)?;
+        file.write_all(&text)?;
+        fs::rename(&unready, &path)
+    };
+    write().map_err(|source| PlaceError::Unmakeable {
+        path: path.clone(),
+        source,
+    })
 }
 
 /// Who says that it records there; `None` when nobody does who can be understood.
@@ -181,8 +202,8 @@ pub fn is_held(folder: &Path) -> bool {
 }
 
 /// Makes a folder that only its owner can enter, or checks that it is one.
-pub fn make_private(path: &Path, uid: u32) -> Result<(), PlaceError> {
-    let not_made = |source| PlaceError::Unmakeable {
+pub fn make_private(path: &Path, uid: u32) -> Result<(), FolderError> {
+    let not_made = |source| FolderError::Unmakeable {
         path: path.to_owned(),
         source,
     };
@@ -211,7 +232,7 @@ fn in_shared_memory(folder: &Path, uid: u32) -> Result<(), PlaceError> {
         return Err(PlaceError::NotInMemory { path: root });
     }
     make_private(&root, uid)?;
-    make_private(folder, uid)
+    Ok(make_private(folder, uid)?)
 }
 
 /// Makes a link, or checks that it is there.

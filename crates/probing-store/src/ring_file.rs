@@ -57,13 +57,23 @@ impl RingFile {
 
     /// Reserves memory for a part of it.
     pub(crate) fn reserve(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.allocate(FallocateFlags::empty(), offset, bytes)
+    }
+
+    /// Gives the memory of a part of it back, which must not be touched any more. It reads as zeros.
+    pub(crate) fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.allocate(flags, offset, bytes)
+    }
+
+    fn allocate(&self, flags: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
         // A program that closes all files it does not know may have given our number to one of its own.
         let metadata = self.file.metadata()?;
         if (metadata.dev(), metadata.ino()) != self.identity {
             return Err(io::ErrorKind::NotFound.into());
         }
         for _ in 0..ATTEMPTS {
-            match fallocate(&self.file, FallocateFlags::empty(), offset, bytes) {
+            match fallocate(&self.file, flags, offset, bytes) {
                 Err(Errno::INTR) => {}
                 other => return Ok(other?),
             }

@@ -121,6 +121,15 @@ impl Snapshot {
         self.chunks.iter().map(Chunk::rows).sum()
     }
 
+    /// When the last row was recorded, since 1970; `None` without rows.
+    pub fn last_row_nanos(&self) -> Option<i64> {
+        let last = |chunk: &Chunk| match chunk.of_ring.zone(0)? {
+            Zone::Int { max, .. } => Some(max),
+            Zone::Float { .. } | Zone::Empty => None,
+        };
+        self.chunks.iter().filter_map(last).max()
+    }
+
     /// Bounds of a column's values in a chunk; `None`: unknown. Those of the time are always known.
     pub fn zone(&self, chunk: &Chunk, column: usize) -> Option<Zone> {
         let wanted = self.columns.get(column)?.kind;

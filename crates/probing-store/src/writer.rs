@@ -18,7 +18,7 @@ use crate::header::{
     COMMITTED, FIRST_ROW, GENERATION, Header, Origin, SEALED, SLOTS_IN_USE, TEXT_USED, TS_MAX,
     TS_MIN, WALL_OFFSET,
 };
-use crate::layout::{Layout, Slab, width};
+use crate::layout::{Layout, PAGE, Slab, values_bytes, width};
 use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::ring_file::RingFile;
@@ -32,6 +32,8 @@ const MAX_TEXT: usize = 16 << 10;
 const CUT: &str = "…";
 /// What a symbol is called when the heap had no room for its name.
 const OTHER: &str = "(other)";
+/// Chunks that a ring goes on with what it has after it did not get more.
+const PATIENCE: u64 = 64;
 /// What a ring may have in the process's own memory.
 const OWN_BYTES: u64 = 4 << 20;
 
@@ -73,6 +75,8 @@ pub struct Writer {
     cursor: u32,
     /// How many chunks have begun.
     sequence: u64,
+    /// After a file system that was full: how many must have begun before it is asked again.
+    ask_again: u64,
     at: At,
 }
 
@@ -157,7 +161,6 @@ impl Writer {
     }
 
     /// Appends one row: its time, on the clock of [`monotonic_nanos`], and a value for each other column.
-    #[inline]
     pub fn append(&mut self, ts: i64, values: &[Value<'_>]) -> Result<(), AppendError> {
         if values.len() + 1 != self.layout.slabs.len() {
             return Err(AppendError::Width {
@@ -180,6 +183,43 @@ impl Writer {
         }
         self.commit(ts, text_used);
         Ok(())
+    }
+
+    /// Ends a ring that gets no more rows. Its rows stay; memory that none of them needs is given back.
+    pub fn retire(self) {
+        let Ground::File(file) = &self.ground else {
+            return;
+        };
+        let mut freed = 0;
+        for (begin, end) in self.unused() {
+            if file.release(begin, end - begin).is_ok() {
+                freed += end - begin;
+            }
+        }
+        self.budget.give_back(freed);
+    }
+
+    /// Whole pages that no row has needed so far.
+    fn unused(&self) -> Vec<(u64, u64)> {
+        let At { chunk, row, .. } = self.at;
+        // Once round, every chunk is in use.
+        if self.sequence > u64::from(self.slots) {
+            return Vec::new();
+        }
+        let begun = self.layout.chunk(self.sequence as u32);
+        let mut unused = vec![(begun, self.layout.chunk(self.slots))];
+        let ends = |slab: &Slab| chunk + slab.values + values_bytes(slab.kind, row);
+        let begins = |slab: &Slab| chunk + slab.validity.unwrap_or(slab.values);
+        let text = chunk + self.layout.text;
+        let slabs = &self.layout.slabs;
+        let next = slabs.iter().skip(1).map(begins).chain([text]);
+        unused.extend(slabs.iter().map(ends).zip(next));
+        unused.push((text + u64::from(self.at.text_used), begun));
+        unused
+            .into_iter()
+            .map(|(begin, end)| (begin.next_multiple_of(PAGE), end / PAGE * PAGE))
+            .filter(|(begin, end)| begin < end)
+            .collect()
     }
 
     /// The number of one of few texts, for columns of symbols. The same text gives the same number.
@@ -234,6 +274,7 @@ impl Writer {
             budget,
             cursor: 1,
             sequence: 0,
+            ask_again: 0,
             at: At {
                 chunk: 0,
                 row: 0,
@@ -444,14 +485,12 @@ impl Writer {
 
     fn grow(&mut self) -> bool {
         let bytes = self.layout.chunk_bytes;
-        if self.slots == self.layout.shape.slots
-            || !reserve(
-                &self.ground,
-                &self.budget,
-                self.layout.chunk(self.slots),
-                (self.bytes, bytes),
-            )
-        {
+        if self.slots == self.layout.shape.slots || self.sequence < self.ask_again {
+            return false;
+        }
+        let (at, sizes) = (self.layout.chunk(self.slots), (self.bytes, bytes));
+        if !reserve(&self.ground, &self.budget, at, sizes) {
+            self.ask_again = self.sequence + PATIENCE;
             return false;
         }
         self.bytes += bytes;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod hostile;
+mod kills;
 mod rings;
 mod rooms;
 mod rows;

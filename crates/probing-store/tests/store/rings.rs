@@ -217,3 +217,37 @@ fn several_threads_write_a_table_each_into_a_shard_of_its_own() {
         assert_eq!(row[..], [Cell::Int(n), Cell::Int(shard)]);
     }
 }
+
+#[test]
+fn a_ring_that_ends_gives_back_what_it_does_not_need() {
+    let folder = tempdir_in("/dev/shm").unwrap();
+    let budget = budget();
+    let columns = [
+        ("n", Kind::I64, true),
+        ("t", Kind::Text, true),
+        ("x", Kind::F64, false),
+    ];
+    for count in [0, 1, 700, 4096, 5000, 100_000] {
+        let path = folder.path().join("t.ring");
+        let mut writer = Writer::create(&path, schema(&columns), KEY, 0, &budget).unwrap();
+        let text = |n: i64| format!("a text of row {n} that is not inline, {}", "x".repeat(300));
+        for n in 0..count {
+            let text = text(n);
+            writer
+                .append(n, &[Value::I64(n), Value::Text(&text), Value::F64(0.5)])
+                .unwrap();
+        }
+        let before = Store::open(folder.path()).unwrap().bytes();
+        let rows_before = rows(&snapshot(folder.path()));
+        writer.retire();
+        let after = Store::open(folder.path()).unwrap().bytes();
+        assert!(rows(&snapshot(folder.path())) == rows_before, "{count}");
+        assert!(rows_before.len() as i64 == count || count > 4096);
+        match count {
+            0 | 1 => assert!(after < before / 5, "{count}: {after} of {before}"),
+            100_000 => assert_eq!(after, before),
+            _ => assert!(after < before, "{count}: {after} of {before}"),
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}
