@@ -1,8 +1,8 @@
 """Look into Python processes that are already running.
 
 ``probing.connect(pid)`` looks into another process from this one. ``probing.start()`` puts the probe into this process,
-so that others can; ``PROBING=1`` does that without a change to the program. Importing this package does nothing by
-itself.
+so that others can; ``PROBING=1`` does that without a change to the program. ``probing.record("train", loss=0.5)`` keeps
+a row for whoever looks, now or when the process is gone. Importing this package does nothing by itself.
 """
 
 # As type checkers know it; importing typing for it would cost every target some milliseconds.
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         TargetError,
         UnsupportedError,
     )
+    from probing._probe import event, record
+    from probing._recording import span, table
     from probing._results import Backtrace, EvalResult, Table
 
 __all__ = [
@@ -32,8 +34,12 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "connect",
+    "event",
+    "record",
+    "span",
     "start",
     "stop",
+    "table",
 ]
 
 __version__: str
@@ -64,10 +70,21 @@ if not TYPE_CHECKING:
             from probing import _probe
 
             return _probe.__version__
-        if name in __all__:
+        modules: tuple[object, ...] = ()
+        if name in ("record", "event"):
+            from probing import _probe
+
+            modules = (_probe,)
+        elif name in ("span", "table"):
+            from probing import _recording
+
+            modules = (_recording,)
+        elif name in __all__:
             from probing import _connect, _errors, _results
 
-            for module in (_connect, _errors, _results):
-                if name in vars(module):
-                    return vars(module)[name]
+            modules = (_connect, _errors, _results)
+        for module in modules:
+            if name in vars(module):
+                # Kept: the next use finds it at once.
+                return globals().setdefault(name, vars(module)[name])
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,3 +4,20 @@ __version__: str
 
 def start() -> bool: ...
 def stop() -> bool: ...
+def record(table: str, /, **values: object) -> None:
+    """Append a row to a table: ``record("train", step=3, loss=0.5)``.
+
+    The first row says which columns there are and what they hold; later rows may have more, or lack some. Values are
+    numbers, texts, bools and None; something else is recorded as the number that it can be, else as its text.
+    """
+
+def event(name: str, /, **attributes: object) -> None:
+    """Record that something happened: a row of ``python.trace_event``."""
+
+def declare(table: str, columns: list[tuple[str, str]]) -> None: ...
+def span_begin(name: str, parent: int | None, attributes: dict[str, object]) -> tuple[int, int]: ...
+def span_end(
+    span: tuple[int, int], name: str, parent: int | None, error: str | None, attributes: dict[str, object]
+) -> None: ...
+def storage() -> str | None:
+    """Where recorded rows go: None before the first, ``"shared"``, or ``"heap: ..."`` and why."""

@@ -1,26 +1,21 @@
 //! The process's private folder: made, checked, and removed again.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use probing_proto::env::PROBING_DIR;
-use probing_proto::paths::{self, FOLDER_MODE, NotPrivate, SOCKET_MODE};
+use probing_proto::paths::{self, LASTING, SOCKET_MODE};
 use probing_proto::process::ProcessKey;
+use probing_store::{FolderError, make_private};
 
 /// Why there is no place to listen at.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
     #[error(transparent)]
-    NotPrivate(#[from] NotPrivate),
-    #[error("cannot make the private folder {path}: {source}")]
-    Unmakeable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Folder(#[from] FolderError),
     #[error("cannot listen at {path}: {source}")]
     Unbindable {
         path: PathBuf,
@@ -32,8 +27,8 @@ pub(crate) enum DirectoryError {
 impl DirectoryError {
     pub(crate) fn hint(&self) -> String {
         match self {
-            Self::NotPrivate(error) => error.hint(),
-            Self::Unmakeable { .. } | Self::Unbindable { .. } => {
+            Self::Folder(error) => error.hint(),
+            Self::Unbindable { .. } => {
                 "set PROBING_DIR to a short path that you can write to, for the target and for `probing`".to_owned()
             }
         }
@@ -67,28 +62,17 @@ impl Directory {
         &self.listener
     }
 
-    /// Removes the process's folder and all in it (an attached library, too). Other folders beside it are not ours.
+    /// Removes the process's folder and what is in it (an attached library, too) but recorded rows. Other folders beside it
+    /// are not ours.
     pub(crate) fn remove(&self) {
-        // It may be gone already; there is nobody to tell.
-        fs::remove_dir_all(&self.folder).ok();
-    }
-}
-
-fn make_private(path: &Path, uid: u32) -> Result<(), DirectoryError> {
-    let not_made = |source| DirectoryError::Unmakeable {
-        path: path.to_owned(),
-        source,
-    };
-    match DirBuilder::new().mode(FOLDER_MODE).create(path) {
-        // The process's umask may have taken bits away.
-        Ok(()) => {
-            fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE)).map_err(not_made)?;
+        // Things may be gone already; there is nobody to tell.
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if !LASTING.iter().any(|name| entry.file_name() == *name) {
+                fs::remove_file(entry.path()).ok();
+            }
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(not_made(error)),
+        fs::remove_dir(&self.folder).ok();
     }
-    let metadata = fs::symlink_metadata(path).map_err(not_made)?;
-    Ok(paths::check_private(path, &metadata, uid)?)
 }
 
 /// Listens at `path`, which appears when everything is ready: one who finds a socket that nobody listens at yet would take

@@ -30,6 +30,7 @@ mod outbox;
 mod output;
 mod peer;
 mod place;
+mod recording;
 mod server;
 mod signals;
 mod sink;
@@ -64,6 +65,12 @@ mod _probe {
                 "the probe failed; this is a defect of Probing",
             )),
         }
+    }
+
+    /// What records rows.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::recording::add_to(module)
     }
 
     /// Take the probe out: its thread ends, its files are removed. Returns False when none runs.

@@ -220,11 +220,16 @@ fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
 
+/// From now on children of forks know that they are.
+pub(crate) fn follow_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(forked::close_inherited_after_fork);
+}
+
 /// Python gives no way to take such hooks back: they are set once and look whether there is something to do.
 fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
-    static NATIVE: Once = Once::new();
     static PYTHON: AtomicBool = AtomicBool::new(false);
-    NATIVE.call_once(forked::close_inherited_after_fork);
+    follow_forks();
     if !PYTHON.swap(true, Ordering::AcqRel) {
         let kwargs = PyDict::new(py);
         kwargs.set_item("before", wrap_pyfunction!(before_fork, py)?)?;

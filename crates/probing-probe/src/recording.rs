@@ -1,0 +1,114 @@
+//! Rows that the program records: `probing.record`, spans and events.
+//!
+//! Needs no server and no thread: a call appends to a ring in shared memory (`probing-store`), and who wants to know reads
+//! that from outside. The GIL makes all threads of the program one writer. What a call does while it holds our state runs
+//! no code of the program, so nothing of it is met half-way; a child of a fork leaves the parent's alone and has its own.
+
+mod calls;
+mod process;
+mod sites;
+mod tables;
+mod trace;
+mod values;
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use probing_proto::store::{Kind, SchemaError, Storage};
+use probing_store::WriterError;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::forked;
+use tables::Tables;
+
+pub(crate) use calls::add_to;
+
+/// What this process records, or null. Reached with the GIL held only.
+static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
+
+/// Why something is not recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    #[error("tables of this schema are Probing's own: {table}")]
+    Reserved { table: String },
+    #[error("this process has too many recorded tables, {limit}, for one more: {table}")]
+    TooManyTables { table: String, limit: usize },
+    #[error("not a kind of column: {kind}")]
+    NoSuchKind { kind: String },
+    #[error(transparent)]
+    Writer(WriterError),
+}
+
+impl From<WriterError> for RecordError {
+    fn from(error: WriterError) -> Self {
+        match error {
+            WriterError::Schema(error) => Self::Schema(error),
+            other @ WriterError::NoMemory { .. } => Self::Writer(other),
+        }
+    }
+}
+
+impl From<RecordError> for PyErr {
+    fn from(error: RecordError) -> Self {
+        let hint = match &error {
+            RecordError::Schema(error) => error.hint(),
+            RecordError::Reserved { .. } => "choose another name before the dot".to_owned(),
+            RecordError::TooManyTables { .. } => {
+                "put what differs into a column instead of the table's name".to_owned()
+            }
+            RecordError::NoSuchKind { .. } => "one of: bool, int, float, str".to_owned(),
+            RecordError::Writer(error) => return PyOSError::new_err(error.to_string()),
+        };
+        PyValueError::new_err(format!("{error}\nhint: {hint}"))
+    }
+}
+
+/// Works with what this process records. `work` must not run code of the program.
+#[expect(
+    unsafe_code,
+    reason = "the tables are reached through an atomic pointer"
+)]
+fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
+    let generation = forked::generation();
+    let there = TABLES.load(Ordering::Acquire);
+    // SAFETY: null or from `Box::into_raw`, and never freed. The GIL is held, and whoever had the reference before us has
+    // given it back: `work` neither lets go of the GIL nor calls anything that comes here again.
+    let tables = match unsafe { there.as_mut() } {
+        Some(tables) if tables.generation() == generation => tables,
+        older => {
+            crate::lifecycle::follow_forks();
+            // A child's own. The parent's mappings and files are left as they are: leaked, not dropped, because dropping
+            // would write to them.
+            let fresh = Tables::new(py, generation, older.map(|tables| &*tables));
+            let fresh = Box::into_raw(Box::new(fresh));
+            TABLES.store(fresh, Ordering::Release);
+            // SAFETY: just made, and as above.
+            unsafe { &mut *fresh }
+        }
+    };
+    work(tables)
+}
+
+/// Where rows go; `None` when nothing has been recorded yet.
+fn storage(py: Python<'_>) -> Option<Storage> {
+    if TABLES.load(Ordering::Acquire).is_null() {
+        return None;
+    }
+    Some(with_tables(py, |tables| tables.storage()))
+}
+
+/// The kind of column that Python calls so.
+fn kind_named(name: &str) -> Result<Kind, RecordError> {
+    match name {
+        "bool" => Ok(Kind::Bool),
+        "int" => Ok(Kind::I64),
+        "float" => Ok(Kind::F64),
+        "str" => Ok(Kind::Text),
+        other => Err(RecordError::NoSuchKind {
+            kind: other.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,276 @@
+//! The tables of this process: each has a ring, and gets another when its columns change.
+
+use std::collections::HashMap;
+use std::mem;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use probing_proto::env::PROBING_DIR;
+use probing_proto::paths;
+use probing_proto::process::ProcessKey;
+use probing_proto::store::{
+    Column, Kind, MAX_COLUMNS, Recorder, Schema, SchemaError, Storage, TIME, USER,
+};
+use probing_store::{Budget, Place, Value, Writer};
+use pyo3::prelude::*;
+
+use super::RecordError;
+use super::process;
+use super::sites::Sites;
+
+/// Tables of one process at most.
+const MAX_TABLES: usize = 256;
+/// How often the columns of a table may change. After that, what does not fit is left out.
+const MAX_CHANGES: u32 = 64;
+/// Schemas that the program's tables may not have.
+const RESERVED: [&str; 4] = ["python", "process", "probing", "cluster"];
+
+/// What this process records.
+#[derive(Debug)]
+pub(super) struct Tables {
+    generation: u32,
+    key: ProcessKey,
+    runtime_dir: PathBuf,
+    place: Result<Place, String>,
+    budget: Arc<Budget>,
+    recorder: Recorder,
+    pub(super) all: Vec<Table>,
+    by_name: HashMap<String, usize>,
+    /// What the program has declared, for children to begin with.
+    declared: HashMap<String, Vec<Column>>,
+    pub(super) sites: Sites,
+}
+
+/// One table.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) writer: Writer,
+    /// How often its columns have changed: who knows where they are looks whether they still are there.
+    pub(super) changes: u32,
+    /// Of each column but the time.
+    pub(super) kinds: Vec<Kind>,
+}
+
+impl Tables {
+    pub(super) fn new(py: Python<'_>, generation: u32, parent: Option<&Self>) -> Self {
+        let key = process::key();
+        let uid = rustix::process::geteuid().as_raw();
+        let runtime_dir: PathBuf = paths::runtime_dir(uid, PROBING_DIR.value());
+        let place =
+            Place::make(&runtime_dir, key).map_err(|error| format!("{error}; {}", error.hint()));
+        let budget_bytes = place
+            .as_ref()
+            .map_or(0, |place| Budget::usual(place.free_bytes()));
+        let storage = match &place {
+            Ok(_) => Storage::Shared,
+            Err(reason) => Storage::Heap {
+                reason: reason.clone(),
+            },
+        };
+        let tables = Self {
+            generation,
+            key,
+            runtime_dir,
+            recorder: process::recorder(py, key, budget_bytes, storage),
+            place,
+            budget: Budget::new(budget_bytes),
+            all: Vec::new(),
+            by_name: HashMap::new(),
+            sites: Sites::default(),
+            declared: parent
+                .map(|parent| parent.declared.clone())
+                .unwrap_or_default(),
+        };
+        tables.describe();
+        tables
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Where rows go.
+    pub(super) fn storage(&self) -> Storage {
+        self.recorder.storage.clone()
+    }
+
+    pub(super) fn get(&mut self, index: usize) -> Option<&mut Table> {
+        self.all.get_mut(index)
+    }
+
+    /// The number of a table of Probing's own, which is made with these columns when it is not there.
+    pub(super) fn own(
+        &mut self,
+        name: &str,
+        columns: impl FnOnce() -> Vec<Column>,
+    ) -> Result<usize, RecordError> {
+        match self.by_name.get(name) {
+            Some(index) => Ok(*index),
+            None => self.make(name, with_time(columns())),
+        }
+    }
+
+    /// Declares the columns of a table. One that is there already gets those that it lacks.
+    pub(super) fn declare(
+        &mut self,
+        name: &str,
+        columns: &[(&str, Kind)],
+    ) -> Result<(), RecordError> {
+        let full = full_name(name)?;
+        let declared = extended(with_time(Vec::new()), columns)?;
+        self.declared.insert(full, declared);
+        self.table_for(name, columns).map(|_| ())
+    }
+
+    /// The number of a table of the program's, which has these columns, wide enough. What would be one change too many is
+    /// left out.
+    pub(super) fn table_for(
+        &mut self,
+        name: &str,
+        wanted: &[(&str, Kind)],
+    ) -> Result<usize, RecordError> {
+        let name = full_name(name)?;
+        let Some(&index) = self.by_name.get(&name) else {
+            let declared = self.declared.get(&name).cloned();
+            let columns = declared.unwrap_or_else(|| with_time(Vec::new()));
+            return self.make(&name, extended(columns, wanted)?);
+        };
+        let table = &self.all[index];
+        let (before, changes) = (table.writer.schema(), table.changes);
+        let columns = extended(before.columns.clone(), wanted)?;
+        if columns != before.columns && changes < MAX_CHANGES {
+            let writer = self.writer(Schema {
+                table: name,
+                columns,
+            })?;
+            let wider = Table {
+                changes: changes + 1,
+                ..Table::of(writer)
+            };
+            mem::replace(&mut self.all[index], wider).writer.retire();
+        }
+        Ok(index)
+    }
+
+    fn make(&mut self, name: &str, columns: Vec<Column>) -> Result<usize, RecordError> {
+        let index = self.all.len();
+        if index >= MAX_TABLES {
+            return Err(RecordError::TooManyTables {
+                table: name.to_owned(),
+                limit: MAX_TABLES,
+            });
+        }
+        let writer = self.writer(Schema {
+            table: name.to_owned(),
+            columns,
+        })?;
+        self.all.push(Table::of(writer));
+        self.by_name.insert(name.to_owned(), index);
+        Ok(index)
+    }
+
+    fn writer(&mut self, schema: Schema) -> Result<Writer, RecordError> {
+        let writer = match &self.place {
+            Ok(place) => {
+                let path = place.next_path(&schema.table);
+                Writer::create(&path, schema, self.key, 0, &self.budget)?
+            }
+            Err(reason) => Writer::own(schema, self.key, 0, reason.clone())?,
+        };
+        if let storage @ Storage::Heap { .. } = writer.storage()
+            && self.recorder.storage == Storage::Shared
+        {
+            self.recorder.storage = storage;
+            self.describe();
+        }
+        Ok(writer)
+    }
+
+    fn describe(&self) {
+        // Without it the rings say who wrote them; there is nobody to tell.
+        probing_store::describe(&self.runtime_dir, &self.recorder).ok();
+    }
+}
+
+impl Table {
+    fn of(writer: Writer) -> Self {
+        let columns = &writer.schema().columns;
+        Self {
+            kinds: columns.iter().skip(1).map(|column| column.kind).collect(),
+            changes: 0,
+            writer,
+        }
+    }
+
+    /// Where a column is among those but the time.
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        let columns = self.writer.schema().columns.iter().skip(1);
+        columns
+            .map(|column| column.name.as_str())
+            .position(|column| is_same_name(column, name))
+    }
+
+    /// Appends a row now.
+    #[inline]
+    pub(super) fn append(&mut self, values: &[Value<'_>]) -> bool {
+        self.append_at(probing_store::monotonic_nanos(), values)
+    }
+
+    #[inline]
+    pub(super) fn append_at(&mut self, ts: i64, values: &[Value<'_>]) -> bool {
+        self.writer.append(ts, values).is_ok()
+    }
+}
+
+/// Columns with those that are wanted, wide enough, as far as there may be more.
+fn extended(mut columns: Vec<Column>, wanted: &[(&str, Kind)]) -> Result<Vec<Column>, SchemaError> {
+    for (name, kind) in wanted {
+        let there = columns
+            .iter()
+            .position(|column| is_same_name(&column.name, name));
+        match there {
+            // The time of a row is the moment of the call.
+            Some(0) => {
+                return Err(SchemaError::Twice {
+                    name: (*name).to_owned(),
+                });
+            }
+            Some(place) => columns[place].kind = columns[place].kind.widened(*kind),
+            None if columns.len() < MAX_COLUMNS => columns.push(Column {
+                name: (*name).to_owned(),
+                kind: *kind,
+                nullable: true,
+                doc: String::new(),
+            }),
+            None => {}
+        }
+    }
+    Ok(columns)
+}
+
+fn with_time(columns: Vec<Column>) -> Vec<Column> {
+    let time = Column {
+        name: TIME.to_owned(),
+        kind: Kind::Time,
+        nullable: false,
+        doc: "when the row was recorded".to_owned(),
+    };
+    std::iter::once(time).chain(columns).collect()
+}
+
+/// `train` is `user.train`.
+fn full_name(name: &str) -> Result<String, RecordError> {
+    match name.split_once('.') {
+        None => Ok(format!("{USER}.{name}")),
+        Some((schema, _)) if RESERVED.contains(&schema.to_lowercase().as_str()) => {
+            Err(RecordError::Reserved {
+                table: name.to_owned(),
+            })
+        }
+        Some(_) => Ok(name.to_owned()),
+    }
+}
+
+fn is_same_name(one: &str, other: &str) -> bool {
+    one == other || one.to_lowercase() == other.to_lowercase()
+}
