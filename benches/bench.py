@@ -23,9 +23,10 @@ from peers import ENVIRON, Debugpy, Peer
 from processes import run
 from stacks_figures import STACKS_FIGURES, StacksBench
 from stacks_tools import our_stacks, py_spy, pystack
+from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
 
-PARTS = ("probe", "eval", "attach", "stacks")
+PARTS = ("probe", "eval", "attach", "stacks", "store")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,6 +77,10 @@ STACKS_NOTES = """\
 ratio: best other / ours. threads × frames; main looks at the clock in a tight loop, the others wait, each frame has
 five variables. pause: the longest gap between two looks. py-spy nb: --nonblocking. cannot: it has no such option.
 The whole command is timed, from its start to its end; sampling has its start and the writing of the file in it."""
+
+
+STORE_NOTES = """\
+CPU time, not time on the clock. Reading copies columns out of the files of the target, which is not asked."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,10 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         versions = {tool.name: tool.version for tool in stack_tools}
         figures = [(words, partial(take, stacks_bench)) for words, take in STACKS_FIGURES]
         sections.append(Section("Stacks", versions, figures, STACKS_NOTES))
+    if "store" in chosen:
+        store_bench = StoreBench(ours.python, runtime_dir)
+        figures = [(words, partial(take, store_bench)) for words, take in STORE_FIGURES]
+        sections.append(Section("Recording", {ours.name: ours.version}, figures, STORE_NOTES))
     return sections
 
 
