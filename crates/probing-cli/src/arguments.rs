@@ -1,5 +1,7 @@
 //! What can be typed: the arguments of every command, with their help.
 
+mod clean;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +12,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use probing_client::{AttachOptions, Choices, Entry, Ranks, TargetSet};
 use probing_proto::env::PROBING_TARGET;
 use probing_proto::lines::AskedStacks;
+
+pub(crate) use clean::CleanArguments;
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -84,6 +88,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Serve a program: requests and answers as lines of JSON
     Connect(ConnectArguments),
+    /// Remove the rows that ended processes have recorded
+    Clean(CleanArguments),
     /// Print a completion script for your shell
     #[command(
         after_help = "Example:\n  probing completions bash > ~/.local/share/bash-completion/completions/probing"
@@ -96,10 +102,17 @@ pub(crate) enum Command {
 Examples:
   probing list
   probing list --json | jq '.[] | select(.probe == \"running\") | .pid'
+  probing list --dead                      who has ended, and left recorded rows
 
 PROBE is one of: running; none (`probing attach`, or any command, brings it in); silent (it did not
-answer in time); left (the process became another program); forbidden (another user's process).")]
+answer in time); left (the process became another program); forbidden (another user's process).
+(heap only): there was no room in shared memory, so that rows which the program records end with it and
+cannot be queried; --json says why.")]
 pub(crate) struct ListArguments {
+    /// Show processes that have ended and whose recorded rows are still there
+    #[arg(long)]
+    pub(crate) dead: bool,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -429,7 +442,7 @@ impl Command {
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
-            Self::List(_) | Self::Run(_) | Self::Completions { .. } => &[],
+            Self::List(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. } => &[],
         }
     }
 }

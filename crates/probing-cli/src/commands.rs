@@ -3,6 +3,7 @@
 mod answers;
 pub(crate) mod attach;
 pub(crate) mod backtrace;
+pub(crate) mod clean;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod detach;

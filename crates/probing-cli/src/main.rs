@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Detach(_) => commands::detach::run(&aim),
         Command::Connect(_) => commands::connect::run(&aim),
         Command::Run(run) => commands::run::run(&run),
+        Command::Clean(clean) => commands::clean::run(&clean),
         Command::Completions { shell } => commands::completions::run(shell),
     };
     result.unwrap_or_else(|error| show(&error)).into()

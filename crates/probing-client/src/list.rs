@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use probing_process::processes::{self, Process, PythonVersion};
 use probing_proto::message::Hello;
+use probing_proto::paths;
 use probing_proto::report::{ListedProcess, ProbeState};
+use probing_proto::store::Storage;
 
 use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::meeting;
+use crate::sweep;
+use crate::target::check_user;
 
 /// How long the list waits for a probe to say hello.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -18,7 +22,7 @@ const AT_ONCE: usize = 64;
 
 /// All Python processes, in the order of their pids. Sweeps what dead ones of this user left behind.
 pub fn list() -> Vec<ListedProcess> {
-    meeting::sweep();
+    sweep::sweep();
     let processes = processes::all_python();
     let mut listed = Vec::with_capacity(processes.len());
     for some in processes.chunks(AT_ONCE) {
@@ -52,8 +56,21 @@ fn listed_process(process: &Process) -> ListedProcess {
         stopped: process.stat.is_stopped() || process.stat.is_held(),
         uid: process.uid,
         age_seconds: process.age_seconds(),
+        recording: recording_of(process),
         command: process.command.clone(),
     }
+}
+
+/// Where a process's recorded rows are, if we may look.
+fn recording_of(process: &Process) -> Option<Storage> {
+    check_user(process).ok()?;
+    let recorders = meeting::runtime_dirs(process)
+        .into_iter()
+        .map(|runtime_dir| paths::recorder_path(&runtime_dir, process.key()));
+    recorders
+        .filter_map(|path| probing_store::read_recorder(&path))
+        .map(|recorder| recorder.storage)
+        .next()
 }
 
 fn ask(process: &Process) -> (ProbeState, Option<Hello>) {

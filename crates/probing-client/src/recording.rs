@@ -3,13 +3,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probing_process::proc;
 use probing_process::processes::{self, Process};
 use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, NotPrivate};
 use probing_proto::process::{Pid, ProcessKey};
-use probing_store::{Recorder, Store};
+use probing_store::{Recorder, Store, Table};
 
 use crate::error::ClientError;
 use crate::meeting;
@@ -35,6 +36,25 @@ impl Recording {
     /// Opens its tables.
     pub fn store(&self) -> io::Result<Store> {
         Store::open(&self.rings)
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.store().map_or(0, |store| store.bytes())
+    }
+
+    /// When its last row was recorded, or it began to record.
+    pub fn last_change(&self) -> SystemTime {
+        let last_row = self.store().ok().and_then(|store| {
+            let last = |table: &Table| table.snapshot().ok()?.last_row_nanos();
+            store.tables().iter().filter_map(last).max()
+        });
+        match last_row.map(u64::try_from) {
+            Some(Ok(nanos)) => UNIX_EPOCH + Duration::from_nanos(nanos),
+            _ => fs::symlink_metadata(&self.rings)
+                .and_then(|metadata| metadata.modified())
+                .unwrap_or(UNIX_EPOCH),
+        }
     }
 
     pub fn rank(&self) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! What `--json` prints: promises to scripts.
 
+mod recordings;
 mod sets;
 mod tasks;
 
@@ -7,7 +8,9 @@ use serde::Serialize;
 
 use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
+use crate::store::Storage;
 
+pub use recordings::{CleanReport, DeadProcess, RecordedTable};
 pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,
@@ -26,6 +29,8 @@ pub struct ListedProcess {
     pub stopped: bool,
     pub uid: u32,
     pub age_seconds: u64,
+    /// Where its recorded rows are; `null` when it has none.
+    pub recording: Option<Storage>,
     pub command: Vec<String>,
 }
 

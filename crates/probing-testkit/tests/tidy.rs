@@ -28,7 +28,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "probing-stacks",
         ],
     ),
-    ("probing-cli", &["probing-proto", "probing-client"]),
+    (
+        "probing-cli",
+        &["probing-proto", "probing-store", "probing-client"],
+    ),
     ("probing-testkit", &["probing-proto"]),
 ];
 

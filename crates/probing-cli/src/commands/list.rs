@@ -1,9 +1,13 @@
 //! `probing list`
 
 use std::io::Write as _;
+use std::time::SystemTime;
 
 use anstyle::Style;
-use probing_proto::report::{ListedProcess, ProbeState};
+use probing_client::Recording;
+use probing_proto::report::{DeadProcess, ListedProcess, ProbeState, RecordedTable};
+use probing_proto::store::Storage;
+use probing_store::Store;
 
 use crate::arguments::ListArguments;
 use crate::exit::{self, Status};
@@ -11,8 +15,10 @@ use crate::json;
 use crate::terminal;
 
 pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
+    if arguments.dead {
+        return run_dead(arguments);
+    }
     let processes = probing_client::list();
-    let mut out = anstream::stdout();
     if arguments.json {
         json::print(&processes)?;
         return Ok(exit::OK);
@@ -24,20 +30,110 @@ pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
         )?;
         return Ok(exit::OK);
     }
+    show(&table(&processes))?;
+    Ok(exit::OK)
+}
+
+/// Processes that have ended and whose recorded rows are still there.
+fn run_dead(arguments: &ListArguments) -> anyhow::Result<Status> {
+    let dead: Vec<DeadProcess> = Recording::of_the_dead().iter().map(dead_process).collect();
+    if arguments.json {
+        json::print(&dead)?;
+    } else if dead.is_empty() {
+        writeln!(
+            anstream::stderr(),
+            "no process that has ended left recorded rows here"
+        )?;
+    } else {
+        show(&dead_table(&dead))?;
+    }
+    Ok(exit::OK)
+}
+
+/// What is known of a process that has ended.
+pub(crate) fn dead_process(recording: &Recording) -> DeadProcess {
+    let recorder = recording.recorder.as_ref();
+    let store = recording.store().ok();
+    let tables = store.as_ref().map(Store::tables).unwrap_or_default();
+    let age = SystemTime::now().duration_since(recording.last_change());
+    DeadProcess {
+        pid: recording.pid,
+        rank: recording.rank(),
+        python: recorder.and_then(|recorder| recorder.python.clone()),
+        age_seconds: age.unwrap_or_default().as_secs(),
+        bytes: recording.bytes(),
+        tables: tables
+            .iter()
+            .map(|table| RecordedTable {
+                name: table.name().to_owned(),
+                rows: table.snapshot().map_or(0, |snapshot| snapshot.rows()),
+            })
+            .collect(),
+        command: recorder
+            .map(|recorder| recorder.command.clone())
+            .unwrap_or_default(),
+    }
+}
+
+fn show(lines: &[String]) -> anyhow::Result<()> {
+    let mut out = anstream::stdout();
     let width = terminal::width();
-    for (index, line) in table(&processes).iter().enumerate() {
+    for (index, line) in lines.iter().enumerate() {
         let style = if index == 0 {
             Style::new().bold()
         } else {
             Style::new()
         };
-        writeln!(
-            out,
-            "{style}{}{style:#}",
-            terminal::on_one_line(line, width)
-        )?;
+        let line = terminal::on_one_line(line, width);
+        writeln!(out, "{style}{line}{style:#}")?;
     }
-    Ok(exit::OK)
+    Ok(())
+}
+
+fn dead_table(dead: &[DeadProcess]) -> Vec<String> {
+    let head = [
+        "PID", "RANK", "PYTHON", "LAST ROW", "SIZE", "COMMAND", "TABLES",
+    ];
+    let row = |process: &DeadProcess| {
+        let tables: Vec<String> = process
+            .tables
+            .iter()
+            .map(|table| format!("{} ({})", table.name, table.rows))
+            .collect();
+        [
+            process.pid.to_string(),
+            or_dash(process.rank),
+            process.python.clone().unwrap_or_else(|| "?".to_owned()),
+            age(process.age_seconds),
+            size(process.bytes),
+            process.command.join(" "),
+            tables.join(", "),
+        ]
+    };
+    let rows: Vec<[String; 7]> = std::iter::once(head.map(str::to_owned))
+        .chain(dead.iter().map(row))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let [pids, ranks, pythons, ages, sizes] = std::array::from_fn(width);
+    let line = |[pid, rank, python, age, size, command, tables]: &[String; 7]| {
+        format!(
+            "{pid:>pids$}  {rank:>ranks$}  {python:<pythons$}  {age:>ages$}  {size:>sizes$}  {tables}  {command}"
+        )
+    };
+    rows.iter().map(line).collect()
+}
+
+/// `512 B`, `1.5 KB`, `32 MB`
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+fn or_dash(rank: Option<u32>) -> String {
+    rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string())
 }
 
 fn table(processes: &[ListedProcess]) -> Vec<String> {
@@ -58,9 +154,7 @@ fn table(processes: &[ListedProcess]) -> Vec<String> {
 fn row(process: &ListedProcess) -> [String; 6] {
     [
         process.pid.to_string(),
-        process
-            .rank
-            .map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+        or_dash(process.rank),
         process.python.clone().unwrap_or_else(|| "?".to_owned()),
         probe(process),
         age(process.age_seconds),
@@ -76,10 +170,15 @@ fn probe(process: &ListedProcess) -> String {
         ProbeState::Left => "left",
         ProbeState::Forbidden => "forbidden",
     };
-    if process.stopped {
-        format!("{state} (stopped)")
-    } else {
+    let heap_only = matches!(process.recording, Some(Storage::Heap { .. }));
+    let notes: Vec<&str> = [(process.stopped, "stopped"), (heap_only, "heap only")]
+        .into_iter()
+        .filter_map(|(is, note)| is.then_some(note))
+        .collect();
+    if notes.is_empty() {
         state.to_owned()
+    } else {
+        format!("{state} ({})", notes.join(", "))
     }
 }
 

@@ -4,6 +4,7 @@
 mod attach;
 mod backtrace;
 mod connect;
+mod dead;
 mod detach;
 mod errors;
 mod eval;
@@ -17,6 +18,7 @@ mod locals;
 mod loops;
 mod output;
 mod readme;
+mod recording;
 mod repl;
 mod run;
 mod sets;

@@ -1,0 +1,62 @@
+//! `probing clean`
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use probing_client::Recording;
+use probing_proto::report::{CleanReport, DeadProcess};
+
+use crate::arguments::CleanArguments;
+use crate::commands::list::{dead_process, size};
+use crate::exit::{self, Status};
+use crate::json;
+
+pub(crate) fn run(arguments: &CleanArguments) -> anyhow::Result<Status> {
+    let mut removed = Vec::new();
+    for recording in probing_client::beyond(arguments.limits()) {
+        let told = dead_process(&recording);
+        if arguments.dry_run || remove(&recording)? {
+            removed.push(told);
+        }
+    }
+    let report = CleanReport {
+        dry_run: arguments.dry_run,
+        bytes: removed.iter().map(|process| process.bytes).sum(),
+        removed,
+    };
+    if arguments.json {
+        json::print(&report)?;
+    } else {
+        let mut out = anstream::stdout();
+        for process in &report.removed {
+            writeln!(out, "{}", line(process, report.dry_run))?;
+        }
+        writeln!(anstream::stderr(), "{}", sum(&report))?;
+    }
+    Ok(exit::OK)
+}
+
+fn remove(recording: &Recording) -> anyhow::Result<bool> {
+    probing_client::remove(recording)
+        .with_context(|| format!("cannot remove {}", recording.rings.display()))
+}
+
+fn line(process: &DeadProcess, dry_run: bool) -> String {
+    let verb = if dry_run { "would remove" } else { "removed" };
+    let rows: usize = process.tables.iter().map(|table| table.rows).sum();
+    format!(
+        "{verb} {}: {rows} rows, {}  {}",
+        process.pid,
+        size(process.bytes),
+        process.command.join(" ")
+    )
+}
+
+fn sum(report: &CleanReport) -> String {
+    let (count, bytes) = (report.removed.len(), size(report.bytes));
+    match (count, report.dry_run) {
+        (0, _) => "no ended process has recorded rows that would go".to_owned(),
+        (_, true) => format!("{bytes} of {count} ended processes would go"),
+        (_, false) => format!("{bytes} of {count} ended processes are free"),
+    }
+}

@@ -1,0 +1,39 @@
+//! What `--json` prints of processes that have ended and whose recorded rows are still there.
+
+use serde::Serialize;
+
+use crate::process::Pid;
+
+/// One element of `probing list --dead --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadProcess {
+    /// As it saw itself.
+    pub pid: Pid,
+    pub rank: Option<u32>,
+    /// `3.12.1`
+    pub python: Option<String>,
+    /// Since its last row.
+    pub age_seconds: u64,
+    /// Memory that its rows take.
+    pub bytes: u64,
+    pub tables: Vec<RecordedTable>,
+    pub command: Vec<String>,
+}
+
+/// A table that it has recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordedTable {
+    /// `user.train`
+    pub name: String,
+    /// Rows that are still there.
+    pub rows: usize,
+}
+
+/// What `probing clean --json` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CleanReport {
+    /// Whether it was only said what would go.
+    pub dry_run: bool,
+    pub bytes: u64,
+    pub removed: Vec<DeadProcess>,
+}
