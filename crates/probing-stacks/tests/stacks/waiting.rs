@@ -109,6 +109,11 @@ fn a_stopped_process_is_read_and_left_stopped() {
 fn a_spinning_process_that_is_stopped_is_read() {
     every_python(|python| {
         let target = start(python, "calls.py");
+        // While it says that it is ready it lets go of the GIL.
+        wait_until("it spins", || {
+            let calls = places(&main_of(&read(target.pid())).frames);
+            calls.iter().any(|(func, _)| func == "loop")
+        });
         target.stop();
         for _ in 0..20 {
             let snapshot = read(target.pid());

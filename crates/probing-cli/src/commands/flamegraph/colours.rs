@@ -10,8 +10,8 @@ use super::drawing::{Names, Origin};
 pub(super) const LEGEND: &str =
     "orange: the program, blue: libraries, green: Python's own, grey: no code";
 
-/// What the picture calls the sum of all calls.
-const ALL: &str = "all";
+/// What all calls are in, which is shown as `all`, has no name.
+const ALL: &str = "";
 
 /// Two ends of a scale.
 type Scale = ([u8; 3], [u8; 3]);
@@ -78,5 +78,6 @@ mod tests {
         assert!(python.g > python.r && python.g > python.b);
         assert!(words.r == words.g && words.g == words.b);
         assert_ne!(on(PROGRAM, "step"), on(PROGRAM, "load"));
+        assert_eq!(colours.get(ALL), Some(on(WORDS, ALL)));
     }
 }
