@@ -2,6 +2,9 @@
 //!
 //! A thread that asks for the GIL while the interpreter ends is unwound by `pthread_exit` (before Python 3.14). That
 //! must not pass through Rust frames: a thread that gets so far sleeps until the process is gone, as 3.14 does itself.
+//!
+//! The `call1` of `pyo3` must not be used anywhere in this crate: it declares the same function as one that never unwinds, and
+//! the compiler believes that of both.
 #![expect(unsafe_code, reason = "declares the call as one that may unwind")]
 
 use std::mem;

@@ -1,9 +1,11 @@
-//! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode; a task that waits is cancelled.
+//! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode where that does no harm (`moment.rs`); a task
+//! that waits is cancelled.
 #![expect(unsafe_code, reason = "PyThreadState_SetAsyncExc has no safe face")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use probing_proto::message::Progress;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -12,6 +14,13 @@ use pyo3::{PyTypeInfo as _, ffi};
 
 use crate::eval;
 use crate::guarded::{call, release};
+use crate::moment::{self, Moment};
+
+/// How long code is awaited to come back from the standard library.
+const PATIENCE: Duration = Duration::from_millis(80);
+/// Between two looks at where it is: an eighth of the time that it has taken, within these.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(100);
 
 /// No thread.
 const NOBODY: u64 = 0;
@@ -112,23 +121,57 @@ impl Interrupt {
         let interrupt = Arc::clone(self);
         let spawned = thread::Builder::new()
             .name("probing-cancel".to_owned())
-            .spawn(move || {
-                // None when the interpreter ends, which interrupts everything anyway.
-                Python::try_attach(|py| interrupt.deliver(py));
-            });
+            .spawn(move || interrupt.bring());
         if spawned.is_err() {
             self.on_its_way.store(false, Ordering::Release);
         }
     }
 
-    fn deliver(&self, py: Python<'_>) {
-        self.on_its_way.store(false, Ordering::Release);
+    /// Delivers it as soon as that can be, while there is something to interrupt.
+    fn bring(&self) {
+        let (began, mut before) = (Instant::now(), Moment::Free);
+        loop {
+            // None when the interpreter ends, which interrupts everything anyway.
+            let met = Python::try_attach(|py| {
+                // It is only harder to find a moment without it.
+                if matches!(before, Moment::Guarded(_) | Moment::Locking)
+                    && began.elapsed() >= PATIENCE
+                {
+                    drop(moment::shuffle(py));
+                }
+                self.deliver(py, before, began.elapsed())
+            });
+            match met.flatten() {
+                Some(moment) if !self.is_over() => before = moment,
+                _ => break,
+            }
+            thread::sleep((began.elapsed() / 8).clamp(SHORTEST, LONGEST));
+        }
+    }
+
+    /// If it must wait, where the thread is; `before` is where it was at the last look.
+    fn deliver(&self, py: Python<'_>, before: Moment, waited: Duration) -> Option<Moment> {
         let thread = self.thread.load(Ordering::Acquire);
+        let moment = match thread {
+            NOBODY => Moment::Free,
+            _ => Moment::of(py, thread),
+        };
+        let may_come = match moment {
+            Moment::Free => true,
+            Moment::Inside => waited >= PATIENCE,
+            Moment::Guarded(_) => waited >= PATIENCE && moment == before,
+            Moment::Locking => false,
+        };
+        if !may_come {
+            return Some(moment);
+        }
+        self.on_its_way.store(false, Ordering::Release);
         if thread == NOBODY {
             self.cancel_task(py);
         } else {
             set_pending_exception(py, thread, PyKeyboardInterrupt::type_object_raw(py));
         }
+        None
     }
 
     /// How to cancel the task that the code is.

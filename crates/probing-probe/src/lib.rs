@@ -24,6 +24,7 @@ mod lifecycle;
 mod locals;
 mod main_thread;
 mod memory;
+mod moment;
 mod names;
 mod objects;
 mod outbox;

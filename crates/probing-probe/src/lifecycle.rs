@@ -20,7 +20,7 @@ use pyo3::types::PyDict;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, main_thread, output};
+use crate::{eval, forked, forks, main_thread, moment, output};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -68,6 +68,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
     std::panic::set_hook(Box::new(|_| {}));
     eval::prepare(py)?;
+    moment::prepare(py)?;
     hook_into_fork_and_exit(py)?;
     reap_ended(py);
     // Of two threads that start the probe at the same time one does. The GIL, which orders their looks, is let go for the

@@ -33,6 +33,15 @@ fn wait_until_calm(target: &Target) {
     wait_until("the evals are over", || target.usage().threads == 2);
 }
 
+/// Evaluates code that never ends, with a deadline that comes after its begin: the first that does, of ever longer ones.
+fn past_a_deadline(sandbox: &Sandbox, target: &Target, code: &str) -> Ran {
+    let pid = target.pid().to_string();
+    let run = |seconds| sandbox.probing(["-t", &pid, "eval", "--timeout", seconds, code]);
+    let mut ran = ["0.1", "0.5", "2.0", "8.0"].into_iter().map(run);
+    ran.find(|ran| !ran.stderr.contains("has not begun"))
+        .expect("code begins")
+}
+
 #[test]
 fn code_that_never_ends_blocks_nobody_else() {
     every_python(|python| {
@@ -86,18 +95,12 @@ fn a_deadline_interrupts_and_says_so() {
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");
         let pid = target.pid().to_string();
-        let ran = sandbox.probing([
-            "-t",
-            &pid,
-            "eval",
-            "--timeout",
-            "0.2",
-            "print('begun')\nwhile True: pass",
-        ]);
+        let code = "print('begun')\nwhile True: pass";
+        let ran = past_a_deadline(&sandbox, &target, code);
         assert_eq!((ran.status, ran.stdout.as_str()), (124, "begun\n"));
-        insta::assert_snapshot!(ran.stderr, @r"
-        error: timed out after 0.2 s: the code was interrupted
-        hint: allow more time with --timeout SECONDS (0: no limit)
+        insta::assert_snapshot!(crate::scrubbed(&ran.stderr), @r"
+        error: timed out after N.N s: the code was interrupted
+        hint: allow more time with --timeout SECONDS (N: no limit)
         ");
         let ran = sandbox.probing([
             "-t",
@@ -118,15 +121,8 @@ fn code_that_is_stuck_in_c_is_told_as_such() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");
-        let pid = target.pid().to_string();
-        let ran = sandbox.probing([
-            "-t",
-            &pid,
-            "eval",
-            "--timeout",
-            "0.1",
-            "import time\ndef doze(): time.sleep(600)\ndoze()",
-        ]);
+        let code = "import time\ndef doze(): time.sleep(600)\ndoze()";
+        let ran = past_a_deadline(&sandbox, &target, code);
         assert_eq!(ran.status, 124);
         let thread = crate::scrubbed(&ran.stderr)
             .replace("clock_nanosleep", "CALL")
@@ -148,9 +144,8 @@ fn code_may_catch_the_interrupt() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");
-        let pid = target.pid().to_string();
         let code = "def spin():\n    while True: pass\ntry: spin()\nexcept KeyboardInterrupt: print('caught')\n'went on'";
-        let ran = sandbox.probing(["-t", &pid, "eval", "--timeout", "0.2", code]);
+        let ran = past_a_deadline(&sandbox, &target, code);
         assert_eq!(
             (ran.status, ran.stdout.as_str()),
             (124, "caught\n"),
@@ -200,5 +195,76 @@ fn who_holds_the_gil_is_told_while_code_still_waits_for_it() {
         insta::assert_snapshot!(told, @"note: the code waits to begin: thread N (MainThread) holds the GIL in <module> (/tests/targets/holds_gil.py:N)");
         target.say("release");
         assert_eq!(Ran::finished(child).ok(), "'it ran'\n");
+    });
+}
+
+/// Cancels `code`, which never ends, many times, several at once; then `check` works in another thread, and the process
+/// ends.
+#[track_caller]
+fn cancelled_many_times(prepare: &str, code: &str, check: &str) {
+    const ROUNDS: usize = 2;
+    const AT_ONCE: usize = 4;
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        sandbox.eval(&target, prepare).ok();
+        for _ in 0..ROUNDS {
+            let start = || {
+                let mut command = sandbox.command();
+                command
+                    .args(["-t", &target.pid().to_string(), "eval", "--timeout", "0.05"])
+                    .arg(code)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped());
+                command.spawn().unwrap()
+            };
+            let children: Vec<Child> = std::iter::repeat_with(start).take(AT_ONCE).collect();
+            for ran in children.into_iter().map(Ran::finished) {
+                assert_eq!(ran.status, 124, "{ran:?}");
+            }
+        }
+        wait_until_calm(&target);
+        assert_eq!(sandbox.eval(&target, check).ok(), "True\n");
+        let interval = "__import__('sys').getswitchinterval()";
+        assert_eq!(sandbox.eval(&target, interval).ok(), "0.005\n");
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
+    });
+}
+
+#[test]
+fn an_import_that_is_cancelled_leaves_no_lock_behind() {
+    cancelled_many_times(
+        "import sys",
+        // Of several at once, some find that another one has just removed it.
+        "while True:\n    sys.modules.pop('colorsys', None)\n    try: import colorsys\n    except (ImportError, KeyError): pass\n    for _ in range(100): pass",
+        "sys.modules.pop('colorsys', None)\nimport colorsys\ncolorsys.ONE_THIRD > 0",
+    );
+}
+
+#[test]
+fn code_that_is_cancelled_in_the_standard_library_leaves_no_lock_behind() {
+    cancelled_many_times(
+        "import io, logging, queue\nlog = logging.getLogger('probed')\nlog.propagate = False\nlog.addHandler(logging.StreamHandler(io.StringIO()))\nitems = queue.Queue()",
+        "while True:\n    log.warning('x')\n    items.put(1)\n    items.get()",
+        "log.warning('x')\nitems.put(1)\nitems.get() == 1",
+    );
+}
+
+#[test]
+fn an_import_whose_module_never_ends_is_cancelled() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        std::fs::write(sandbox.path().join("endless.py"), "while True: pass\n").unwrap();
+        let target = sandbox.probed(python, "idle.py");
+        let folder = sandbox.path().display();
+        let code = format!("import sys\nsys.path.insert(0, '{folder}')\nimport endless");
+        let ran = past_a_deadline(&sandbox, &target, &code);
+        assert!(ran.stderr.contains("was interrupted"), "{ran:?}");
+        wait_until_calm(&target);
+        let check = "'endless' in sys.modules";
+        assert_eq!(sandbox.eval(&target, check).ok(), "False\n");
+        assert_eq!(target.end().status, 0);
     });
 }
