@@ -1,10 +1,12 @@
 //! A private folder in which one test's targets and commands meet, apart from everybody else's.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use probing_proto::env::{PROBING_DIR, PROBING_PACKAGE};
+use probing_proto::paths;
 use tempfile::TempDir;
 
 use crate::command::Ran;
@@ -113,5 +115,20 @@ impl Sandbox {
     /// `probing -t PID eval CODE`
     pub fn eval(&self, target: &Target, code: &str) -> Ran {
         self.probing(["-t", &target.pid().to_string(), "eval", code])
+    }
+}
+
+impl Drop for Sandbox {
+    /// What targets have recorded is not in the folder when that is on a disk.
+    fn drop(&mut self) {
+        let uid = rustix::process::geteuid().as_raw();
+        for key in self
+            .target_dirs()
+            .iter()
+            .filter_map(|name| name.parse().ok())
+        {
+            // Most have recorded nothing.
+            fs::remove_dir_all(paths::memory_dir(uid, key)).ok();
+        }
     }
 }

@@ -140,6 +140,32 @@ fn clean_removes_what_the_dead_recorded_and_nothing_of_the_living() {
     });
 }
 
+#[test]
+fn the_oldest_go_first_when_there_is_too_much() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let [older, newer] = [killed(&sandbox, python), killed(&sandbox, python)];
+        let pids = |sandbox: &Sandbox| -> Vec<Value> {
+            dead(sandbox)
+                .iter()
+                .map(|process| process["pid"].clone())
+                .collect()
+        };
+        assert_eq!(pids(&sandbox), [older, newer]);
+        let bytes = dead(&sandbox)[1]["bytes"].as_u64().unwrap();
+        let keep = (bytes + bytes / 2).to_string();
+        let ran = sandbox.probing(["clean", "--keep", &keep]);
+        assert!(
+            ran.stdout.starts_with(&format!("removed {older}: ")),
+            "{ran:?}"
+        );
+        assert_eq!(pids(&sandbox), [newer]);
+        // All that is left is older than nothing.
+        assert_eq!(sandbox.probing(["clean", "--older-than", "0"]).status, 0);
+        assert_eq!(pids(&sandbox), Vec::<Value>::new());
+    });
+}
+
 /// What a sweep that was killed half-way may leave: any part of the rings, with or without the process's folder.
 #[test]
 fn what_a_sweep_left_half_done_is_swept_by_the_next() {
