@@ -10,6 +10,7 @@ use crate::eval;
 use crate::guarded::call;
 use crate::names;
 use crate::place::Thread;
+use crate::threading;
 use crate::traceback::text_of;
 
 /// How the name may go on.
@@ -80,6 +81,7 @@ fn names_in<'py>(py: Python<'py>, scope: &Scope) -> Result<Names<'py>, Failure> 
         let (own, all) = (main.clone(), main);
         return Ok(Names { own, all });
     };
+    threading::prepare(py);
     let thread = Thread::find(py, scope.thread.as_deref().unwrap_or("main"))?;
     let frame = thread.frame(py, depth)?;
     let names = || -> PyResult<Names<'py>> {

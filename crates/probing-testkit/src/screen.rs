@@ -3,10 +3,14 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::wait_until;
+
+/// Far beyond what a prompt waits for an answer.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// A screen of its own, gone with this.
 #[derive(Debug)]
@@ -65,6 +69,25 @@ impl Screen {
     /// Presses a key by its name: `Enter`, `Tab`, `C-c`, `Up`.
     pub fn press(&self, key: &str) {
         self.tmux(&["send-keys", key]);
+    }
+
+    /// Presses Tab until this is on the screen. An answer that comes too late for a person is none, and is asked for again:
+    /// on a loaded machine that happens.
+    ///
+    /// # Panics
+    ///
+    /// When it never is.
+    #[track_caller]
+    pub fn complete(&self, text: &str) {
+        let mut pressed: Option<Instant> = None;
+        self.wait_until(text, |screen| {
+            let is_there = screen.contains(text);
+            if !is_there && pressed.is_none_or(|pressed| pressed.elapsed() > AGAIN) {
+                self.press("Tab");
+                pressed = Some(Instant::now());
+            }
+            is_there
+        });
     }
 
     /// Types texts and presses keys, all in one instant.

@@ -78,26 +78,21 @@ fn tab_completes_live_names_attributes_keys_and_keywords() {
         let target = sandbox.probed(python, "objects.py");
         let screen = prompt(&sandbox, &target);
         screen.type_text("print(mod");
-        screen.press("Tab");
-        screen.wait_for("print(model");
+        screen.complete("print(model");
         screen.type_text(".layers[0].we");
-        screen.press("Tab");
-        screen.wait_for("print(model.layers[0].weight");
+        screen.complete("print(model.layers[0].weight");
         screen.enter(")");
         screen.wait_for("\n0.5\n");
         screen.type_text("settings['learn");
-        screen.press("Tab");
-        screen.wait_for("settings['learning_rate']");
+        screen.complete("settings['learning_rate']");
         screen.press("Enter");
         screen.wait_for("\n0.1\n");
         screen.type_text("%thr");
-        screen.press("Tab");
-        screen.wait_for("threads");
+        screen.complete("threads");
         screen.press("C-c");
         // What only code could tell was not run.
         screen.type_text("model.comp");
-        screen.press("Tab");
-        screen.wait_for("model.computed");
+        screen.complete("model.computed");
         screen.press("C-c");
         screen.enter("touched");
         screen.wait_for("\n[]\n");
@@ -204,9 +199,8 @@ fn code_runs_in_a_frame_that_was_chosen() {
         screen.enter("'step', step");
         screen.wait_for("\n('step', 17)\n");
         // Its names are there, too.
-        screen.type_text("st");
-        screen.press("Tab");
-        screen.wait_for("step");
+        screen.type_text("ste");
+        screen.complete("frame 1 >>> step");
         screen.press("C-c");
         screen.enter("?step");
         screen.wait_for("value      17");

@@ -160,14 +160,11 @@ fn completes(sandbox: &Sandbox, pid: &str) {
     let screen = Screen::start(&command);
     screen.wait_for(">>>");
     screen.type_text("model.");
-    screen.press("Tab");
-    screen.wait_for("named_parameters");
+    screen.complete("named_parameters");
     screen.type_text("lay");
-    screen.press("Tab");
-    screen.wait_for("model.layers");
+    screen.complete("model.layers");
     screen.type_text("[0].wei");
-    screen.press("Tab");
-    screen.wait_for("model.layers[0].weight");
+    screen.complete("model.layers[0].weight");
     screen.enter(".shape");
     screen.wait_for("\ntorch.Size([8, 4])\n");
     screen.enter("?model.layers[0].weight");
