@@ -17,16 +17,29 @@ from pathlib import Path
 from attach_figures import ATTACH_FIGURES, AttachBench
 from attach_tools import hypno_tool, madbg_tool, older_tool, our_tool
 from clients import NoAnswer
-from environments import DEBUGPY, HYPNO, MADBG, OLDER, PY_SPY, PYSTACK, prepare_bare, prepare_ours, prepare_peer
+from environments import (
+    DEBUGPY,
+    DUCKDB,
+    HYPNO,
+    MADBG,
+    OLDER,
+    PY_SPY,
+    PYSTACK,
+    prepare_bare,
+    prepare_ours,
+    prepare_peer,
+)
 from figures import EVAL_FIGURES, FIGURES, Bench
 from peers import ENVIRON, Debugpy, Peer
 from processes import run
 from stacks_figures import STACKS_FIGURES, StacksBench
+from sql_figures import SQL_FIGURES, SqlBench
+from sql_tools import duckdb_version
 from stacks_tools import our_stacks, py_spy, pystack
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
 
-PARTS = ("probe", "eval", "attach", "stacks", "store")
+PARTS = ("probe", "eval", "attach", "stacks", "store", "sql")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,6 +94,10 @@ The whole command is timed, from its start to its end; sampling has its start an
 
 STORE_NOTES = """\
 CPU time, not time on the clock. Reading copies columns out of the files of the target, which is not asked."""
+
+SQL_NOTES = """\
+ratio: DuckDB / ours. A million rows of six columns: ours in what a living program has recorded, DuckDB's in a table of
+its own in memory, two threads. Each query is asked in turn by engines that stay; their rows are fetched, too."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +160,11 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         store_bench = StoreBench(ours.python, runtime_dir)
         figures = [(words, partial(take, store_bench)) for words, take in STORE_FIGURES]
         sections.append(Section("Recording", {ours.name: ours.version}, figures, STORE_NOTES))
+    if "sql" in chosen:
+        folder = prepare_peer("duckdb", DUCKDB)
+        versions = {"ours": ours.version, **({"DuckDB": duckdb_version()} if folder else {})}
+        figures = [(words, partial(take, SqlBench(ours, folder))) for words, take in SQL_FIGURES]
+        sections.append(Section("SQL", versions, figures, SQL_NOTES))
     return sections
 
 

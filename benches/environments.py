@@ -15,6 +15,7 @@ HYPNO = ("hypno==1.1.0",)
 MADBG = ("madbg==1.3.2",)
 PY_SPY = ("py-spy==0.4.3",)
 PYSTACK = ("pystack==1.7.2",)
+DUCKDB = ("duckdb==2.0.0",)
 # The Python to compare on, if it is there.
 PREFERRED = "3.12"
 

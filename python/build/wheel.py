@@ -1,4 +1,4 @@
-"""Builds the wheel: maturin's, plus the native command and the start-up hook, which maturin alone would leave out.
+"""Builds the wheel: maturin's, plus the native commands and the start-up hook, which maturin alone would leave out.
 
 ``pip install .`` builds for release; ``-C profile=quick`` is what the tests use. An editable install is always quick.
 """
@@ -34,6 +34,8 @@ ROOT = Path(__file__).parent.parent.parent
 # Named in pyproject.toml: what lies here is installed beside the package.
 DATA = ROOT / "target" / "wheel"
 HOOK = ROOT / "python" / "probing_start.pth"
+# The second is started by the first.
+COMMANDS = ("probing", "probing-engine")
 
 Settings = Mapping[str, Any]
 
@@ -72,11 +74,12 @@ def _collect_data(profile: str) -> None:
     scripts, purelib = DATA / "scripts", DATA / "purelib"
     scripts.mkdir(parents=True)
     purelib.mkdir()
-    command = scripts / "probing"
-    shutil.copy2(_target_folder() / profile / "probing", command)
-    if profile != "release":
-        # The release profile has no debug information to take out.
-        subprocess.run(["strip", "--strip-debug", os.fspath(command)], check=False)
+    for name in COMMANDS:
+        command = scripts / name
+        shutil.copy2(_target_folder() / profile / name, command)
+        if profile != "release":
+            # The release profile has no debug information to take out.
+            subprocess.run(["strip", "--strip-debug", os.fspath(command)], check=False)
     shutil.copy2(HOOK, purelib / HOOK.name)
 
 

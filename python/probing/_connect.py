@@ -117,7 +117,14 @@ class Probe:
         return self.backtrace(all=True).to_threads()
 
     def query(self, sql: str) -> Table:
-        """Ask by SQL. Raises UnsupportedError: there is no engine for it in this version yet."""
+        """Ask by SQL: stacks, threads, the process, what it recorded. ``SHOW TABLES`` lists the tables.
+
+        >>> probe.query("SELECT func, lineno FROM python.backtrace WHERE depth = 0")
+        func  lineno
+        step  42
+
+        Queries only read, from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL.
+        """
         line = self._ask("query", sql=sql)
         return Table(line["columns"], line["rows"])
 

@@ -337,9 +337,29 @@ def test_tasks_instead_of_threads(start: Start, tmp_path: Path) -> None:
             probe.backtrace(tasks=True, all=True)
 
 
-def test_sql_says_that_it_is_not_there_yet(prepared: Probe) -> None:
-    with pytest.raises(NotImplementedError, match="SQL is not part of this version yet"):
-        prepared.query("SELECT func FROM python.backtrace")
+def test_a_query_gives_a_table(probe: Probe) -> None:
+    table = probe.query(
+        "SELECT pid, thread_name, depth, func, lineno > 0 AS known, source FROM python.backtrace ORDER BY main DESC, depth"
+    )
+    assert table.columns == ("pid", "thread_name", "depth", "func", "known", "source")
+    assert table.rows[0][:2] == (probe.pid, "MainThread")
+    assert table.rows[0][2] == 0
+    assert table.column("known") == [True] * len(table)
+    assert probe.query("SELECT 1 AS one, NULL AS no, 1.5 AS half").rows == [(1, None, 1.5)]
+    assert "MainThread" in repr(probe.query("SELECT name FROM python.threads"))
+    # Nothing was brought in for it.
+    assert threads_of_ours(probe.pid) == []
+
+
+def test_what_is_wrong_with_a_query_is_said(prepared: Probe) -> None:
+    for sql, words in (
+        ("SELECT fun FROM python.backtrace", "no such column: .*fun\nhint: did you mean func"),
+        ("SELECT 1 FROM python.backtraces", "no such table: python.backtraces\nhint: did you mean python.backtrace"),
+        ("SELEC 1", "not SQL: "),
+        ("DROP TABLE python.backtrace", "queries only read"),
+    ):
+        with pytest.raises(probing.ProbingError, match=words):
+            prepared.query(sql)
 
 
 # ---- how results show themselves ------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ Examples:
   probing list                             what can be looked at
   probing -t 4242 backtrace --all          where every thread is
   probing -t 4242 flamegraph -o out.svg    where it spends its time
+  probing -t 4242 query \"SHOW TABLES\"      ask by SQL: docs/tables.md
   probing --ranks 0-7 backtrace            where all ranks of a job are, the odd one out marked
   probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
@@ -78,6 +79,10 @@ pub(crate) enum Command {
     Repl(ReplArguments),
     /// Show where the target is: the stack of its main thread, or of every thread
     Backtrace(BacktraceArguments),
+    /// Ask by SQL: stacks, threads, processes, recorded rows, of one target or of all
+    Query(QueryArguments),
+    /// Write what the targets have recorded into files
+    Export(ExportArguments),
     /// Sample where the target spends its time, into a flame graph
     Flamegraph(FlamegraphArguments),
     /// Bring the probe into a running process (other commands do it by themselves)
@@ -265,6 +270,76 @@ pub(crate) struct BacktraceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  probing -t 4242 query \"SELECT func, file, lineno, depth FROM python.backtrace WHERE depth < 5\"
+  probing -t 4242 query                    a prompt: Tab completes tables and columns, \\d lists them
+  probing -t all query \"SELECT pid, name, state FROM python.threads WHERE holds_gil\"
+  probing --ranks 0-7 query \"SELECT func, count(*) FROM python.backtrace WHERE depth = 0 GROUP BY func\"
+  probing -t 4242 query --every 2s \"SELECT name, duration(user_nanos) FROM process.threads\"
+  probing -t 4242 query --csv \"SELECT * FROM process.info\" > info.csv
+  echo 'SHOW TABLES; DESCRIBE python.backtrace;' | probing -t 4242 query
+
+Queries only read, from outside: nothing runs in a target, and it may hang, be stopped or hold its GIL. A
+target that cannot be read is missing among the rows and named on stderr. docs/tables.md has all tables.")]
+pub(crate) struct QueryArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+
+    /// One statement; without it a prompt opens, or statements are read from standard input
+    pub(crate) sql: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) format: QueryFormat,
+
+    /// Ask again and again, so long apart: 2s, 500ms, 1m; on a terminal in place; ends with Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = some_seconds, requires = "sql", conflicts_with = "parquet")]
+    pub(crate) every: Option<Duration>,
+}
+
+/// How rows are written; a table without any of these.
+#[derive(Debug, Clone, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct QueryFormat {
+    /// Print JSON: an array with an object for each row
+    #[arg(long, group = "format")]
+    pub(crate) json: bool,
+
+    /// Print CSV with a heading
+    #[arg(long, group = "format")]
+    pub(crate) csv: bool,
+
+    /// Print an Arrow IPC stream
+    #[arg(long, group = "format")]
+    pub(crate) arrow: bool,
+
+    /// Write a Parquet file
+    #[arg(long, value_name = "FILE", group = "format")]
+    pub(crate) parquet: Option<PathBuf>,
+
+    /// Do not cut a table to the width of the terminal
+    #[arg(long, group = "format")]
+    pub(crate) wide: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 export --parquet run-7
+  probing --ranks 0-7 export --parquet run-7   rows of all ranks together, told apart by pid, rank and host
+
+Rows that a process has recorded stay readable for a while when it has ended; what shall stay for good is
+exported. One file for each table, oldest rows first.")]
+pub(crate) struct ExportArguments {
+    #[command(flatten)]
+    named: NamedTargets,
+
+    /// The folder for the Parquet files; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) parquet: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   probing -t 4242 flamegraph
   probing -t 4242 flamegraph -o out.svg --seconds 30 --rate 200
   probing -t 4242 flamegraph -o out.speedscope.json      for https://www.speedscope.app
@@ -437,6 +512,8 @@ impl Command {
         match self {
             Self::Eval(EvalArguments { named, .. })
             | Self::Backtrace(BacktraceArguments { named, .. })
+            | Self::Query(QueryArguments { named, .. })
+            | Self::Export(ExportArguments { named, .. })
             | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
             | Self::Repl(ReplArguments { named })
@@ -489,11 +566,17 @@ fn some_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// `2`, `2s`, `500ms`, `1.5m`, `1h`
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let (digits, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+        .unwrap_or((text, 1.0));
+    let number: f64 = digits
         .parse()
         .map_err(|error| format!("not a number of seconds: {error}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
 }
 
 /// `500`, `64K`, `10M`
@@ -530,6 +613,20 @@ mod tests {
             "99999999999999999M",
         ] {
             assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_may_have_a_unit() {
+        let check =
+            |text: &str, millis| assert_eq!(seconds(text), Ok(Duration::from_millis(millis)));
+        check("2", 2000);
+        check("2s", 2000);
+        check("500ms", 500);
+        check("1.5m", 90_000);
+        check("1h", 3_600_000);
+        for wrong in ["", "s", "-1s", "2d", "1 s s", "nan", "inf"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -8,10 +8,14 @@ pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod detach;
 pub(crate) mod eval;
+pub(crate) mod export;
 pub(crate) mod flamegraph;
+mod line_editor;
 pub(crate) mod list;
+pub(crate) mod query;
 pub(crate) mod repl;
 pub(crate) mod run;
+mod screen;
 
 use std::io::Write as _;
 

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use probing_engine::EngineError;
+
 /// An exit status by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) u8);
@@ -27,5 +29,14 @@ pub(crate) const INTERRUPTED: Status = Status(130);
 impl From<Status> for ExitCode {
     fn from(status: Status) -> Self {
         Self::from(status.0)
+    }
+}
+
+/// The exit status of a query that failed.
+pub(crate) fn of_query(error: &EngineError) -> Status {
+    match error {
+        EngineError::Blind { .. } => UNREACHABLE,
+        error if error.is_syntax() => SYNTAX_ERROR,
+        _ => FAILED,
     }
 }

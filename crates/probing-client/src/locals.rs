@@ -88,6 +88,7 @@ mod tests {
             thread_id: None,
             ident: 7,
             thread_name: None,
+            daemon: None,
             main: true,
             state: "running".to_owned(),
             gil: GilState::Free,

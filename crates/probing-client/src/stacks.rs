@@ -154,6 +154,7 @@ fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
         thread_id: thread.tid,
         ident: thread.ident,
         thread_name: name(thread),
+        daemon: thread.daemon,
         main: thread.is_main,
         state: match &thread.state {
             State::Running => "running".to_owned(),

@@ -355,6 +355,7 @@ mod tests {
             thread_id: None,
             ident: 1,
             thread_name: None,
+            daemon: None,
             main: true,
             state: state.to_owned(),
             gil: GilState::Free,

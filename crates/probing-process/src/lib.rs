@@ -1,6 +1,7 @@
 //! What a process is from outside: who it is and who may look at it (`processes`, `status`, `permission`), its threads
-//! for the kernel (`threads`), what it has mapped (`maps`), the files behind that (`elf`), the one that is its Python
-//! (`python`), and its memory (`memory`). All of this comes from `/proc`, or from wherever else there is a `source`.
+//! for the kernel (`threads`), what they have used (`usage`), what it has mapped (`maps`), the files behind that
+//! (`elf`), the one that is its Python (`python`), and its memory (`memory`). All of this comes from `/proc`, or from
+//! wherever else there is a `source`.
 //!
 //! Each fact about `/proc` stands here once. Nothing is executed, stopped or written.
 //!
@@ -18,6 +19,7 @@ pub mod source;
 pub mod status;
 mod system_calls;
 pub mod threads;
+pub mod usage;
 
 use std::fs;
 use std::path::PathBuf;

@@ -32,7 +32,7 @@ pub enum Ask {
     Cancel { request: RequestId },
     /// Read the stacks from outside. Answered by `backtrace`.
     Backtrace(AskedStacks),
-    /// Ask by SQL. Answered by `failed`, until there is an engine for it.
+    /// Ask by SQL. Answered by `table`.
     Query { sql: String },
     /// Take the probe out of the target. Answered by `done`.
     Detach,
@@ -115,6 +115,12 @@ pub enum Tell {
     Backtrace {
         text: String,
         report: serde_json::Value,
+    },
+    /// The rows that a query gave.
+    Table {
+        columns: Vec<String>,
+        /// Each with a value for each column: a number, a text, true, false or null.
+        rows: Vec<Vec<serde_json::Value>>,
     },
     /// A request without a result of its own has been carried out.
     Done,

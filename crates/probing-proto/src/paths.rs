@@ -68,12 +68,27 @@ pub const LOCK_FILE: &str = "lock";
 /// How the names of rings end.
 pub const RING_EXTENSION: &str = "ring";
 
-/// Where the prompt keeps what was typed. `state_home` and `home` are the values of those variables.
-pub fn history_file(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+/// Whose history: each prompt has its own, since each has a language of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    Python,
+    Sql,
+}
+
+/// Where a prompt keeps what was typed. `state_home` and `home` are the values of those variables.
+pub fn history_file(
+    history: History,
+    state_home: Option<OsString>,
+    home: Option<OsString>,
+) -> Option<PathBuf> {
+    let name = match history {
+        History::Python => "probing/history",
+        History::Sql => "probing/sql_history",
+    };
     let state = state_home
         .map(PathBuf::from)
         .or_else(|| home.map(|home| Path::new(&home).join(".local/state")))?;
-    Some(state.join("probing/history"))
+    Some(state.join(name))
 }
 
 /// Why a folder is not one that only its owner can enter.

@@ -97,6 +97,9 @@ pub struct ReportedThread {
     /// Python's id, `threading.get_ident()`; 0 for a thread that Python does not know.
     pub ident: u64,
     pub thread_name: Option<String>,
+    /// Whether the program's end does not wait for it; absent when not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<bool>,
     pub main: bool,
     /// `running`, `asleep`, `stopped`, or the system call that it waits in.
     pub state: String,

@@ -107,6 +107,8 @@ pub struct ThreadStack {
     pub ident: u64,
     /// What `threading` calls it, else what the kernel does (at most 15 bytes).
     pub name: Option<String>,
+    /// Whether the end of the program does not wait for it; `None` when `threading` does not know it.
+    pub daemon: Option<bool>,
     pub is_main: bool,
     /// 0 is the main interpreter; -1 for a thread that Python does not know.
     pub interpreter: i64,

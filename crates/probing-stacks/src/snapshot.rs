@@ -15,7 +15,7 @@ use crate::frames::{self, Chain, End, RawFrame};
 use crate::interpreter::Interpreter;
 use crate::locals::{self, Innermost, Locals};
 use crate::memory::{Bounded, Memory, Pages, Range, u64_at};
-use crate::names;
+use crate::names::{self, Named};
 use crate::native::Native;
 use crate::objects::Objects;
 use crate::settle::{Reading, Settled};
@@ -252,20 +252,26 @@ impl Found {
         let mut locals = reading.locals(&frames, &innermost).into_iter();
         all.into_iter()
             .zip(names)
-            .map(|(found, name)| found.named(name, codes, &mut locals))
+            .map(|(found, named)| found.named(named, codes, &mut locals))
             .collect()
     }
 
     fn named(
         self,
-        name: Option<String>,
+        named: Named,
         codes: &Codes,
         locals: &mut impl Iterator<Item = Option<Locals>>,
     ) -> ThreadStack {
         ThreadStack {
             tid: self.known.tid,
             ident: self.known.thread.ident,
-            name: name.or(self.known.name),
+            name: named.name.or(self.known.name),
+            // The main thread's object cannot be found from its frames; it never is one.
+            daemon: if self.is_main {
+                Some(false)
+            } else {
+                named.daemon
+            },
             is_main: self.is_main,
             interpreter: self.known.thread.interpreter,
             state: self.state,
@@ -304,6 +310,7 @@ fn unknown_to_python(pid: Pid, known: &[ThreadStack]) -> Vec<ThreadStack> {
                 tid: Some(tid.0),
                 ident: 0,
                 name: Some(name),
+                daemon: None,
                 is_main: tid.0 == pid.0,
                 interpreter: -1,
                 state: if stopped {

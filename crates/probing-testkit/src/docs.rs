@@ -12,8 +12,14 @@ pub struct Document {
 }
 
 pub fn documents() -> Vec<Document> {
-    vec![Document {
-        path: root().join("docs/environment.md"),
-        text: probing_proto::env::reference(),
-    }]
+    vec![
+        Document {
+            path: root().join("docs/environment.md"),
+            text: probing_proto::env::reference(),
+        },
+        Document {
+            path: root().join("docs/tables.md"),
+            text: probing_engine::reference(),
+        },
+    ]
 }

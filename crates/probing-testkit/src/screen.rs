@@ -63,7 +63,12 @@ impl Screen {
 
     /// Types a text, letter by letter.
     pub fn type_text(&self, text: &str) {
-        self.tmux(&["send-keys", "-l", text]);
+        // At the end of a word, tmux takes it for the end of its own command.
+        let text = match text.strip_suffix(';') {
+            Some(start) => format!("{start}\\;"),
+            None => text.to_owned(),
+        };
+        self.tmux(&["send-keys", "-l", &text]);
     }
 
     /// Presses a key by its name: `Enter`, `Tab`, `C-c`, `Up`.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use probing_testkit::{documents, root};
@@ -29,10 +30,19 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "probing-cli",
+        "probing-engine",
         &["probing-proto", "probing-store", "probing-client"],
     ),
-    ("probing-testkit", &["probing-proto"]),
+    (
+        "probing-cli",
+        &[
+            "probing-proto",
+            "probing-store",
+            "probing-client",
+            "probing-engine",
+        ],
+    ),
+    ("probing-testkit", &["probing-proto", "probing-engine"]),
 ];
 
 /// What must not be in a crate's tree, at any depth.
@@ -57,6 +67,7 @@ const BANS: &[(&str, &[&str])] = &[
     ("probing-attach", &["pyo3", "tokio"]),
     ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
+    ("probing-engine", &["pyo3", "clap"]),
     ("probing-cli", &["pyo3"]),
 ];
 
@@ -86,6 +97,52 @@ fn heavy_things_stay_out_of_the_target() {
         for ban in *banned {
             assert!(!tree.contains(*ban), "{name} has {ban} in its tree");
         }
+    }
+}
+
+/// Cargo gives a crate the features that the packages being built ask for. Were they others for the engine alone than
+/// for the workspace, DataFusion would be compiled anew for each choice of packages: ten minutes each time.
+#[test]
+fn the_engines_crates_are_compiled_once_whatever_is_built() {
+    let features = |choice: &[&str]| -> BTreeSet<String> {
+        let ran = Command::new(env!("CARGO"))
+            .current_dir(root())
+            .args([
+                "tree",
+                "--locked",
+                "--offline",
+                "--prefix",
+                "none",
+                "--edges",
+                "normal",
+            ])
+            .args(["--format", "{p} [{f}]", "--target"])
+            .arg(format!("{ARCH}-unknown-linux-gnu"))
+            .args(choice)
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let lines = text.lines().map(|line| line.trim_end_matches(" (*)"));
+        // Ours are named with their folders.
+        lines
+            .filter(|line| !line.contains("(/"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let alone = features(&["--package", "probing-engine"]);
+    for choice in [
+        ["--workspace"].as_slice(),
+        &["--package", "probing-cli"],
+        &["--package", "probing-testkit"],
+    ] {
+        let together = features(choice);
+        let other: Vec<&String> = alone.difference(&together).collect();
+        assert!(
+            other.is_empty(),
+            "give these, in crates/probing-engine/Cargo.toml, the features that `cargo tree {}` shows: {other:#?}",
+            choice.join(" ")
+        );
     }
 }
 

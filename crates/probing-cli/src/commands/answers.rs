@@ -1,6 +1,7 @@
 //! What each target of a set answered, and those that did not: with the same trouble on one line.
 
 use probing_client::{ClientError, Group, Manner, Member, Members, Who, ask_each};
+use probing_engine::Missing;
 use probing_proto::process::Pid;
 use probing_proto::report::{SetReport, TargetReport};
 
@@ -131,6 +132,19 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
             missing_ranks: (!missing.is_empty()).then(|| missing.to_string()),
         }
     }
+}
+
+/// The same for those whose rows an answer lacks.
+pub(crate) fn missing_lines(missing: &[Missing], members: &Members) -> Vec<String> {
+    let failure = |missing: &Missing| Failure {
+        who: missing.who.clone(),
+        pid: missing.pid,
+        message: missing.why.message.clone(),
+        hint: missing.why.hint.clone(),
+        ended: false,
+    };
+    let failures: Vec<Failure> = missing.iter().map(failure).collect();
+    lines(&failures.iter().collect::<Vec<_>>(), members)
 }
 
 /// One line for each kind of trouble, and one with what to do about it.

@@ -1,7 +1,6 @@
 //! `probing -t PID backtrace`: asks, keeps the threads that are wanted, prints.
 
 mod repeated;
-mod screen;
 mod set;
 mod tasks;
 pub(crate) mod text;

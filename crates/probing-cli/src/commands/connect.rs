@@ -7,12 +7,15 @@ mod input;
 
 use std::io::{self, Write as _};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probing_client::{ClientError, Contact, EvalEnd, News as EvalNews};
+use probing_client::{
+    ClientError, Contact, EvalEnd, Member, Members, News as EvalNews, Ranks, Who,
+};
+use probing_engine::{Engine, EngineError, JsonTable};
 use probing_proto::lines::{Ask, AskLine, AskedEval, AskedStacks, Tell, TellLine, Trouble};
 use probing_proto::message::{Eval, Failure, RequestId};
 
@@ -23,6 +26,8 @@ use crate::exit::{self, Status};
 
 /// How long requests that were in flight when the target ended have to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// An answer is one line, and the program has to keep it.
+const MOST_ROWS: usize = 1_000_000;
 
 pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
     let reached = aim.target().and_then(|target| {
@@ -39,6 +44,7 @@ pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
     say(None, Tell::Hello(contact.about().clone()))?;
     serve(&Arc::new(Service {
         contact,
+        engine: OnceLock::new(),
         in_flight: InFlight::default(),
     }))
 }
@@ -68,6 +74,7 @@ fn serve(service: &Arc<Service>) -> anyhow::Result<Status> {
 
 struct Service {
     contact: Contact,
+    engine: OnceLock<Engine>,
     in_flight: InFlight,
 }
 
@@ -112,12 +119,7 @@ impl Service {
         match ask {
             Ask::Eval(asked) => self.eval(id, asked),
             Ask::Backtrace(asked) => self.backtrace(asked),
-            Ask::Query { .. } => {
-                let failure = Failure::new("SQL is not part of this version yet")
-                    .with_hint("`backtrace` and `eval` tell what a process does and holds");
-                let kind = Trouble::Unsupported;
-                Ok(Tell::Failed { kind, failure })
-            }
+            Ask::Query { sql } => self.query(id, &sql),
             Ask::Detach => {
                 self.contact.detach()?;
                 Ok(Tell::Done)
@@ -164,6 +166,33 @@ impl Service {
         })
     }
 
+    fn query(&self, id: RequestId, sql: &str) -> anyhow::Result<Tell> {
+        let about = self.contact.about();
+        let member = Member {
+            who: Who::Pid(about.pid),
+            target: self.contact.target()?.clone(),
+            pid: Some(about.pid),
+            rank: about.rank,
+        };
+        let members = Members {
+            all: vec![member],
+            missing: Ranks::default(),
+        };
+        let answer = self.engine()?.ask(sql, &members)?;
+        self.in_flight.asks(id, &answer.stopper());
+        let (JsonTable { columns, rows }, _) = answer.into_json(MOST_ROWS)?;
+        Ok(Tell::Table { columns, rows })
+    }
+
+    /// Started by the first query.
+    fn engine(&self) -> anyhow::Result<&Engine> {
+        if self.engine.get().is_none() {
+            // Whoever comes second drops its own.
+            drop(self.engine.set(Engine::start()?));
+        }
+        self.engine.get().context("the engine was just started")
+    }
+
     fn backtrace(&self, asked: AskedStacks) -> anyhow::Result<Tell> {
         if [asked.all, asked.thread.is_some(), asked.tasks]
             .iter()
@@ -199,14 +228,19 @@ fn say(id: Option<RequestId>, tell: Tell) -> io::Result<()> {
 
 fn failed(error: &anyhow::Error) -> Tell {
     let client_error = error.downcast_ref::<ClientError>();
+    let engine_error = error.downcast_ref::<EngineError>();
+    let is_blind = matches!(engine_error, Some(EngineError::Blind { .. }));
     Tell::Failed {
         kind: match client_error {
+            None if is_blind => Trouble::Unreachable,
             Some(ClientError::NotDone(_)) | None => Trouble::Failed,
             Some(_) => Trouble::Unreachable,
         },
         failure: Failure {
             error: format!("{error:#}"),
-            hint: client_error.and_then(ClientError::hint),
+            hint: client_error
+                .and_then(ClientError::hint)
+                .or_else(|| engine_error.and_then(EngineError::hint)),
         },
     }
 }

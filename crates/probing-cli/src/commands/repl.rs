@@ -19,7 +19,7 @@ use std::sync::Arc;
 use probing_client::ClientError;
 
 use self::completion::LiveNames;
-use self::editor::{Editor, Place, Read};
+use self::editor::{Editor, Read};
 use self::session::{Next, Session, say, say_error};
 use super::Aim;
 use crate::exit::{self, Status};
@@ -41,8 +41,7 @@ fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
     let mut editor = Editor::new(names, colours, Arc::clone(&session.gone));
     say(&session.greeting())?;
     loop {
-        let text = session.place();
-        match editor.read(&Place { text })? {
+        match editor.read(session.place())? {
             Read::Text(text) => match go_on(session, &text)? {
                 Go::On => {}
                 Go::Away(status) => return Ok(status),

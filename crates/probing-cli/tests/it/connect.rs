@@ -387,8 +387,8 @@ fn lines_that_make_no_sense_are_refused_and_the_talk_goes_on() {
             "timeout_seconds",
         );
         check(
-            json!({"id": 1, "op": "query", "sql": "SELECT 1"}),
-            "SQL is not part of this version",
+            json!({"id": 1, "op": "query", "sql": "SELECT x"}),
+            "no such column: x",
         );
         assert_eq!(
             talk.ask(json!({"id": 1, "op": "eval", "code": "step"})).1["value"],

@@ -17,6 +17,7 @@ mod list;
 mod locals;
 mod loops;
 mod output;
+mod query;
 mod readme;
 mod recording;
 mod repl;

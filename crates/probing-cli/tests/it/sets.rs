@@ -69,7 +69,7 @@ impl Job {
     }
 
     /// Waits until all of them wait.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let last = self.ranks.len() as u32 - 1;
         wait_until("all ranks wait", || {
             let json = self.probing((0, last), &["backtrace", "--json"]).json();

@@ -21,6 +21,7 @@ fn every_kind_of_line_has_an_example() {
         "output",
         "evaluated",
         "stuck",
+        "table",
         "done",
         "failed",
         "gone",

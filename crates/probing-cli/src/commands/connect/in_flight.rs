@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use probing_client::{Canceller, ClientError};
+use probing_engine::Stopper;
 use probing_proto::message::{Failure, RequestId};
 
 /// Each eval in flight has a connection, and the probe serves 64 of all its clients together.
@@ -24,6 +25,8 @@ enum Flight {
     /// It shall be interrupted as soon as it runs.
     Cancelled,
     Runs(Canceller),
+    /// A query, which runs here.
+    Asks(Stopper),
 }
 
 impl InFlight {
@@ -55,10 +58,22 @@ impl InFlight {
         }
     }
 
-    /// Interrupts an eval; one that has just ended needs nothing.
+    /// From here on the engine has it.
+    pub(super) fn asks(&self, id: RequestId, stopper: &Stopper) {
+        let before = self.flights().insert(id, Flight::Asks(stopper.clone()));
+        if let Some(Flight::Cancelled) = before {
+            stopper.stop();
+        }
+    }
+
+    /// Interrupts an eval or a query; one that has just ended needs nothing.
     pub(super) fn cancel(&self, id: RequestId) -> Result<(), ClientError> {
         match self.flights().get_mut(&id) {
             Some(Flight::Runs(canceller)) => canceller.cancel(),
+            Some(Flight::Asks(stopper)) => {
+                stopper.stop();
+                Ok(())
+            }
             Some(flight) => {
                 *flight = Flight::Cancelled;
                 Ok(())

@@ -1,28 +1,18 @@
-//! The line editor: prompt, history, keys, indentation.
+//! The line editor as Python needs it: indentation, and the end of the target while somebody types.
 
-use std::borrow::Cow;
-use std::fs::{DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use probing_proto::env::{HOME, XDG_STATE_HOME};
-use probing_proto::paths;
-use reedline::{
-    ColumnarMenu, EditCommand, Emacs, FileBackedHistory, KeyCode, KeyModifiers, MenuBuilder as _,
-    Prompt, PromptEditMode, PromptHistorySearch, Reedline, ReedlineEvent, ReedlineMenu, Signal,
-    ValidationResult, Validator, default_emacs_keybindings,
-};
+use probing_proto::paths::History;
+use reedline::{EditCommand, Reedline, Signal, ValidationResult, Validator};
 
 use super::completion::LiveNames;
 use super::highlight::PythonColours;
 use super::input;
+use crate::commands::line_editor::{self, Language, Place};
 
-const HISTORY_LENGTH: usize = 10_000;
-const MENU: &str = "completion_menu";
 const MARK: &str = " >>> ";
 /// How soon a target that has gone is noticed while nobody types.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -50,52 +40,16 @@ impl Editor {
             spaces: AtomicUsize::new(NONE),
             wake: Arc::clone(&gone.wake),
         });
-        let mut keys = default_emacs_keybindings();
-        let complete = vec![
-            ReedlineEvent::Menu(MENU.to_owned()),
-            ReedlineEvent::MenuNext,
-        ];
-        keys.add_binding(
-            KeyModifiers::NONE,
-            KeyCode::Tab,
-            ReedlineEvent::UntilFound(complete),
-        );
-        // Not the editor's own way, which ends the reading and loses keys that were typed right behind it.
-        let drop_text = vec![
-            ReedlineEvent::Esc,
-            ReedlineEvent::Edit(vec![EditCommand::Clear]),
-        ];
-        keys.add_binding(
-            KeyModifiers::CONTROL,
-            KeyCode::Char('c'),
-            ReedlineEvent::Multiple(drop_text),
-        );
-        let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
-        keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
-        let mut reedline = Reedline::create()
-            .with_completer(Box::new(names))
-            .with_menu(ReedlineMenu::EngineCompleter(Box::new(
-                ColumnarMenu::default().with_name(MENU).with_marker(MARK),
-            )))
-            .with_quick_completions(true)
-            .with_partial_completions(true)
-            .with_edit_mode(Box::new(Emacs::new(keys)))
-            .with_validator(Box::new(Completeness(Arc::clone(&indentation))))
-            .with_ansi_colors(colours)
+        let language = Language {
+            completer: Box::new(names),
+            validator: Box::new(Completeness(Arc::clone(&indentation))),
+            highlighter: Box::new(PythonColours),
+            history: History::Python,
+            mark: MARK,
+        };
+        let reedline = line_editor::editor(language, colours)
             .with_break_signal(Arc::clone(&gone.wake))
-            .with_poll_interval(LOOK_AROUND)
-            .use_bracketed_paste(true);
-        if colours {
-            reedline = reedline.with_highlighter(Box::new(PythonColours));
-        }
-        // Without a place to keep it, it lasts as long as the prompt.
-        if let Some(history) = history_file()
-            .ok()
-            .flatten()
-            .and_then(|file| FileBackedHistory::with_file(HISTORY_LENGTH, file).ok())
-        {
-            reedline = reedline.with_history(Box::new(history));
-        }
+            .with_poll_interval(LOOK_AROUND);
         Self {
             reedline,
             indentation,
@@ -103,9 +57,14 @@ impl Editor {
         }
     }
 
-    pub(super) fn read(&mut self, prompt: &Place) -> io::Result<Read> {
+    /// `place` says whose prompt this is, and where code runs.
+    pub(super) fn read(&mut self, place: String) -> io::Result<Read> {
+        let prompt = Place {
+            text: place,
+            mark: MARK,
+        };
         loop {
-            match self.reedline.read_line(prompt)? {
+            match self.reedline.read_line(&prompt)? {
                 Signal::Success(text) => {
                     // The history survives a prompt that is killed.
                     self.reedline.sync_history().ok();
@@ -173,53 +132,4 @@ impl Validator for Completeness {
         }
         ValidationResult::Incomplete
     }
-}
-
-/// What stands in front of the cursor: whose prompt this is, and where code runs.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) text: String,
-}
-
-impl Prompt for Place {
-    fn render_prompt_left(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.text)
-    }
-
-    fn render_prompt_right(&self) -> Cow<'_, str> {
-        Cow::Borrowed("")
-    }
-
-    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
-        Cow::Borrowed(MARK)
-    }
-
-    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
-        Cow::Borrowed("... ")
-    }
-
-    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
-        Cow::Owned(format!(" search: {} ", search.term))
-    }
-}
-
-/// The user's own file, made if it is not there. None without a home.
-fn history_file() -> io::Result<Option<PathBuf>> {
-    let state = XDG_STATE_HOME.value();
-    let Some(file) = paths::history_file(state, HOME.value()) else {
-        return Ok(None);
-    };
-    if let Some(folder) = file.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
-    }
-    // What was typed may hold secrets.
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(&file)?;
-    Ok(Some(file))
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use probing_client::{Canceller, ClientError, EvalEnd, HangUp, Probe, StackQuery, Stacks, Target};
+use probing_engine::EngineError;
 use probing_proto::message::{Eval, Outcome};
 use probing_proto::names::{Complete, Completion, Describe, Look, Scope};
 use probing_proto::report::BacktraceReport;
@@ -15,6 +16,8 @@ use super::editor::Gone;
 use super::input::Input;
 use super::magic::{self, Magic};
 use super::{path, show};
+use crate::arguments::QueryFormat;
+use crate::commands::query::{Asker, say_query_error};
 use crate::commands::{Aim, backtrace, eval};
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
@@ -74,7 +77,18 @@ pub(super) struct Session<'a> {
     running: Running,
     last_place: LastPlace,
     pub(super) gone: Arc<Gone>,
+    /// Made by the first query.
+    asker: Option<Asker<'a>>,
 }
+
+/// Cut to the terminal.
+const AS_TABLE: QueryFormat = QueryFormat {
+    json: false,
+    csv: false,
+    arrow: false,
+    parquet: None,
+    wide: false,
+};
 
 impl<'a> Session<'a> {
     /// Connects, and begins to watch the target.
@@ -90,6 +104,7 @@ impl<'a> Session<'a> {
             running: Running::interruptible()?,
             last_place,
             gone,
+            asker: None,
         })
     }
 
@@ -152,7 +167,7 @@ impl<'a> Session<'a> {
                 let frame = None;
                 self.move_to(Scope { thread, frame })?;
             }
-            Magic::Query(_) => say("this version has no tables to ask yet")?,
+            Magic::Query(sql) => return self.query(&sql),
             Magic::Time(code) => {
                 if let Some(took) = self.run(code)? {
                     say(&format!("took {took:.3?}"))?;
@@ -253,6 +268,19 @@ impl<'a> Session<'a> {
         let names = self.link.probe().complete(own, PATIENCE)?;
         write!(anstream::stdout(), "{}", show::names(&names))?;
         Ok(())
+    }
+
+    fn query(&mut self, sql: &str) -> anyhow::Result<()> {
+        if self.asker.is_none() {
+            self.asker = Some(Asker::new(self.aim, &AS_TABLE)?);
+        }
+        let Some(asker) = &self.asker else {
+            return Ok(());
+        };
+        match asker.ask(sql) {
+            Err(error) if error.is::<EngineError>() => say_query_error(&error),
+            asked => asked.map(drop),
+        }
     }
 
     fn backtrace(&self, words: &[String]) -> anyhow::Result<()> {

@@ -18,14 +18,14 @@ const SIZE_SEEN_AFTER: Duration = Duration::from_millis(100);
 
 /// Which lines of too many are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(crate) enum Kept {
     First,
     Last,
 }
 
 impl Kept {
     /// Of one stack, where its thread is; of several, those that come first.
-    pub(super) fn of(all: bool, reverse: bool) -> Self {
+    pub(crate) fn of(all: bool, reverse: bool) -> Self {
         if all || reverse {
             Self::First
         } else {
@@ -37,7 +37,7 @@ impl Kept {
 /// Columns and lines.
 type Size = (usize, usize);
 
-pub(super) struct Screen {
+pub(crate) struct Screen {
     kept: Kept,
     title: String,
     text: String,
@@ -48,7 +48,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(kept: Kept) -> Self {
+    pub(crate) fn new(kept: Kept) -> Self {
         Self {
             kept,
             title: String::new(),
@@ -58,12 +58,12 @@ impl Screen {
         }
     }
 
-    pub(super) fn set_title(&mut self, title: String) {
+    pub(crate) fn set_title(&mut self, title: String) {
         self.title = title;
     }
 
     /// Waits for the next beat; draws again when the window has another size meanwhile.
-    pub(super) fn wait(&mut self, pace: &mut Pace) -> io::Result<Option<Duration>> {
+    pub(crate) fn wait(&mut self, pace: &mut Pace) -> io::Result<Option<Duration>> {
         loop {
             if let Some(beat) = pace.wait_for(SIZE_SEEN_AFTER) {
                 return Ok(beat);
@@ -74,7 +74,7 @@ impl Screen {
         }
     }
 
-    pub(super) fn draw(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, text: &str) -> io::Result<()> {
         let lines = |text: &str| text.lines().map(str::to_owned).collect();
         self.before = (!self.text.is_empty()).then(|| lines(&self.text));
         text.clone_into(&mut self.text);

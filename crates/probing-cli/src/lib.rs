@@ -3,7 +3,9 @@
 //! Data goes to stdout, words go to stderr. What a command does lies in `commands`, one file each.
 
 mod arguments;
+mod clock;
 mod commands;
+mod engine;
 mod exit;
 mod json;
 mod terminal;
@@ -14,17 +16,22 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use clap::Parser as _;
 use probing_client::ClientError;
+use probing_engine::EngineError;
 use probing_proto::env::PROBING_TARGET;
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::Aim;
+use crate::engine::Needy;
 use crate::exit::Status;
+
+pub use crate::engine::{ELSEWHERE, Engines, HERE};
 
 /// Values, rows and frames are many small pieces: with this they take a fifth less time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
+/// The command. `engines` does what needs the engine.
+pub fn main(engines: &Engines) -> ExitCode {
     let arguments = Arguments::parse();
     let targets = arguments.targets(PROBING_TARGET.value());
     let aim = Aim {
@@ -34,12 +41,14 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::List(list) => commands::list::run(&list),
         Command::Eval(eval) => commands::eval::run(&eval, &aim),
-        Command::Repl(_) => commands::repl::run(&aim),
+        Command::Repl(_) => (engines.run)(Needy::Repl, &aim),
         Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
+        Command::Query(query) => (engines.run)(Needy::Query(&query), &aim),
+        Command::Export(export) => (engines.run)(Needy::Export(&export), &aim),
         Command::Flamegraph(flamegraph) => commands::flamegraph::run(&flamegraph, &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
         Command::Detach(_) => commands::detach::run(&aim),
-        Command::Connect(_) => commands::connect::run(&aim),
+        Command::Connect(_) => (engines.run)(Needy::Connect, &aim),
         Command::Run(run) => commands::run::run(&run),
         Command::Clean(clean) => commands::clean::run(&clean),
         Command::Completions { shell } => commands::completions::run(shell),
@@ -50,7 +59,10 @@ fn main() -> ExitCode {
 /// Tells the user what went wrong and what to do about it.
 fn show(error: &anyhow::Error) -> Status {
     // Whoever read our output has seen enough (`probing list | head -1`).
-    let io_error = error.downcast_ref::<io::Error>();
+    let io_error = match error.downcast_ref() {
+        Some(EngineError::NotWritten { source }) => Some(source),
+        _ => error.downcast_ref::<io::Error>(),
+    };
     if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return exit::OK;
     }
@@ -61,8 +73,13 @@ fn show(error: &anyhow::Error) -> Status {
     );
     eprintln!("{red}error:{red:#} {error:#}");
     let client_error = error.downcast_ref::<ClientError>();
-    if let Some(hint) = client_error.and_then(ClientError::hint) {
+    let engine_error = error.downcast_ref::<EngineError>();
+    let hint = client_error.and_then(ClientError::hint);
+    if let Some(hint) = hint.or_else(|| engine_error.and_then(EngineError::hint)) {
         eprintln!("{cyan}hint:{cyan:#} {hint}");
+    }
+    if let Some(error) = engine_error {
+        return exit::of_query(error);
     }
     match client_error {
         Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => {

@@ -1,0 +1,7 @@
+//! The command `probing`. What needs the engine it leaves to `probing-engine` beside it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    probing_cli::main(&probing_cli::ELSEWHERE)
+}

@@ -1,0 +1,151 @@
+//! `probing -t PID query "SQL"`: asks, writes the rows, says what is missing.
+
+mod prompt;
+mod repeated;
+mod statements;
+
+use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write as _};
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use probing_client::{ClientError, Members};
+use probing_engine::{Engine, EngineError, Format, Layout, Stopper, Summary};
+
+use super::Aim;
+use super::answers::missing_lines;
+use crate::arguments::{QueryArguments, QueryFormat};
+use crate::exit::{self, Status};
+use crate::terminal;
+
+pub(crate) fn run(arguments: &QueryArguments, aim: &Aim) -> anyhow::Result<Status> {
+    aim.members()?;
+    let asker = Asker::new(aim, &arguments.format)?;
+    match (&arguments.sql, arguments.every) {
+        (Some(sql), Some(every)) => repeated::run(&asker, sql, every),
+        (Some(sql), None) => asker.ask(sql),
+        (None, _) if io::stdin().is_terminal() && io::stdout().is_terminal() => prompt::run(&asker),
+        (None, _) => from_input(&asker),
+    }
+}
+
+/// Statements one after the other; the first that fails ends it.
+fn from_input(asker: &Asker<'_>) -> anyhow::Result<Status> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    let mut status = exit::OK;
+    for statement in statements::split(&text) {
+        status = asker.ask(statement)?;
+    }
+    Ok(status)
+}
+
+/// Shows it where a prompt goes on.
+pub(crate) fn say_query_error(error: &anyhow::Error) -> anyhow::Result<()> {
+    let hint = match error.downcast_ref::<EngineError>() {
+        Some(error) => error.hint(),
+        None => error.downcast_ref().and_then(ClientError::hint),
+    };
+    let mut out = anstream::stderr();
+    writeln!(out, "error: {error:#}")?;
+    if let Some(hint) = hint {
+        writeln!(out, "hint: {hint}")?;
+    }
+    Ok(())
+}
+
+/// Whom is asked, and how the rows are written.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    engine: Engine,
+    aim: &'a Aim,
+    format: &'a QueryFormat,
+    running: Running,
+}
+
+/// The query that Ctrl-C means, where Ctrl-C does not end the command.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Running(Arc<Mutex<Option<Stopper>>>);
+
+impl Running {
+    /// Ends it.
+    pub(crate) fn stop(&self) {
+        if let Some(stopper) = self.lock().take() {
+            stopper.stop();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Stopper>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> Asker<'a> {
+    pub(crate) fn new(aim: &'a Aim, format: &'a QueryFormat) -> Result<Self, EngineError> {
+        Ok(Self {
+            engine: Engine::start()?,
+            aim,
+            format,
+            running: Running::default(),
+        })
+    }
+
+    /// Asks once, and writes the rows to where they belong.
+    pub(crate) fn ask(&self, sql: &str) -> anyhow::Result<Status> {
+        let members = self.aim.members()?;
+        let answer = self.engine.ask(sql, &members)?;
+        *self.running.lock() = Some(answer.stopper());
+        let written = match &self.format.parquet {
+            Some(path) => answer.write_parquet(path),
+            None => answer.write(self.format(), &mut BufWriter::new(io::stdout().lock())),
+        };
+        self.running.lock().take();
+        let summary = said_whom_it_lacks(written, &members)?;
+        let rows = if summary.rows == 1 { "row" } else { "rows" };
+        let took = summary.took.as_secs_f64() * 1e3;
+        writeln!(
+            anstream::stderr(),
+            "{} {rows} in {took:.1} ms",
+            summary.rows
+        )?;
+        Ok(exit::OK)
+    }
+
+    fn format(&self) -> Format {
+        match self.format {
+            QueryFormat { json: true, .. } => Format::Json,
+            QueryFormat { csv: true, .. } => Format::Csv,
+            QueryFormat { arrow: true, .. } => Format::Arrow,
+            QueryFormat { wide, .. } => {
+                let width = Some(terminal::width());
+                let is_cut = !wide && io::stdout().is_terminal();
+                Format::Text(Layout {
+                    width: width.filter(|_| is_cut),
+                })
+            }
+        }
+    }
+}
+
+/// Names the targets whose rows are missing.
+pub(super) fn said_whom_it_lacks(
+    written: Result<Summary, EngineError>,
+    members: &Members,
+) -> anyhow::Result<Summary> {
+    let missing = match &written {
+        Ok(summary) => summary.missing.as_slice(),
+        // The error itself tells of the only one.
+        Err(EngineError::Blind { missing }) if missing.len() > 1 => missing.as_slice(),
+        Err(_) => &[],
+    };
+    if written.is_ok() || !missing.is_empty() {
+        for line in missing_lines(missing, members) {
+            let warning = if line.starts_with(' ') {
+                ""
+            } else {
+                "warning: "
+            };
+            writeln!(anstream::stderr(), "{warning}{line}")?;
+        }
+    }
+    Ok(written?)
+}

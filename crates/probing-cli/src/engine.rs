@@ -1,0 +1,68 @@
+//! The commands that need the engine, and where they run.
+//!
+//! Tens of megabytes that have to be mapped and relocated would slow every command down, so the engine has a program of
+//! its own beside `probing`, which becomes it: same arguments, same process. Nothing in `probing` names [`HERE`], so the
+//! linker leaves all of the engine out.
+
+use std::env;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command as Process;
+
+use anyhow::bail;
+
+use crate::arguments::{ExportArguments, QueryArguments};
+use crate::commands::{self, Aim};
+use crate::exit::Status;
+
+const PROGRAM: &str = "probing-engine";
+
+/// A command that needs it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Needy<'a> {
+    Query(&'a QueryArguments),
+    Export(&'a ExportArguments),
+    /// Which may be asked to.
+    Connect,
+    /// Which may be asked to.
+    Repl,
+}
+
+/// Where the engine is.
+#[derive(Debug)]
+pub struct Engines {
+    pub(crate) run: fn(Needy<'_>, &Aim) -> anyhow::Result<Status>,
+}
+
+/// In this program.
+pub const HERE: Engines = Engines { run: here };
+
+/// In the program beside this one.
+pub const ELSEWHERE: Engines = Engines { run: elsewhere };
+
+fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
+    match command {
+        Needy::Query(arguments) => commands::query::run(arguments, aim),
+        Needy::Export(arguments) => commands::export::run(arguments, aim),
+        Needy::Connect => commands::connect::run(aim),
+        Needy::Repl => commands::repl::run(aim),
+    }
+}
+
+/// Comes back only when that cannot be started.
+fn elsewhere(_: Needy<'_>, _: &Aim) -> anyhow::Result<Status> {
+    let program = beside()?;
+    let error = Process::new(&program).args(env::args_os().skip(1)).exec();
+    if error.kind() == io::ErrorKind::NotFound {
+        bail!(
+            "the engine is not beside this command: {}; install again with `pip install --force-reinstall probing`",
+            program.display()
+        );
+    }
+    bail!("cannot start {}: {error}", program.display())
+}
+
+fn beside() -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.with_file_name(PROGRAM))
+}

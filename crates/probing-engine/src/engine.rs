@@ -1,0 +1,359 @@
+//! Answers one question after the other, each over the targets that it is given.
+
+use std::fmt;
+use std::num::NonZero;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{
+    CatalogProvider as _, MemoryCatalogProvider, MemorySchemaProvider, TableProvider,
+};
+use datafusion::common::TableReference;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use futures::StreamExt as _;
+use futures::future::{Either, select};
+use probing_client::Members;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+use crate::error::EngineError;
+use crate::functions;
+use crate::live::LiveTable;
+use crate::nearest::nearest;
+use crate::recorded;
+use crate::sight::{Missing, Sight};
+use crate::statement::{self, Question};
+use crate::table::Table;
+use crate::tables::ALL;
+
+/// A query is a guest on the machine, too: it works with few threads, however many cores there are.
+const MOST_THREADS: usize = 4;
+/// What a query may keep in memory at once.
+const MOST_BYTES: usize = 4 << 30;
+/// Expressions are planned by functions that call themselves.
+const STACK: usize = 16 << 20;
+const PLANNING_STACK: usize = 256 << 20;
+const CATALOG: &str = "targets";
+/// Tables that a program recorded need no schema in front of their names.
+const DEFAULT_SCHEMA: &str = "user";
+
+/// Runs queries.
+pub struct Engine {
+    runtime: Runtime,
+    threads: usize,
+}
+
+/// Ends a query that runs, from another thread.
+#[derive(Debug, Clone, Default)]
+pub struct Stopper(Arc<Notify>);
+
+impl Stopper {
+    /// The query fails with [`EngineError::Stopped`], at once or when it begins.
+    pub fn stop(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// The rows of one query, as they come.
+pub struct Answer<'a> {
+    engine: &'a Engine,
+    sql: String,
+    stream: SendableRecordBatchStream,
+    sight: Arc<Sight>,
+    began: Instant,
+    rows: usize,
+    stopper: Stopper,
+}
+
+/// What is to be said about an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    pub rows: usize,
+    pub took: Duration,
+    /// Targets whose rows are missing.
+    pub missing: Vec<Missing>,
+}
+
+impl Engine {
+    pub fn start() -> Result<Self, EngineError> {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = cores.min(MOST_THREADS);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("query")
+            .thread_stack_size(STACK)
+            .build();
+        Ok(Self {
+            runtime: runtime.map_err(|source| EngineError::NotStarted { source })?,
+            threads,
+        })
+    }
+
+    /// Asks the targets.
+    pub fn ask(&self, sql: &str, members: &Members) -> Result<Answer<'_>, EngineError> {
+        // On a stack of its own: however long an expression is, it must not be the end of the command.
+        thread::scope(|scope| {
+            let planning = thread::Builder::new()
+                .stack_size(PLANNING_STACK)
+                .spawn_scoped(scope, || self.plan(sql, members))
+                .map_err(|source| EngineError::NotStarted { source })?;
+            planning.join().unwrap_or_else(|_| {
+                let message = "the engine panicked".to_owned();
+                Err(EngineError::Failed { message })
+            })
+        })
+    }
+
+    fn plan(&self, sql: &str, members: &Members) -> Result<Answer<'_>, EngineError> {
+        let began = Instant::now();
+        let sight = Arc::new(Sight::of(members));
+        let asked = match Question::parse(sql)? {
+            Question::Rows(statement) => *statement,
+            Question::Tables => self::shown(SHOW_TABLES)?,
+            Question::Columns(table) => {
+                let name = Self::named(&table, &sight)?.replace('\'', "''");
+                self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
+            }
+        };
+        let context = self.context(&asked, &sight)?;
+        let stream = self
+            .runtime
+            .block_on(planned(&context, asked))
+            .map_err(|error| EngineError::of(error, sql))?;
+        Ok(Answer {
+            engine: self,
+            sql: sql.to_owned(),
+            stream,
+            sight,
+            began,
+            rows: 0,
+            stopper: Stopper::default(),
+        })
+    }
+
+    /// The tables that these targets have recorded.
+    pub fn recorded(&self, members: &Members) -> Result<Vec<String>, EngineError> {
+        let sight = Sight::of(members);
+        let names = recorded::recorded_names(&sight);
+        if sight.is_blind() {
+            let missing = sight.missing();
+            return Err(EngineError::Blind { missing });
+        }
+        Ok(names)
+    }
+
+    /// A world that has the tables that a statement names, and nothing else: no files, no network, no disk.
+    fn context(
+        &self,
+        asked: &Statement,
+        sight: &Arc<Sight>,
+    ) -> Result<SessionContext, EngineError> {
+        let failed = |error| EngineError::of(error, "");
+        let config = SessionConfig::new()
+            .with_target_partitions(self.threads)
+            // Scans come in as many parts as are of use; and rows of few stay in their order.
+            .with_round_robin_repartition(false)
+            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+            .with_create_default_catalog_and_schema(false);
+        let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_limit(MOST_BYTES, 1.0)
+            .with_disk_manager_builder(no_disk)
+            .build_arc()
+            .map_err(failed)?;
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_default_features()
+            .with_file_formats(Vec::new())
+            .build();
+        let context = SessionContext::new_with_state(state);
+        let files = ObjectStoreUrl::local_filesystem();
+        context
+            .deregister_object_store(files.as_ref())
+            .map_err(failed)?;
+        functions::register(&context);
+        let catalog = MemoryCatalogProvider::new();
+        for reference in statement::tables_of(&context, asked)? {
+            if context.table_function(reference.table()).is_ok() {
+                continue;
+            }
+            let table = self.table(&reference, sight)?;
+            // As the statement writes them.
+            let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
+            let name = reference.table();
+            if catalog.schema(schema).is_none() {
+                let empty = Arc::new(MemorySchemaProvider::new());
+                catalog.register_schema(schema, empty).map_err(failed)?;
+            }
+            if let Some(schema) = catalog
+                .schema(schema)
+                .filter(|schema| !schema.table_exist(name))
+            {
+                schema
+                    .register_table(name.to_owned(), table)
+                    .map_err(failed)?;
+            }
+        }
+        context.register_catalog(CATALOG, Arc::new(catalog));
+        Ok(context)
+    }
+
+    /// The table that is meant, over these targets.
+    fn table(
+        &self,
+        reference: &TableReference,
+        sight: &Arc<Sight>,
+    ) -> Result<Arc<dyn TableProvider>, EngineError> {
+        if let Some(table) = live(reference) {
+            return Ok(Arc::new(LiveTable::new(table, Arc::clone(sight))));
+        }
+        match recorded::table(&full_name(reference), sight, self.threads) {
+            Some(table) if is_ours(reference) => Ok(Arc::new(table)),
+            _ => Err(no_table(reference, sight)),
+        }
+    }
+
+    /// The name of the table that is meant, as `probing.tables` has it.
+    fn named(reference: &TableReference, sight: &Sight) -> Result<String, EngineError> {
+        let wanted = full_name(reference);
+        let is_wanted = |name: &String| name.to_lowercase() == wanted.to_lowercase();
+        let mut names = all_names(sight).into_iter();
+        let found = names.find(|name| is_ours(reference) && is_wanted(name));
+        found.ok_or_else(|| no_table(reference, sight))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What `SHOW TABLES` asks.
+pub const SHOW_TABLES: &str =
+    "SELECT DISTINCT table_name, kind, description FROM probing.tables ORDER BY table_name";
+const DESCRIBE: &str = "SELECT column_name, data_type, description FROM (SELECT DISTINCT table_name, column_name, data_type, description, \
+     position FROM probing.columns) WHERE table_name =";
+
+/// The statement that stands for another.
+fn shown(sql: &str) -> Result<Statement, EngineError> {
+    match Question::parse(sql)? {
+        Question::Rows(statement) => Ok(*statement),
+        Question::Tables | Question::Columns(_) => Err(EngineError::Empty),
+    }
+}
+
+/// With its schema.
+fn full_name(reference: &TableReference) -> String {
+    let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
+    format!("{schema}.{}", reference.table())
+}
+
+fn is_ours(reference: &TableReference) -> bool {
+    reference.catalog().is_none_or(|catalog| catalog == CATALOG)
+}
+
+fn live(reference: &TableReference) -> Option<&'static Table> {
+    let name = full_name(reference);
+    let mut tables = ALL.into_iter();
+    tables.find(|table| is_ours(reference) && table.name == name)
+}
+
+/// Those that are read from targets, and those that targets have recorded.
+fn all_names(sight: &Sight) -> Vec<String> {
+    let live = ALL.iter().map(|table| table.name.to_owned());
+    live.chain(recorded::names(sight)).collect()
+}
+
+fn no_table(reference: &TableReference, sight: &Sight) -> EngineError {
+    let names = all_names(sight);
+    if sight.is_blind() {
+        let missing = sight.missing();
+        return EngineError::Blind { missing };
+    }
+    let nearest = nearest(&reference.to_string(), names.iter().map(String::as_str));
+    EngineError::NoTable {
+        nearest: nearest.map(str::to_owned),
+        name: reference.to_string(),
+    }
+}
+
+async fn planned(
+    context: &SessionContext,
+    asked: Statement,
+) -> datafusion::common::Result<SendableRecordBatchStream> {
+    let plan = context.state().statement_to_plan(asked).await?;
+    // Once more, on what came of it: nothing that changes anything is in it, at any depth.
+    SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false)
+        .verify_plan(&plan)?;
+    context
+        .execute_logical_plan(plan)
+        .await?
+        .execute_stream()
+        .await
+}
+
+impl Answer<'_> {
+    /// What ends it before its end.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    pub(crate) fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+
+    /// The next rows; `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let stopped = pin!(self.stopper.0.notified());
+        let next = self
+            .engine
+            .runtime
+            .block_on(select(stopped, self.stream.next()));
+        let next = match next {
+            Either::Left(_) => return Err(EngineError::Stopped),
+            Either::Right((next, _)) => next,
+        };
+        let batch = next
+            .transpose()
+            .map_err(|error| EngineError::of(error, &self.sql))?;
+        self.rows += batch.as_ref().map_or(0, RecordBatch::num_rows);
+        Ok(batch)
+    }
+
+    /// What is to be said when all rows have come. An error when there are none because nobody could be asked.
+    pub(crate) fn end(self) -> Result<Summary, EngineError> {
+        let missing = self.sight.missing();
+        if self.sight.is_blind() {
+            return Err(EngineError::Blind { missing });
+        }
+        Ok(Summary {
+            rows: self.rows,
+            took: self.began.elapsed(),
+            missing,
+        })
+    }
+}
+
+impl fmt::Debug for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("sql", &self.sql)
+            .finish_non_exhaustive()
+    }
+}

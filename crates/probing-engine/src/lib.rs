@@ -1,0 +1,35 @@
+//! SQL over a set of targets: the only part that knows `DataFusion`.
+//!
+//! A `statement` is understood and let through when it only reads; the tables that it names (`tables`, each a value of
+//! `table`) are made for its targets (`sight`) by `live`, read by the leaves of the plan (`scan`) into `rows`; those that
+//! programs recorded are read by `recorded` into `arrays`; `engine` runs it all and `formats` writes the answer.
+//!
+//! *Invariant:* nothing is written anywhere but where the answer goes, and nothing runs in a target.
+//! *Invariant:* a query reads each target once: what two tables say of it was so at the same moment.
+
+mod arrays;
+mod engine;
+mod error;
+mod formats;
+mod functions;
+mod live;
+mod nearest;
+mod recorded;
+mod reference;
+mod rows;
+mod scan;
+mod sight;
+mod statement;
+mod table;
+mod tables;
+mod words;
+
+pub use engine::{Answer, Engine, SHOW_TABLES, Stopper, Summary};
+pub use error::EngineError;
+pub use formats::{Format, JsonTable, Layout};
+pub use functions::{ALL as FUNCTIONS, Function};
+pub use reference::reference;
+pub use sight::{Missing, Unseen};
+pub use table::{Column, Kind, Table, WHOSE};
+pub use tables::ALL as TABLES;
+pub use words::{TableWords, Words};

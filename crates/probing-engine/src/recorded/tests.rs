@@ -1,0 +1,273 @@
+//! Recorded tables against what was written into them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use probing_client::{Member, Members, Ranks, Target, Who};
+use probing_proto::process::{Pid, ProcessKey};
+use probing_store::{Budget, Column, Kind, Schema, Store, Value, Writer};
+
+use super::{RecordedTable, merge};
+use crate::sight::Sight;
+
+const BUDGET: u64 = 64 << 20;
+
+fn column(name: &str, kind: Kind, nullable: bool) -> Column {
+    Column {
+        name: name.to_owned(),
+        kind,
+        nullable,
+        doc: String::new(),
+    }
+}
+
+/// A ring with these columns beside its time, and rows `0..count`.
+fn record(
+    folder: &Path,
+    columns: &[Column],
+    count: i64,
+    row: impl Fn(&mut Writer, i64) -> Vec<Value<'static>>,
+) {
+    let mut all = vec![column("ts", Kind::Time, false)];
+    all.extend_from_slice(columns);
+    let schema = Schema {
+        table: "user.t".to_owned(),
+        columns: all,
+    };
+    let key = ProcessKey {
+        pid: Pid(1),
+        start_ticks: 1,
+    };
+    let path = folder.join("0000-t.ring");
+    let mut writer = Writer::create(&path, schema, key, 0, &Budget::new(BUDGET)).unwrap();
+    for number in 0..count {
+        let values = row(&mut writer, number);
+        writer.append(number * 1000, &values).unwrap();
+    }
+}
+
+/// The tables in these folders as one, each folder another target's.
+fn table(folders: &[&Path]) -> SessionContext {
+    let member = |pid: usize| Member {
+        who: Who::Pid(Pid(pid as u32 + 1)),
+        target: Target::Local(Pid(pid as u32 + 1)),
+        pid: Some(Pid(pid as u32 + 1)),
+        rank: Some(pid as u32),
+    };
+    let members = Members {
+        all: (0..folders.len()).map(member).collect(),
+        missing: Ranks::default(),
+    };
+    let sight = Sight::of(&members);
+    let (mut columns, mut snapshots) = (Vec::new(), Vec::new());
+    for (folder, seen) in folders.iter().zip(&sight.all) {
+        let store = Store::open(folder).unwrap();
+        let table = store.table("user.t").unwrap();
+        merge(&mut columns, table.columns());
+        snapshots.push((Arc::clone(seen), table.snapshot().unwrap()));
+    }
+    let config = SessionConfig::new().with_target_partitions(2);
+    let context = SessionContext::new_with_config(config);
+    let table = RecordedTable::new("user.t", &columns, snapshots, 2);
+    context.register_table("t", Arc::new(table)).unwrap();
+    context
+}
+
+fn asked(context: &SessionContext, sql: &str) -> Vec<RecordBatch> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(async { context.sql(sql).await.unwrap().collect().await.unwrap() })
+}
+
+fn shown(context: &SessionContext, sql: &str) -> String {
+    pretty_format_batches(&asked(context, sql))
+        .unwrap()
+        .to_string()
+}
+
+fn every_kind() -> Vec<Column> {
+    vec![
+        column("yes", Kind::Bool, true),
+        column("small", Kind::U8, false),
+        column("port", Kind::U16, false),
+        column("delta", Kind::I32, true),
+        column("line", Kind::U32, false),
+        column("step", Kind::I64, false),
+        column("loss", Kind::F64, true),
+        column("id", Kind::Bytes16, false),
+        column("Module", Kind::Symbol, false),
+        column("note", Kind::Text, true),
+    ]
+}
+
+fn a_row(writer: &mut Writer, number: i64) -> Vec<Value<'static>> {
+    let names = ["conv", "attention.query_key_value", "mlp"];
+    let symbol = writer.symbol(names[number as usize % 3]);
+    let notes = ["short", "a text that is longer than twelve bytes: é日"];
+    let odd = number % 2 == 1;
+    vec![
+        if odd {
+            Value::Null
+        } else {
+            Value::Bool(number % 4 == 0)
+        },
+        Value::I64(number % 200),
+        Value::I64(number % 60_000),
+        if odd {
+            Value::Null
+        } else {
+            Value::I64(-number)
+        },
+        Value::I64(number),
+        Value::I64(number / 10),
+        if odd {
+            Value::Null
+        } else {
+            Value::F64(number as f64 / 4.0)
+        },
+        Value::Bytes16([number as u8; 16]),
+        Value::Symbol(symbol),
+        if odd {
+            Value::Null
+        } else {
+            Value::Text(notes[number as usize / 2 % 2])
+        },
+    ]
+}
+
+#[test]
+fn values_of_every_kind_come_as_they_were_written() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &every_kind(), 4, a_row);
+    let context = table(&[folder.path()]);
+    let sql =
+        "SELECT pid, rank, yes, small, port, delta, line, step, loss, id, module, note FROM t";
+    insta::assert_snapshot!(shown(&context, sql), @r"
+    +-----+------+-------+-------+------+-------+------+------+------+----------------------------------+---------------------------+----------------------------------------------+
+    | pid | rank | yes   | small | port | delta | line | step | loss | id                               | module                    | note                                         |
+    +-----+------+-------+-------+------+-------+------+------+------+----------------------------------+---------------------------+----------------------------------------------+
+    | 1   | 0    | true  | 0     | 0    | 0     | 0    | 0    | 0.0  | 00000000000000000000000000000000 | conv                      | short                                        |
+    | 1   | 0    |       | 1     | 1    |       | 1    | 0    |      | 01010101010101010101010101010101 | attention.query_key_value |                                              |
+    | 1   | 0    | false | 2     | 2    | -2    | 2    | 0    | 0.5  | 02020202020202020202020202020202 | mlp                       | a text that is longer than twelve bytes: é日 |
+    | 1   | 0    |       | 3     | 3    |       | 3    | 0    |      | 03030303030303030303030303030303 | conv                      |                                              |
+    +-----+------+-------+-------+------+-------+------+------+------+----------------------------------+---------------------------+----------------------------------------------+
+    ");
+    let spaced = "SELECT max(ts) - min(ts) = INTERVAL '3 microseconds' AS spaced FROM t";
+    assert!(shown(&context, spaced).contains("true"));
+}
+
+#[test]
+fn many_rows_in_many_parts_are_all_there_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = 200_000;
+    record(folder.path(), &every_kind(), count, a_row);
+    let context = table(&[folder.path()]);
+    let sql = "SELECT count(*) AS n, count(DISTINCT line) AS lines, sum(line) AS s, count(note) AS notes, \
+               count(DISTINCT module) AS modules, sum(length(note)) AS letters FROM t";
+    let (evens, total) = (count / 2, (0..count).sum::<i64>());
+    let letters = evens / 2 * (5 + 43);
+    let text = shown(&context, sql);
+    let line = text.lines().nth(3).unwrap();
+    let numbers: Vec<i64> = line
+        .split('|')
+        .filter_map(|cell| cell.trim().parse().ok())
+        .collect();
+    assert_eq!(numbers, [count, count, total, evens, 3, letters]);
+    // The first rows come first, and no more chunks are read for them.
+    let plan = shown(&context, "EXPLAIN SELECT line FROM t LIMIT 3");
+    assert!(plan.contains("limit=3"), "{plan}");
+    assert!(shown(&context, "SELECT line FROM t LIMIT 2").contains("| 1    |"));
+}
+
+/// How many chunks a query reads, of how many.
+fn chunks(context: &SessionContext, condition: &str) -> (usize, usize) {
+    let plan = shown(
+        context,
+        &format!("EXPLAIN SELECT note FROM t WHERE {condition}"),
+    );
+    let (_, found) = plan
+        .split_once("chunks=")
+        .unwrap_or_else(|| panic!("{plan}"));
+    let mut numbers = found
+        .split(|letter: char| !letter.is_ascii_digit())
+        .filter(|word| !word.is_empty());
+    let mut number = || numbers.next().unwrap().parse().unwrap();
+    (number(), number())
+}
+
+#[test]
+fn chunks_that_cannot_matter_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &every_kind(), 200_000, a_row);
+    let context = table(&[folder.path()]);
+    let (_, all) = chunks(&context, "true");
+    assert!(all > 8, "{all}");
+    for (condition, most) in [
+        ("line < 10", 1),
+        ("line = 100000", 1),
+        ("line BETWEEN 5000 AND 6000", 2),
+        ("step > 19990", 1),
+        ("loss < 1.0", 1),
+        ("ts < to_timestamp_nanos(0)", 0),
+        ("delta > 5", 0),
+        ("line < 10 OR step > 19990", 2),
+        ("line IN (3, 199999)", 2),
+        ("pid = 2", 0),
+        ("pid = 1 AND line < 10", 1),
+    ] {
+        let (read, of) = chunks(&context, condition);
+        assert!(read <= most, "{condition}: {read} of {of}");
+    }
+    // The chunk that is still being written has no bounds but those of its time; what it may hold is read.
+    let sql = "SELECT count(*) AS n FROM t WHERE line IN (3, 199999) OR loss = 25000.0";
+    assert!(
+        shown(&context, sql).contains("| 3 |"),
+        "{}",
+        shown(&context, sql)
+    );
+}
+
+#[test]
+fn targets_that_recorded_other_columns_are_one_table() {
+    let [one, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    record(
+        one.path(),
+        &[
+            column("x", Kind::I64, false),
+            column("a", Kind::Text, false),
+        ],
+        2,
+        |_, number| vec![Value::I64(number), Value::Text("one")],
+    );
+    record(
+        other.path(),
+        &[
+            column("X", Kind::F64, false),
+            column("b", Kind::Bool, false),
+        ],
+        2,
+        |_, number| vec![Value::F64(number as f64 + 0.5), Value::Bool(true)],
+    );
+    let context = table(&[one.path(), other.path()]);
+    insta::assert_snapshot!(shown(&context, "SELECT rank, x, a, b FROM t ORDER BY x"), @r"
+    +------+-----+-----+------+
+    | rank | x   | a   | b    |
+    +------+-----+-----+------+
+    | 0    | 0.0 | one |      |
+    | 1    | 0.5 |     | true |
+    | 0    | 1.0 | one |      |
+    | 1    | 1.5 |     | true |
+    +------+-----+-----+------+
+    ");
+    assert!(
+        shown(
+            &context,
+            "SELECT count(*) AS n FROM t WHERE x > 0.7 AND rank = 0"
+        )
+        .contains("| 1 |")
+    );
+}

@@ -1,0 +1,228 @@
+//! What one query sees of its targets. Each is looked at once, when the first scan needs it, so that all tables of a
+//! query speak of the same moment.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use probing_client::{
+    ClientError, Manner, Member, Members, ProcessFacts, Recording, StackQuery, Target, ThreadFacts,
+    Who, ask_each,
+};
+use probing_proto::process::Pid;
+use probing_proto::report::BacktraceReport;
+use probing_store::Store;
+
+/// For each target. Reading one takes milliseconds, a second when its threads never stand still.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is read beside the frames, when stacks are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Values of local variables.
+    pub(crate) locals: bool,
+    /// Frames of native code.
+    pub(crate) native: bool,
+}
+
+/// Why a target is not in an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unseen {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl From<ClientError> for Unseen {
+    fn from(error: ClientError) -> Self {
+        Self {
+            hint: error.hint(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// A target whose rows are missing, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    pub who: Who,
+    pub pid: Option<Pid>,
+    pub why: Unseen,
+}
+
+/// All targets of a query.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    pub(crate) all: Vec<Arc<Seen>>,
+    needs: Arc<Mutex<Needs>>,
+    missing: Mutex<Vec<Missing>>,
+    /// Those that gave rows, or would have if there were any.
+    answered: Mutex<HashSet<Who>>,
+}
+
+/// One target, as far as it has been looked at.
+pub(crate) struct Seen {
+    pub(crate) member: Member,
+    pub(crate) host: Arc<str>,
+    needs: Arc<Mutex<Needs>>,
+    stacks: OnceLock<Result<BacktraceReport, Unseen>>,
+    facts: OnceLock<Result<ProcessFacts, Unseen>>,
+    threads: OnceLock<Result<Vec<ThreadFacts>, Unseen>>,
+    recorded: OnceLock<Result<Option<Recorded>, Unseen>>,
+}
+
+/// What a target has recorded.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) recording: Recording,
+    pub(crate) store: Store,
+}
+
+impl Sight {
+    pub(crate) fn of(members: &Members) -> Self {
+        let host: Arc<str> = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .as_ref()
+            .into();
+        let needs = Arc::<Mutex<Needs>>::default();
+        let seen = |member: &Member| {
+            Arc::new(Seen {
+                member: member.clone(),
+                host: Arc::clone(&host),
+                needs: Arc::clone(&needs),
+                stacks: OnceLock::new(),
+                facts: OnceLock::new(),
+                threads: OnceLock::new(),
+                recorded: OnceLock::new(),
+            })
+        };
+        Self {
+            all: members.all.iter().map(seen).collect(),
+            needs,
+            missing: Mutex::default(),
+            answered: Mutex::default(),
+        }
+    }
+
+    /// Notes what a scan will read. All scans of a query are planned before the first one reads.
+    pub(crate) fn need(&self, needs: Needs) {
+        let mut all = lock(&self.needs);
+        all.locals |= needs.locals;
+        all.native |= needs.native;
+    }
+
+    /// Asks these targets, all at once; what each answers, in their order, and nothing for those that cannot.
+    pub(crate) fn ask<A: Send + 'static>(
+        &self,
+        those: &[Arc<Seen>],
+        ask: impl Fn(&Seen) -> Result<A, Unseen> + Send + Sync + 'static,
+    ) -> Vec<A> {
+        let answers = ask_each(those, Manner::within(PATIENCE), move |seen| ask(seen));
+        let mut given = Vec::new();
+        for (answer, seen) in answers.into_iter().zip(those) {
+            let too_long = || Err(ClientError::TooLong { patience: PATIENCE }.into());
+            match answer.unwrap_or_else(too_long) {
+                Ok(answer) => {
+                    lock(&self.answered).insert(seen.member.who.clone());
+                    given.push(answer);
+                }
+                Err(why) => self.misses(seen, why),
+            }
+        }
+        given
+    }
+
+    /// Notes that rows of a target are missing.
+    pub(crate) fn misses(&self, seen: &Seen, why: Unseen) {
+        let (who, pid) = (seen.member.who.clone(), seen.member.pid);
+        let missing = Missing { who, pid, why };
+        let mut all = lock(&self.missing);
+        if !all.contains(&missing) {
+            all.push(missing);
+        }
+    }
+
+    /// Whose rows are missing so far.
+    pub(crate) fn missing(&self) -> Vec<Missing> {
+        lock(&self.missing).clone()
+    }
+
+    /// Whether some were asked and none of them answered.
+    pub(crate) fn is_blind(&self) -> bool {
+        lock(&self.answered).is_empty() && !lock(&self.missing).is_empty()
+    }
+}
+
+impl Seen {
+    pub(crate) fn target(&self) -> &Target {
+        &self.member.target
+    }
+
+    /// The stacks of all its threads. Values of locals are those that can be read from outside: no query runs anything in
+    /// a target.
+    pub(crate) fn stacks(&self) -> Result<&BacktraceReport, Unseen> {
+        let read = || {
+            let Needs { locals, native } = *lock(&self.needs);
+            let query = StackQuery {
+                locals,
+                native,
+                ..StackQuery::default()
+            };
+            Ok(self.target().stacks(&query)?.read()?)
+        };
+        told(self.stacks.get_or_init(read))
+    }
+
+    pub(crate) fn facts(&self) -> Result<&ProcessFacts, Unseen> {
+        told(self.facts.get_or_init(|| Ok(self.target().facts()?)))
+    }
+
+    /// What it has recorded, also when it has ended since; `None`: nothing.
+    pub(crate) fn recorded(&self) -> Result<Option<&Recorded>, Unseen> {
+        let open = || {
+            let Some(recording) = self.target().recording()? else {
+                return Ok(None);
+            };
+            let store = recording.store().map_err(|error| Unseen {
+                message: format!("cannot read what was recorded: {error}"),
+                hint: None,
+            })?;
+            Ok(Some(Recorded { recording, store }))
+        };
+        told(self.recorded.get_or_init(open)).map(Option::as_ref)
+    }
+
+    /// Its rank in its job. One that has ended said so when it recorded.
+    pub(crate) fn rank(&self) -> Option<u32> {
+        let recorded = || {
+            self.recorded
+                .get()?
+                .as_ref()
+                .ok()?
+                .as_ref()?
+                .recording
+                .rank()
+        };
+        self.member.rank.or_else(recorded)
+    }
+
+    pub(crate) fn threads(&self) -> Result<&[ThreadFacts], Unseen> {
+        let read = || Ok(self.target().thread_facts()?);
+        told(self.threads.get_or_init(read)).map(Vec::as_slice)
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.member.fmt(f)
+    }
+}
+
+fn told<T>(read: &Result<T, Unseen>) -> Result<&T, Unseen> {
+    read.as_ref().map_err(Clone::clone)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

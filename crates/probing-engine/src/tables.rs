@@ -1,0 +1,22 @@
+//! The tables that are read from targets when a query asks for them: one file each.
+
+mod backtrace;
+mod catalog;
+mod envs;
+mod info;
+mod process_threads;
+mod python_threads;
+
+use crate::table::Table;
+
+/// In the order in which people are told of them.
+pub const ALL: [&Table; 8] = [
+    &backtrace::TABLE,
+    &backtrace::WITH_NATIVE,
+    &python_threads::TABLE,
+    &info::TABLE,
+    &process_threads::TABLE,
+    &envs::TABLE,
+    &catalog::TABLES,
+    &catalog::COLUMNS,
+];

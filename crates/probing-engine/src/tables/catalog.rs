@@ -1,0 +1,141 @@
+//! `probing.tables` and `probing.columns`: what can be asked for, as rows.
+
+use probing_proto::store::TRACE_EVENT;
+
+use crate::arrays;
+use crate::recorded::known;
+use crate::rows::{Rows, Value};
+use crate::sight::{Needs, Seen, Unseen};
+use crate::table::{Kind, Table, WHOSE, col};
+use crate::tables::ALL;
+
+pub(crate) const TABLES: Table = Table {
+    name: "probing.tables",
+    doc: "The tables that there are for each process; `SHOW TABLES` shows them once.",
+    columns: &[
+        col("table_name", Kind::Text, "its name, as a query writes it"),
+        col(
+            "kind",
+            Kind::Text,
+            "live: read when it is asked for; recorded: kept by the process as it ran",
+        ),
+        col(
+            "rows",
+            Kind::Int,
+            "how many rows it has now; null for live ones, which are not read to be counted",
+        ),
+        col("description", Kind::Text, "what it holds"),
+        col("example", Kind::Text, "a query of it"),
+    ],
+    example: "SELECT DISTINCT table_name, description FROM probing.tables ORDER BY table_name",
+    needs: |_| Needs::default(),
+    fill: tables,
+};
+
+pub(crate) const COLUMNS: Table = Table {
+    name: "probing.columns",
+    doc: "The columns of those tables, each with its documentation; `DESCRIBE python.backtrace` shows those of one.",
+    columns: &[
+        col("table_name", Kind::Text, "the table"),
+        col("column_name", Kind::Text, "the column"),
+        col("position", Kind::Int, "its place in the table, from 1 on"),
+        col(
+            "data_type",
+            Kind::Text,
+            "integer, number, boolean, text or time",
+        ),
+        col("description", Kind::Text, "what it holds"),
+    ],
+    example: "SELECT DISTINCT table_name, column_name, description FROM probing.columns WHERE description LIKE '%GIL%'",
+    needs: |_| Needs::default(),
+    fill: columns,
+};
+
+fn tables(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+    for table in ALL {
+        rows.push([
+            table.name.into(),
+            "live".into(),
+            Value::Null,
+            table.doc.into(),
+            table.example.into(),
+        ]);
+    }
+    let recorded = recorded(seen)?;
+    for table in recorded {
+        let count = table.snapshot().ok().map(|snapshot| snapshot.rows());
+        rows.push(recorded_table(table.name(), count));
+    }
+    if !is_among(recorded, TRACE_EVENT) {
+        rows.push(recorded_table(TRACE_EVENT, Some(0)));
+    }
+    Ok(())
+}
+
+fn columns(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+    for table in ALL {
+        for (place, column) in table.all_columns().enumerate() {
+            rows.push([
+                table.name.into(),
+                column.name.into(),
+                (place + 1).into(),
+                column.kind.word().into(),
+                column.doc.into(),
+            ]);
+        }
+    }
+    let recorded = recorded(seen)?;
+    for table in recorded {
+        recorded_columns(table.name(), table.columns(), rows);
+    }
+    if !is_among(recorded, TRACE_EVENT) {
+        recorded_columns(TRACE_EVENT, &known(TRACE_EVENT), rows);
+    }
+    Ok(())
+}
+
+fn is_among(tables: &[probing_store::Table], name: &str) -> bool {
+    tables.iter().any(|table| table.name() == name)
+}
+
+fn recorded_table(name: &str, rows: Option<usize>) -> [Value<'_>; 5] {
+    let doc =
+        (name == TRACE_EVENT).then_some("Spans and events of the program, and what tracers saw.");
+    [
+        name.into(),
+        "recorded".into(),
+        rows.into(),
+        doc.into(),
+        format!("SELECT * FROM {name} ORDER BY ts DESC LIMIT 10").into(),
+    ]
+}
+
+fn recorded_columns(table: &str, columns: &[probing_store::Column], rows: &mut Rows) {
+    let whose = WHOSE.iter().map(|column| {
+        let doc = Value::from(column.doc);
+        (column.name.to_owned(), column.kind.word(), doc)
+    });
+    let own = columns.iter().map(|column| {
+        let doc = Some(&column.doc).filter(|doc| !doc.is_empty());
+        (
+            column.name.to_lowercase(),
+            arrays::word(column.kind),
+            Value::from(doc),
+        )
+    });
+    for (place, (name, kind, doc)) in whose.chain(own).enumerate() {
+        rows.push([
+            table.into(),
+            name.into(),
+            (place + 1).into(),
+            kind.into(),
+            doc,
+        ]);
+    }
+}
+
+fn recorded(seen: &Seen) -> Result<&[probing_store::Table], Unseen> {
+    Ok(seen
+        .recorded()?
+        .map_or(&[], |recorded| recorded.store.tables()))
+}
