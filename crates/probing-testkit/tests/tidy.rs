@@ -101,7 +101,7 @@ fn heavy_things_stay_out_of_the_target() {
 }
 
 /// Cargo gives a crate the features that the packages being built ask for. Were they others for the engine alone than
-/// for the workspace, DataFusion would be compiled anew for each choice of packages: ten minutes each time.
+/// for the workspace, `DataFusion` would be compiled anew for each choice of packages: ten minutes each time.
 #[test]
 fn the_engines_crates_are_compiled_once_whatever_is_built() {
     let features = |choice: &[&str]| -> BTreeSet<String> {

@@ -54,7 +54,7 @@ fn the_queries_of_the_contract_work_as_they_stand() {
             assert_eq!(names, ["func", "file", "lineno", "depth"]);
             let depths = column(&sandbox, &target, "depth", &sql);
             assert!(!depths.is_empty() && depths.len() <= 10);
-            assert!(depths.iter().is_sorted_by_key(|depth| depth.as_u64()));
+            assert!(depths.iter().is_sorted_by_key(Value::as_u64));
             assert!(depths[0] == 0);
             if condition.contains('=') {
                 assert!(depths.iter().all(|depth| *depth == 0), "{depths:?}");

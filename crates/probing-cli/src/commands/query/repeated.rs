@@ -15,8 +15,8 @@ use crate::terminal;
 
 pub(super) fn run(asker: &Asker<'_>, sql: &str, every: Duration) -> anyhow::Result<Status> {
     let stop = Stop::default();
-    let asked = stop.clone();
-    ctrlc::set_handler(move || asked.ask())?;
+    let enough = stop.clone();
+    ctrlc::set_handler(move || enough.ask())?;
     let mut pace = Pace::new(every, &stop);
     let is_text = matches!(asker.format(), Format::Text(_));
     if is_text && io::stdout().is_terminal() {

@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
         };
         match asker.ask(sql) {
             Err(error) if error.is::<EngineError>() => say_query_error(&error),
-            asked => asked.map(drop),
+            done => done.map(drop),
         }
     }
 
