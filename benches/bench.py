@@ -32,9 +32,9 @@ from environments import (
 from figures import EVAL_FIGURES, FIGURES, Bench
 from peers import ENVIRON, Debugpy, Peer
 from processes import run
-from stacks_figures import STACKS_FIGURES, StacksBench
 from sql_figures import SQL_FIGURES, SqlBench
 from sql_tools import duckdb_version
+from stacks_figures import STACKS_FIGURES, StacksBench
 from stacks_tools import our_stacks, py_spy, pystack
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render

@@ -52,7 +52,9 @@ def queries(bench: SqlBench) -> list[Row]:
         after = target.cpu_nanos(), target.rss()
     used = {"ours": (after[0] - before[0]) / MEGA}
     grown = {"ours": after[1] - before[1]}
-    rows.append(Row("the target's CPU meanwhile", "ms", used, f"during {spent * ROUNDS:.0f} ms of queries", compares=False))
+    rows.append(
+        Row("the target's CPU meanwhile", "ms", used, f"during {spent * ROUNDS:.0f} ms of queries", compares=False)
+    )
     rows.append(Row("… and memory", "MB", grown, "grown", compares=False))
     rows.append(Row("rows there", "", {"ours": float(str(counted[0]))}, f"of {ROWS}", compares=False))
     return rows

@@ -339,7 +339,8 @@ def test_tasks_instead_of_threads(start: Start, tmp_path: Path) -> None:
 
 def test_a_query_gives_a_table(probe: Probe) -> None:
     table = probe.query(
-        "SELECT pid, thread_name, depth, func, lineno > 0 AS known, source FROM python.backtrace ORDER BY main DESC, depth"
+        "SELECT pid, thread_name, depth, func, lineno > 0 AS known, source"
+        " FROM python.backtrace ORDER BY main DESC, depth"
     )
     assert table.columns == ("pid", "thread_name", "depth", "func", "known", "source")
     assert table.rows[0][:2] == (probe.pid, "MainThread")
@@ -355,7 +356,7 @@ def test_what_is_wrong_with_a_query_is_said(prepared: Probe) -> None:
     for sql, words in (
         ("SELECT fun FROM python.backtrace", "no such column: .*fun\nhint: did you mean func"),
         ("SELECT 1 FROM python.backtraces", "no such table: python.backtraces\nhint: did you mean python.backtrace"),
-        ("SELEC 1", "not SQL: "),
+        ("CHOOSE 1", "not SQL: "),
         ("DROP TABLE python.backtrace", "queries only read"),
     ):
         with pytest.raises(probing.ProbingError, match=words):
