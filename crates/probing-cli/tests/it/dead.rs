@@ -322,7 +322,7 @@ fn rings_whose_process_has_no_folder_any_more_are_swept() {
         let long_ago = std::time::SystemTime::now() - Duration::from_hours(1);
         File::open(&folder).unwrap().set_modified(long_ago).unwrap();
         wait_until("the rings are gone", || {
-            sandbox.probing(["list"]).ok();
+            sandbox.probing(["list", "--json"]).ok();
             !folder.exists()
         });
     });
