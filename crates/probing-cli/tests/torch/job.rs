@@ -17,7 +17,7 @@ impl Job {
     /// `probing run -- torchrun …`, of an environment that does not have the package.
     fn start() -> Self {
         let sandbox = sandbox();
-        let program = root().join("tests/targets/torch/job.py");
+        let program = root().join("tests/targets/with_torch/job.py");
         let mut command = sandbox.command();
         command
             .args(["run", "--"])

@@ -87,7 +87,7 @@ fn evals(sandbox: &Sandbox, target: &Target) {
 }
 
 fn training(sandbox: &Sandbox, probing: &str) -> Target {
-    let program = sandbox.target(&Python::with_torch(), "torch/training.py");
+    let program = sandbox.target(&Python::with_torch(), "with_torch/training.py");
     let folder = sandbox.path().to_owned();
     program
         .env("PROBING", probing)
