@@ -133,13 +133,15 @@ impl Interrupt {
         loop {
             // None when the interpreter ends, which interrupts everything anyway.
             let met = Python::try_attach(|py| {
-                // It is only harder to find a moment without it.
-                if matches!(before, Moment::Guarded(_) | Moment::Locking)
-                    && began.elapsed() >= PATIENCE
-                {
-                    drop(moment::shuffle(py));
+                let mut met = self.deliver(py, before, began.elapsed());
+                if met == Some(Moment::Locking) && began.elapsed() >= PATIENCE {
+                    // It is only harder to find a moment without it.
+                    drop(moment::shuffle(py, || {
+                        met = self.deliver(py, before, began.elapsed());
+                        met.is_none() || self.is_over()
+                    }));
                 }
-                self.deliver(py, before, began.elapsed())
+                met
             });
             match met.flatten() {
                 Some(moment) if !self.is_over() => before = moment,
@@ -159,7 +161,7 @@ impl Interrupt {
         let may_come = match moment {
             Moment::Free => true,
             Moment::Inside => waited >= PATIENCE,
-            Moment::Guarded(_) => waited >= PATIENCE && moment == before,
+            Moment::Waiting(_) => waited >= PATIENCE && moment == before,
             Moment::Locking => false,
         };
         if !may_come {

@@ -31,7 +31,9 @@ const LOCKING: [&str; 8] = [
     "_acquire_restore",
     "_release_save",
 ];
-/// Parts of the standard library that call such functions.
+/// Functions that wait for something else than a lock, and are written for an exception that comes then.
+const WAITING: [&str; 3] = ["wait", "join", "_wait_for_tstate_lock"];
+/// Parts of the standard library that work with locks.
 const GUARDED: [&str; 11] = [
     "_weakrefset",
     "asyncio",
@@ -46,9 +48,10 @@ const GUARDED: [&str; 11] = [
     "weakref",
 ];
 
-/// How often turns are taken in a shuffle, in seconds, and how long it lasts.
+/// How often turns are taken in a shuffle, in seconds; how long we leave them to others, and how many are ours.
 const OFTEN: f64 = 0.000_01;
-const A_WHILE: Duration = Duration::from_micros(300);
+const A_WHILE: Duration = Duration::from_micros(100);
+const TURNS: usize = 30;
 
 /// Where a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +60,9 @@ pub(crate) enum Moment {
     Free,
     /// In the standard library, where one would rather not come.
     Inside,
-    /// In a part of it that works with locks: one may come while it waits for something else.
-    Guarded(Position),
-    /// Where locks are taken: one must not come.
+    /// Where it waits for something that is no lock: one may come if it stands there.
+    Waiting(Position),
+    /// In a part of the library that works with locks: one must not come. From 3.14 on not even `with` is safe.
     Locking,
 }
 
@@ -95,11 +98,11 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Lets threads run, and takes turns with them so often that they are found anywhere.
+/// Lets threads run and takes turns with them so often that they are found anywhere, until `is_done`.
 ///
 /// Threads that wait for each other's locks give up the GIL only there, and would never be found elsewhere. The interval
-/// is the program's again after less than a millisecond, unless it was set meanwhile.
-pub(crate) fn shuffle(py: Python<'_>) -> PyResult<()> {
+/// is the program's again after a few milliseconds, unless it was set meanwhile.
+pub(crate) fn shuffle(py: Python<'_>, mut is_done: impl FnMut() -> bool) -> PyResult<()> {
     static SHUFFLES: AtomicBool = AtomicBool::new(false);
     let Some(sys) = SYS.get(py) else {
         return Ok(());
@@ -113,7 +116,12 @@ pub(crate) fn shuffle(py: Python<'_>) -> PyResult<()> {
     let shuffled = forks::kept_out(py, || {
         let usual = interval()?;
         set(OFTEN)?;
-        py.detach(|| thread::sleep(A_WHILE));
+        for _ in 0..TURNS {
+            py.detach(|| thread::sleep(A_WHILE));
+            if is_done() {
+                break;
+            }
+        }
         let is_ours = (interval()? - OFTEN).abs() < OFTEN / 10.0;
         if is_ours {
             set(usual)?;
@@ -149,14 +157,15 @@ impl Moment {
             return Ok(None);
         }
         let function = frame.getattr("f_code")?.getattr("co_name")?;
-        let is_locking = LOCKING.contains(&&*function.cast::<PyString>()?.to_cow()?);
-        Ok(Some(if is_locking || IMPORT.contains(&&*module) {
-            Self::Locking
-        } else if GUARDED.contains(&package) {
-            Self::Guarded(Position {
+        let function = function.cast::<PyString>()?.to_cow()?;
+        let is_guarded = GUARDED.contains(&package);
+        Ok(Some(if is_guarded && WAITING.contains(&&*function) {
+            Self::Waiting(Position {
                 frame: frame.as_ptr() as usize,
                 instruction: frame.getattr("f_lasti")?.extract()?,
             })
+        } else if is_guarded || LOCKING.contains(&&*function) || IMPORT.contains(&&*module) {
+            Self::Locking
         } else {
             Self::Inside
         }))
