@@ -198,19 +198,13 @@ fn who_holds_the_gil_is_told_while_code_still_waits_for_it() {
     });
 }
 
-/// From then on an exception that comes when `with` has just taken a lock leaves it taken.
-const WITH_LEAVES_LOCKS: (u32, u32) = (3, 14);
-
 /// Cancels `code`, which never ends, many times, several at once; then `check` works in another thread, and the process
-/// ends. Only on Pythons that are `before` this one.
+/// ends.
 #[track_caller]
-fn cancelled_many_times(before: (u32, u32), prepare: &str, code: &str, check: &str) {
+fn cancelled_many_times(prepare: &str, code: &str, check: &str) {
     const ROUNDS: usize = 2;
     const AT_ONCE: usize = 4;
     every_python(|python| {
-        if python.version >= before {
-            return;
-        }
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");
         sandbox.eval(&target, prepare).ok();
@@ -242,7 +236,6 @@ fn cancelled_many_times(before: (u32, u32), prepare: &str, code: &str, check: &s
 #[test]
 fn an_import_that_is_cancelled_leaves_no_lock_behind() {
     cancelled_many_times(
-        (u32::MAX, 0),
         "import sys",
         // Of several at once, some find that another one has just removed it.
         "while True:\n    sys.modules.pop('colorsys', None)\n    try: import colorsys\n    except (ImportError, KeyError): pass\n    for _ in range(100): pass",
@@ -253,7 +246,6 @@ fn an_import_that_is_cancelled_leaves_no_lock_behind() {
 #[test]
 fn code_that_is_cancelled_in_the_standard_library_leaves_no_lock_behind() {
     cancelled_many_times(
-        WITH_LEAVES_LOCKS,
         "import io, logging, queue\nlog = logging.getLogger('probed')\nlog.propagate = False\nlog.addHandler(logging.StreamHandler(io.StringIO()))\nitems = queue.Queue()",
         "while True:\n    log.warning('x')\n    items.put(1)\n    items.get()",
         "log.warning('x')\nitems.put(1)\nitems.get() == 1",
