@@ -1,11 +1,11 @@
-//! The arguments of `probing clean`.
+//! `probing clean`
 
 use std::time::Duration;
 
 use clap::Args;
 use probing_client::Limits;
 
-use super::{bytes, seconds};
+use super::amounts::{bytes, seconds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
