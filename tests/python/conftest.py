@@ -1,12 +1,18 @@
 """Targets for the tests of the installed package: real processes, prepared or not, apart from everybody else's."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from probing import Probe, connect
 
 TARGETS = Path(__file__).parent.parent / "targets"
 
@@ -51,3 +57,53 @@ def start() -> Iterator[Start]:
 def target(request: pytest.FixtureRequest, start: Start) -> "subprocess.Popen[str]":
     """A process that waits, with the probe in it and without."""
     return start("waiting.py", PROBING="1") if request.param == "prepared" else start("waiting.py")
+
+
+@pytest.fixture
+def probe(target: "subprocess.Popen[str]") -> Iterator[Probe]:
+    with connect(pid=target.pid) as probe:
+        yield probe
+
+
+@pytest.fixture
+def prepared(start: Start) -> Iterator[Probe]:
+    """For what does not depend on how the probe came in."""
+    with connect(pid=start("waiting.py", PROBING="1").pid) as probe:
+        yield probe
+
+
+def children() -> list[str]:
+    """Processes that this one started and has not seen the end of."""
+    folder = Path("/proc/self/task")
+    return [child for task in folder.iterdir() for child in (task / "children").read_text().split()]
+
+
+def threads_of_ours(pid: int) -> list[str]:
+    """What of ours runs in a process: the probe, and a thread for each eval."""
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # A thread may end while one looks.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append(task.joinpath("comm").read_text().strip())
+    return sorted(name for name in names if name.startswith("probing"))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what has no handshake. It fails when something hangs, never on a slow day."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def interrupt_when(name: str, probe: Probe) -> threading.Thread:
+    """Ctrl-C in this process as soon as remote code has set the global ``name``."""
+
+    def press() -> None:
+        with connect(probe.pid) as other:
+            wait_until(lambda: other.eval(f"{name!r} in globals()").value)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    return thread
