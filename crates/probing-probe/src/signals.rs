@@ -38,9 +38,10 @@ impl Mask {
     /// What the main thread blocks now. A signal that the program blocks, to wait for it, would find any other thread.
     pub(crate) fn of_main_thread() -> Option<Self> {
         let path = format!("/proc/self/task/{}/status", std::process::id());
-        // Every eval does this: with room for all of it, it takes one reading.
-        let mut status = String::with_capacity(4096);
-        File::open(path).ok()?.read_to_string(&mut status).ok()?;
+        // Every eval does this: one reading, with room for all of it.
+        let mut status = [0; 4096];
+        let length = File::open(path).ok()?.read(&mut status).ok()?;
+        let status = String::from_utf8_lossy(&status[..length]);
         let blocked = status
             .lines()
             .find_map(|line| line.strip_prefix("SigBlk:"))?;
