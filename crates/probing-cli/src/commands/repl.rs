@@ -23,8 +23,10 @@ use self::editor::{Editor, Read};
 use self::session::{Next, Session, say, say_error};
 use super::Aim;
 use crate::exit::{self, Status};
+use crate::terminal::KeysWait;
 
 pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+    let _keys = KeysWait::begin();
     let mut session = Session::open(aim)?;
     if io::stdin().is_terminal() && io::stdout().is_terminal() {
         at_terminal(&mut session)

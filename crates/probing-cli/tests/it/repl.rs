@@ -141,6 +141,36 @@ fn ctrl_c_interrupts_the_code_and_the_prompt_goes_on() {
 }
 
 #[test]
+fn lines_that_are_typed_while_code_runs_are_the_next_ones() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        let held = sandbox.path().join("held");
+        let code = format!(
+            "import os; print('holds'); exec('while not os.path.exists({:?}): pass')",
+            held.display().to_string()
+        );
+        screen.enter(&code);
+        screen.wait_for("\nholds");
+        for number in 1..4 {
+            screen.enter(&format!("print('line', {number})"));
+        }
+        fs::write(held, "").unwrap();
+        screen.wait_for("\nline 3\n");
+        let shown = screen.text();
+        let at = |text: &str| {
+            shown
+                .find(text)
+                .unwrap_or_else(|| panic!("no {text:?} in:\n{shown}"))
+        };
+        assert!(at("\nline 1\n") < at("\nline 2\n") && at("\nline 2\n") < at("\nline 3\n"));
+        screen.press("C-d");
+        screen.wait_for("ended: 0");
+    });
+}
+
+#[test]
 fn code_that_is_stuck_in_c_can_be_left_behind() {
     every_python(|python| {
         let sandbox = sandbox();

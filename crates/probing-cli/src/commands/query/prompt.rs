@@ -15,6 +15,7 @@ use self::highlight::SqlColours;
 use super::{Asker, say_query_error, statements};
 use crate::commands::line_editor::{self, Language, Place};
 use crate::exit::{self, Status};
+use crate::terminal::KeysWait;
 
 const MARK: &str = "sql> ";
 const HELP: &str = r"A statement ends with ; and may have several lines; an empty line ends it, too.
@@ -56,6 +57,7 @@ impl<'a> Input<'a> {
 }
 
 pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
+    let _keys = KeysWait::begin();
     let members = asker.aim.members()?;
     let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let language = Language {
