@@ -50,6 +50,8 @@ pub(crate) struct Code {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
     pub(crate) regs: Regs,
+    /// What to set at once, at the stop itself, if the thread would otherwise see that there was one.
+    pub(crate) resumed: Option<Regs>,
     /// Result register and program counter if a signal waits for it.
     pub(crate) interrupted: (u64, u64),
     /// The result register in the signal frame: there the kernel has forgotten how to restart a system call.

@@ -2,7 +2,7 @@
 //!
 //! The story, in the order of the files: the target's memory map leads to its Python (`python`).
 //! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
-//! call (`threads`) is stopped (`ptrace`, `tracee`) and borrowed for a fraction of a millisecond (`inject`): it maps
+//! call (`threads`) is stopped (`ptrace`, `tracee`, `waits`) and borrowed for a fraction of a millisecond (`inject`): it maps
 //! some memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
 //! returns to its system call as if nothing had happened, while we wait for the result (`borrowed`). If no thread
 //! waits, main is borrowed to clone a helper (`dtv`), which queues a pending call that starts the thread.
@@ -38,6 +38,7 @@ mod remote_exec;
 mod steps;
 mod threads;
 mod tracee;
+mod waits;
 mod wrapper;
 
 use std::thread;

@@ -2,7 +2,8 @@
 //!
 //! At every instant its registers are one of three, and each goes home without us:
 //!
-//! * **A** its own;
+//! * **A** its own; if a stop makes its system call answer EINTR, that is at once made an answer upon which the kernel
+//!   calls again;
 //! * **B** a `syscall; ret` of libc with the stack pointer on a signal frame: the call runs, `ret` enters libc's
 //!   `rt_sigreturn`, which puts everything back. Only taken to its end if we die;
 //! * **C** the stub in memory of ours, which works and then restores everything by itself.
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use probing_process::maps::Mapping;
 use probing_process::status::Status;
-use probing_process::threads::{Place, Tid};
+use probing_process::threads::Tid;
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Home, Regs};
@@ -25,7 +26,7 @@ use crate::inject::Target;
 use crate::memory::Memory;
 use crate::ptrace::{self, Event};
 use crate::steps::Steps;
-use crate::threads;
+use crate::waits::Look;
 
 /// The longest and the shortest time that a thread may take to stop, if the deadline allows.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -80,15 +81,12 @@ impl<'a> Tracee<'a> {
         let (pid, steps) = (target.pid, target.steps);
         let left = target.deadline.saturating_duration_since(Instant::now());
         let patience = left.clamp(LEAST_PATIENCE, PATIENCE);
-        // Before we wake it. If it is in no epoll call now, one that it is stopped in began after this.
-        let looked_at = Instant::now();
-        let in_epoll = threads::safe_call(Place::of(pid, tid)).is_some_and(arch::is_epoll);
-        let asleep = in_epoll.then(|| threads::asleep(pid, tid));
+        let look = Look::at(pid, tid); // before we wake it
         seize(pid, tid)?;
         steps.pass();
         let (stopped_at, stopped_at_monotonic) = (Instant::now(), ptrace::monotonic_now());
-        let group_stop = match stop_seized(tid, patience, steps) {
-            Ok(group_stop) => group_stop,
+        let stop = match stop_seized(tid, patience, steps) {
+            Ok(stop) => stop,
             Err(source) if source.kind() == io::ErrorKind::TimedOut => {
                 let seen = format!("thread {tid} waits where nothing reaches it");
                 return Err(AttachError::NoThread { pid, seen });
@@ -103,23 +101,33 @@ impl<'a> Tracee<'a> {
             let vectors = ptrace::register_set(tid, arch::VECTOR_SET, VECTOR_ROOM)?;
             Ok((ptrace::regs(tid)?, ptrace::signal_mask(tid)?, vectors))
         };
-        let (regs, mask, vectors) = match read() {
-            Ok(read) => read,
+        let prepared = read().and_then(|(regs, mask, vectors)| {
+            // A process that was stopped by a signal had its wait interrupted by that.
+            let waited = if stop.of_process {
+                None
+            } else {
+                look.waited(stop.count)
+            };
+            let abort = sequence_abort(tid, arch::pc_of(&regs), &target.memory);
+            let home = arch::home(&regs, waited, abort, |at| read_time(&target.memory, at));
+            if let Some(resumed) = &home.resumed {
+                ptrace::set_regs(tid, resumed)?;
+            }
+            steps.pass();
+            Ok((home, arch::call_of(&regs), mask, vectors))
+        });
+        let (home, call, mask, vectors) = match prepared {
+            Ok(prepared) => prepared,
             Err(source) => {
                 _ = ptrace::detach(tid);
                 return Err(source).during(pid, "read registers");
             }
         };
-        let abort = sequence_abort(tid, arch::pc_of(&regs), &target.memory);
         Ok(Self {
             tid,
-            home: arch::home(
-                &regs,
-                asleep.unwrap_or_else(|| Some(looked_at.elapsed())),
-                abort,
-            ),
-            call: arch::call_of(&regs),
-            group_stop,
+            home,
+            call,
+            group_stop: stop.of_process,
             stopped_at,
             stopped_at_monotonic,
             mask,
@@ -266,18 +274,40 @@ impl Drop for Running {
     }
 }
 
-/// Stops a seized thread. Whether the whole process was stopped already.
-fn stop_seized(tid: Tid, patience: Duration, steps: &Steps) -> io::Result<bool> {
+/// How a thread came to stand still.
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    /// The whole process was stopped already.
+    of_process: bool,
+    /// How often it stopped until it stood.
+    count: u64,
+}
+
+/// Stops a seized thread.
+fn stop_seized(tid: Tid, patience: Duration, steps: &Steps) -> io::Result<Stop> {
     ptrace::interrupt(tid)?;
+    let mut count = 0;
     loop {
+        count += 1;
         steps.pass();
-        match wait(tid, patience)? {
-            Event::Interrupted => return Ok(false),
-            Event::GroupStop => return Ok(true),
-            // A signal was faster: let the thread have it, our stop follows.
-            Event::Signal(signal) => ptrace::resume(tid, signal)?,
-            _ => ptrace::resume(tid, 0)?,
-        }
+        let signal = match wait(tid, patience)? {
+            Event::Interrupted => {
+                return Ok(Stop {
+                    of_process: false,
+                    count,
+                });
+            }
+            Event::GroupStop => {
+                return Ok(Stop {
+                    of_process: true,
+                    count,
+                });
+            }
+            // It was faster: let the thread have it, our stop follows.
+            Event::Signal(signal) => signal,
+            _ => 0,
+        };
+        ptrace::resume(tid, signal)?;
     }
 }
 
@@ -305,6 +335,12 @@ fn wait(tid: Tid, patience: Duration) -> io::Result<Event> {
 pub(crate) fn nap(waited: Duration) -> Duration {
     let longest = if waited.as_millis() < 50 { 200 } else { 1000 };
     (waited / 2).clamp(Duration::from_micros(5), Duration::from_micros(longest))
+}
+
+/// A `timespec` of the target.
+fn read_time(memory: &Memory, address: u64) -> Option<Duration> {
+    let [seconds, nanos] = [0, 8].map(|at| memory.read_u64(address + at).ok());
+    Some(Duration::from_secs(seconds?).saturating_add(Duration::from_nanos(nanos?)))
 }
 
 /// Inside a restartable sequence (tcmalloc, jemalloc) a signal would send the thread to an abort handler; coming

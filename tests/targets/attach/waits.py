@@ -1,4 +1,4 @@
-"""Main waits in one system call from C and counts what went wrong: argv = library, name of the call."""
+"""Main waits in one system call from C and counts what went wrong: argv = library, name of the call, milliseconds."""
 
 import ctypes
 import os
@@ -8,6 +8,7 @@ import time
 
 library = ctypes.CDLL(sys.argv[1])
 kind = sys.argv[2].encode()
+milliseconds = int(sys.argv[3])
 wait = library.wait_once
 wait.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
 
@@ -30,9 +31,9 @@ early = rounds = 0
 print("ready", flush=True)
 while True:
     began = time.monotonic()
-    error = wait(kind, handle, 30)
+    error = wait(kind, handle, milliseconds)
     rounds += 1
     if error:
         failures.append(os.strerror(error))
     if kind not in (b"read", b"accept"):
-        early += time.monotonic() - began < 0.029
+        early += time.monotonic() - began < milliseconds / 1000

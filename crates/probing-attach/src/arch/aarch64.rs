@@ -77,9 +77,15 @@ pub(crate) fn thread_pointer_of(_regs: &Regs) -> u64 {
     0 // also in a register set of its own
 }
 
-pub(crate) fn home(stopped: &Regs, _asleep: Option<Duration>, _abort: Option<u64>) -> Home {
+pub(crate) fn home(
+    stopped: &Regs,
+    _waited: Option<Duration>,
+    _abort: Option<u64>,
+    _read_time: impl Fn(u64) -> Option<Duration>,
+) -> Home {
     Home {
         regs: *stopped,
+        resumed: None,
         interrupted: (stopped.regs[0], stopped.pc),
         fallback_result: stopped.regs[0],
     }

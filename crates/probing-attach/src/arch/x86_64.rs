@@ -41,6 +41,7 @@ mod interrupted {
     pub(super) const EINTR: i64 = -4;
     /// Call again with the same arguments; -513 and -514 differ only if a handler runs.
     pub(super) const AGAIN: std::ops::RangeInclusive<i64> = -514..=-512;
+    pub(super) const AGAIN_WITHOUT_HANDLER: i64 = -514;
     pub(super) const AGAIN_AFTER_HANDLER: std::ops::RangeInclusive<i64> = -513..=-512;
     /// Go on by `restart_syscall`; the kernel keeps the time at which it ends.
     pub(super) const RESTART_BLOCK: i64 = -516;
@@ -83,6 +84,7 @@ const SAFE_CALLS: &[i64] = &[
     libc::SYS_connect,
     libc::SYS_fcntl,
     libc::SYS_flock,
+    libc::SYS_rt_sigtimedwait,
 ];
 
 pub(crate) fn is_safe_call(number: i64) -> bool {
@@ -125,17 +127,23 @@ pub(crate) fn thread_pointer_of(regs: &Regs) -> u64 {
 /// What the thread shall find when it comes back.
 ///
 /// The restart of its system call is taken into our hands: the kernel does it only on its way out of this very
-/// stop, and only if the registers are left alone. `asleep`: how long it has been in an epoll call, if known.
-/// `abort`: where to go if it was inside a restartable sequence.
-pub(crate) fn home(stopped: &Regs, asleep: Option<Duration>, abort: Option<u64>) -> Home {
+/// stop, and only if the registers are left alone. `waited`: how long at least it has been in an epoll call, if known.
+/// `abort`: where to go if it was inside a restartable sequence. `read_time`: a `timespec` at an address of the target.
+pub(crate) fn home(
+    stopped: &Regs,
+    waited: Option<Duration>,
+    abort: Option<u64>,
+    read_time: impl Fn(u64) -> Option<Duration>,
+) -> Home {
     let mut regs = *stopped;
     regs.orig_rax = u64::MAX; // or the kernel would apply its own restart to whatever registers we set
     let mut home = Home {
         regs,
+        resumed: None,
         interrupted: (regs.rax, regs.rip),
         fallback_result: regs.rax,
     };
-    match call_of(stopped).and_then(|number| call_again(stopped, number, asleep)) {
+    match call_of(stopped).and_then(|number| call_again(stopped, number, waited, read_time)) {
         Some(again) => {
             let number = stopped.orig_rax as i64;
             let result = stopped.rax as i64;
@@ -143,6 +151,12 @@ pub(crate) fn home(stopped: &Regs, asleep: Option<Duration>, abort: Option<u64>)
             home.regs.r10 = again.fourth_argument;
             home.regs.rip = stopped.rip - 2; // the `syscall` instruction itself
             home.fallback_result = again.fallback;
+            home.resumed = (result == interrupted::EINTR).then_some(Regs {
+                orig_rax: again.number,
+                rax: interrupted::AGAIN_WITHOUT_HANDLER as u64,
+                r10: again.fourth_argument,
+                ..*stopped
+            });
             // A handler that runs meanwhile interrupts the call, as it always would. Whether it was installed
             // with SA_RESTART cannot be seen from outside: read and its like are called again.
             let calls_again = interrupted::AGAIN_AFTER_HANDLER.contains(&result) && number != FUTEX;
@@ -169,14 +183,23 @@ struct Again {
     fallback: u64,
 }
 
-fn call_again(stopped: &Regs, number: i64, asleep: Option<Duration>) -> Option<Again> {
+impl Again {
+    fn call(number: i64, fourth_argument: u64) -> Self {
+        Self {
+            number: number as u64,
+            fourth_argument,
+            fallback: number as u64,
+        }
+    }
+}
+
+fn call_again(
+    stopped: &Regs,
+    number: i64,
+    waited: Option<Duration>,
+    read_time: impl Fn(u64) -> Option<Duration>,
+) -> Option<Again> {
     let result = stopped.rax as i64;
-    let timeout = stopped.r10 as i32; // of epoll_wait, in milliseconds
-    let same = |fourth_argument| Again {
-        number: number as u64,
-        fourth_argument,
-        fallback: number as u64,
-    };
     match result {
         interrupted::RESTART_BLOCK => {
             // Where the arguments are absolute or endless the call can be made again as it was: a futex wait
@@ -184,22 +207,74 @@ fn call_again(stopped: &Regs, number: i64, asleep: Option<Duration>) -> Option<A
             let until = number == FUTEX && stopped.rsi & 0x7f == libc::FUTEX_WAIT_BITSET as u64;
             let endless = number == POLL && (stopped.rdx as u32).cast_signed() < 0;
             Some(Again {
-                number: RESTART as u64,
-                fourth_argument: stopped.r10,
                 fallback: if until || endless { number } else { RESTART } as u64,
+                ..Again::call(RESTART, stopped.r10)
             })
         }
-        result if interrupted::AGAIN.contains(&result) => Some(same(stopped.r10)),
-        // epoll has no restart block: take off the time that it has slept, or its timers would come late.
-        interrupted::EINTR if matches!(number, EPOLL_WAIT | EPOLL_PWAIT) && timeout > 0 => {
-            let left = i64::from(timeout) - asleep?.as_millis() as i64;
-            Some(same(left.max(0) as u64))
+        result if interrupted::AGAIN.contains(&result) => Some(Again::call(number, stopped.r10)),
+        interrupted::EINTR if is_epoll(number) => epoll_again(stopped, number, waited, read_time),
+        interrupted::EINTR if answers_a_stop(stopped, number) => {
+            Some(Again::call(number, stopped.r10))
         }
-        interrupted::EINTR if matches!(number, EPOLL_WAIT | EPOLL_PWAIT) => Some(same(stopped.r10)),
-        interrupted::EINTR if number == EPOLL_PWAIT2 && stopped.r10 == 0 => Some(same(0)),
         _ => None,
     }
 }
+
+const SHORT_WAIT: Duration = Duration::from_millis(100);
+
+/// epoll has no restart block: take off the time that it has waited, or its timers would come late.
+///
+/// If that is not known the lesser harm is done: a short wait begins anew, a long one answers EINTR. Who waits that
+/// long (Python, libuv, libev) then goes on for the rest of its time, which only it knows.
+fn epoll_again(
+    stopped: &Regs,
+    number: i64,
+    waited: Option<Duration>,
+    read_time: impl Fn(u64) -> Option<Duration>,
+) -> Option<Again> {
+    let (number, timeout) = match number {
+        EPOLL_PWAIT2 if stopped.r10 == 0 => return Some(Again::call(number, 0)),
+        // The same with milliseconds in the place of an address, so that we write nothing into its memory.
+        EPOLL_PWAIT2 => (EPOLL_PWAIT, read_time(stopped.r10)?),
+        _ => match u64::try_from(stopped.r10 as i32) {
+            Ok(milliseconds) => (number, Duration::from_millis(milliseconds)),
+            Err(_endless) => return Some(Again::call(number, stopped.r10)),
+        },
+    };
+    let left = match waited {
+        Some(waited) => timeout.saturating_sub(waited),
+        None if timeout <= SHORT_WAIT => timeout,
+        None => return None,
+    };
+    let left = left.as_nanos().div_ceil(1_000_000);
+    Some(Again::call(
+        number,
+        i32::try_from(left).ok()?.cast_unsigned().into(),
+    ))
+}
+
+/// Whether this call, though it has done nothing yet and waits without end, answers EINTR to a stop; on a socket that
+/// has a time limit of its own (`SO_RCVTIMEO`) that begins anew.
+fn answers_a_stop(stopped: &Regs, number: i64) -> bool {
+    match number {
+        libc::SYS_rt_sigtimedwait => stopped.rdx == 0,
+        libc::SYS_semtimedop => stopped.r10 == 0,
+        libc::SYS_semop => true,
+        number => ON_SOCKETS.contains(&number),
+    }
+}
+
+const ON_SOCKETS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+];
 
 /// State B: one system call from existing code, with the signal frame as the way home.
 pub(crate) fn regs_for_call(
@@ -319,16 +394,20 @@ mod tests {
         }
     }
 
+    fn no_time(_address: u64) -> Option<Duration> {
+        None
+    }
+
     #[test]
     fn a_running_thread_goes_home_as_it_was() {
-        let home = home(&stopped(-1, 7), None, None);
+        let home = home(&stopped(-1, 7), None, None, no_time);
         assert_eq!((home.regs.rax, home.regs.rip), (7, 0x1002));
         assert_eq!(home.interrupted, (7, 0x1002));
     }
 
     #[test]
     fn an_interrupted_read_is_called_again() {
-        let home = home(&stopped(libc::SYS_read, -512), None, None);
+        let home = home(&stopped(libc::SYS_read, -512), None, None, no_time);
         assert_eq!(
             (home.regs.rax, home.regs.rip),
             (libc::SYS_read as u64, 0x1000)
@@ -338,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_timed_sleep_goes_on_by_the_restart_block() {
-        let home = home(&stopped(libc::SYS_nanosleep, -516), None, None);
+        let home = home(&stopped(libc::SYS_nanosleep, -516), None, None, no_time);
         assert_eq!((home.regs.rax, home.regs.rip), (RESTART as u64, 0x1000));
         assert_eq!(home.interrupted, (-4i64 as u64, 0x1002));
     }
@@ -348,16 +427,75 @@ mod tests {
         let mut regs = stopped(EPOLL_WAIT, -4);
         regs.r10 = 1000;
         let slept = Some(Duration::from_millis(400));
-        assert_eq!(home(&regs, slept, None).regs.r10, 600);
-        assert_eq!(home(&regs, Some(Duration::from_secs(9)), None).regs.r10, 0);
-        let unknown = home(&regs, None, None);
+        assert_eq!(home(&regs, slept, None, no_time).regs.r10, 600);
+        assert_eq!(
+            home(&regs, Some(Duration::from_secs(9)), None, no_time)
+                .regs
+                .r10,
+            0
+        );
+        let unknown = home(&regs, None, None, no_time);
         assert_eq!((unknown.regs.rax as i64, unknown.regs.rip), (-4, 0x1002));
-        regs.r10 = u64::from(u32::MAX);
-        assert_eq!(home(&regs, None, None).regs.rip, 0x1000);
+        for (timeout, endless_or_short) in [(u64::from(u32::MAX), true), (100, true), (101, false)]
+        {
+            regs.r10 = timeout;
+            let again = home(&regs, None, None, no_time).regs;
+            assert_eq!(again.rip == 0x1000, endless_or_short, "{timeout}");
+            assert_eq!(again.r10, timeout);
+        }
+    }
+
+    #[test]
+    fn epoll_with_fine_time_goes_on_with_milliseconds() {
+        let mut regs = stopped(EPOLL_PWAIT2, -4);
+        regs.r10 = 0x7000;
+        let time = |address| (address == 0x7000).then_some(Duration::from_micros(2_500));
+        let slept = Some(Duration::from_millis(1));
+        let home = home(&regs, slept, None, time);
+        assert_eq!((home.regs.rax, home.regs.r10), (EPOLL_PWAIT as u64, 2));
+        regs.r10 = 0;
+        let endless = super::home(&regs, None, None, time);
+        assert_eq!(
+            (endless.regs.rax, endless.regs.r10),
+            (EPOLL_PWAIT2 as u64, 0)
+        );
+    }
+
+    #[test]
+    fn what_a_stop_interrupted_is_made_restartable_for_the_kernel() {
+        let mut regs = stopped(EPOLL_WAIT, -4);
+        regs.r10 = 1000;
+        let slept = Some(Duration::from_millis(400));
+        let resumed = home(&regs, slept, None, no_time).resumed.unwrap();
+        assert_eq!(
+            (resumed.orig_rax, resumed.rax as i64),
+            (EPOLL_WAIT as u64, -514)
+        );
+        assert_eq!((resumed.r10, resumed.rip), (600, 0x1002));
+        for untouched in [
+            stopped(-1, -4),
+            stopped(libc::SYS_read, -512),
+            stopped(EPOLL_WAIT, 3),
+        ] {
+            assert!(home(&untouched, slept, None, no_time).resumed.is_none());
+        }
+    }
+
+    #[test]
+    fn a_wait_without_end_is_called_again_a_timed_one_of_unknown_length_is_not() {
+        let mut wait = stopped(libc::SYS_rt_sigtimedwait, -4);
+        assert_eq!(home(&wait, None, None, no_time).regs.rip, 0x1000);
+        wait.rdx = 0x7000;
+        assert_eq!(home(&wait, None, None, no_time).regs.rip, 0x1002);
+        let close = stopped(libc::SYS_close, -4);
+        assert_eq!(home(&close, None, None, no_time).regs.rip, 0x1002);
     }
 
     #[test]
     fn a_restartable_sequence_is_aborted() {
-        assert_eq!(home(&stopped(-1, 0), None, Some(0x4444)).regs.rip, 0x4444);
+        assert_eq!(
+            home(&stopped(-1, 0), None, Some(0x4444), no_time).regs.rip,
+            0x4444
+        );
     }
 }

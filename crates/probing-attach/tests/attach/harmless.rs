@@ -57,7 +57,7 @@ fn no_call_is_interrupted(rounds: u32) {
             "sem_timedwait",
             "accept",
         ] {
-            let target = Target::start(python, "waits", &[library, kind]);
+            let target = Target::start(python, "waits", &[library, kind, "30"]);
             for round in 1..=rounds {
                 target.count_up_to(round);
             }
@@ -152,6 +152,20 @@ fn the_heir_of_a_robust_mutex_is_told_that_its_owner_died() {
 #[test]
 fn no_system_call_is_interrupted() {
     no_call_is_interrupted(ROUNDS / 2);
+}
+
+#[test]
+fn a_wait_that_begins_while_we_look_is_neither_interrupted_nor_cut_short() {
+    let Some(library) = library() else { return };
+    every_python(|python| {
+        // Hardly longer than it takes to look and to stop.
+        let target = Target::start(python, "waits", &[library, "epoll_wait", "1"]);
+        for round in 1..=ROUNDS * 3 {
+            target.count_up_to(round);
+        }
+        let harm = target.eval("(main.failures, main.early)");
+        assert_eq!(harm, "([], 0)", "{target}");
+    });
 }
 
 #[test]

@@ -1,0 +1,173 @@
+//! How long a thread has waited in an epoll call when we stop it.
+//!
+//! A stop makes such a call answer EINTR, and the kernel does not say how much of its time was left. So we look
+//! before we stop, and afterwards make sure that what we saw is what we stopped: each wait gives up the CPU once, and so
+//! does each stop, and the kernel counts that. Whatever happens in between, the answer is never too long: a wait that
+//! goes on a little later than it should is nothing that a program may complain of, one that ends early is.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_process::read_text;
+use probing_process::threads::{Place, Tid};
+use probing_proto::process::Pid;
+
+use crate::arch;
+use crate::threads;
+
+/// What was seen of a thread before it was stopped.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pid: Pid,
+    tid: Tid,
+    /// Nothing if it was in no epoll call: then one that it is stopped in has only begun.
+    asleep: Option<Asleep>,
+}
+
+/// A sleep in an epoll call, as far as the kernel tells (there may be no `sched` file, or its CPU is not for us).
+#[derive(Debug, Clone, Copy)]
+struct Asleep {
+    /// Going to sleep was the last of so many times that the thread gave up the CPU.
+    switches: Option<u64>,
+    since: Option<Instant>,
+}
+
+impl Look {
+    /// The order matters: who sleeps when we ask where it is, and gave up the CPU no more often than we read before
+    /// that, has slept since.
+    pub(crate) fn at(pid: Pid, tid: Tid) -> Self {
+        let account = Account::of(&format!("{pid}/task/{tid}"));
+        let cpu = cpu_of(pid, tid);
+        let in_epoll = threads::safe_call(Place::of(pid, tid)).is_some_and(arch::is_epoll);
+        let asleep = in_epoll.then(|| Asleep {
+            switches: account.map(|account| account.switches),
+            since: account
+                .zip(cpu)
+                .and_then(|(account, cpu)| account.since(cpu)),
+        });
+        Self { pid, tid, asleep }
+    }
+
+    /// How long, at least, the wait has lasted in which the thread is stopped now, for so many `stops`; `None` if that
+    /// cannot be said. Only of a thread that is stopped to the end, such as one whose registers were read.
+    ///
+    /// One that has done something else in between is in a wait that began after our look. (Or in the same one, if
+    /// epoll woke it for an event that another thread took: then it waits longer by what it had waited.)
+    pub(crate) fn waited(&self, stops: u64) -> Option<Duration> {
+        let Some(asleep) = self.asleep else {
+            return Some(Duration::ZERO);
+        };
+        let now = Account::of(&format!("{}/task/{}", self.pid, self.tid))?;
+        if now.switches == asleep.switches? + stops {
+            Some(asleep.since?.elapsed())
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+}
+
+/// What the scheduler tells of a thread.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    /// When it last had its CPU, in milliseconds of that CPU's own clock.
+    ran_at: f64,
+    /// How often it gave up the CPU because it had to wait.
+    switches: u64,
+}
+
+impl Account {
+    fn of(task: &str) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{task}/sched")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.rsplit(' ').next()
+        };
+        Some(Self {
+            ran_at: value("se.exec_start ")?.parse().ok()?,
+            switches: value("nr_voluntary_switches ")?.parse().ok()?,
+        })
+    }
+
+    /// The moment at which it last had `cpu`, or a little later.
+    ///
+    /// The scheduler's clocks differ between CPUs by hundreds of milliseconds, so we go there to compare. The short
+    /// sleep renews our own account. The calling thread is ours alone and ends soon.
+    fn since(self, cpu: usize) -> Option<Instant> {
+        let everywhere = pin_to(cpu)?;
+        thread::sleep(Duration::from_nanos(1));
+        let ours = Self::of("thread-self");
+        let now = Instant::now();
+        unpin(&everywhere);
+        // It is zero for one that was moved to another CPU and has not run there since, even asleep: on a busy machine
+        // the kernel leaves who goes to sleep in its queue for a while, and moves it with the others.
+        let ago = (self.ran_at > 0.0).then_some(ours?.ran_at - self.ran_at)?;
+        now.checked_sub(Duration::try_from_secs_f64(ago / 1e3).ok()?)
+    }
+}
+
+fn cpu_of(pid: Pid, tid: Tid) -> Option<usize> {
+    let line = read_text(pid, &format!("task/{tid}/stat"))?;
+    let (_, fields) = line.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+#[expect(unsafe_code, reason = "CPU affinity is a C interface")]
+fn pin_to(cpu: usize) -> Option<libc::cpu_set_t> {
+    let size = size_of::<libc::cpu_set_t>();
+    if cpu >= 8 * size {
+        return None;
+    }
+    // SAFETY: a cpu_set_t is plain bits, all zero is the empty set; the kernel reads or writes `size` bytes of
+    // it; thread 0 is the calling one; CPU_SET's index was checked above.
+    unsafe {
+        let (mut old, mut one) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::CPU_SET(cpu, &mut one);
+        let pinned = libc::sched_getaffinity(0, size, &raw mut old) == 0
+            && libc::sched_setaffinity(0, size, &raw const one) == 0;
+        pinned.then_some(old)
+    }
+}
+
+#[expect(unsafe_code, reason = "CPU affinity is a C interface")]
+fn unpin(cpus: &libc::cpu_set_t) {
+    // SAFETY: the set was filled by sched_getaffinity for this very thread.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_account_of_this_thread_is_read() {
+        let before = Account::of("thread-self").unwrap();
+        thread::sleep(Duration::from_millis(1));
+        let after = Account::of("thread-self").unwrap();
+        assert!(before.ran_at > 0.0 && after.ran_at > before.ran_at);
+        assert!(after.switches > before.switches);
+    }
+
+    #[test]
+    fn who_was_moved_in_its_sleep_has_no_account() {
+        let moved = Account {
+            ran_at: 0.0,
+            switches: 1,
+        };
+        assert!(moved.since(0).is_none());
+    }
+
+    #[test]
+    fn a_file_of_another_kernel_says_nothing() {
+        for text in [
+            "",
+            "se.exec_start : 12.5\n",
+            "se.exec_start : x\nnr_voluntary_switches : 1\n",
+        ] {
+            assert!(Account::parse(text).is_none(), "{text}");
+        }
+    }
+}
