@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -196,6 +197,34 @@ int wait_once(const char *kind, int fd, int ms) {
         int saved = errno;
         close(e);
         errno = saved;
+    } else if (!strcmp(kind, "epoll_pwait2")) {
+        int e = epoll_create1(EPOLL_CLOEXEC);
+        struct epoll_event event;
+        struct timespec t = {0, ms * 1000000L};
+        result = syscall(SYS_epoll_pwait2, e, &event, 1, &t, NULL, 8);
+        int saved = errno;
+        close(e);
+        errno = saved;
+    } else if (!strcmp(kind, "recv")) {
+        int pair[2];
+        struct timeval t = {0, ms * 1000L};
+        socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+        setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+        char byte;
+        result = recv(pair[0], &byte, 1, 0);
+        expected = EAGAIN;
+        int saved = errno;
+        close(pair[0]);
+        close(pair[1]);
+        errno = saved;
+    } else if (!strcmp(kind, "sigwaitinfo")) {
+        sigset_t alarms;
+        sigemptyset(&alarms);
+        sigaddset(&alarms, SIGALRM);
+        sigprocmask(SIG_BLOCK, &alarms, NULL);
+        struct itimerval t = {.it_value = {0, ms * 1000L}};
+        setitimer(ITIMER_REAL, &t, NULL);
+        result = sigwaitinfo(&alarms, NULL) == SIGALRM ? 0 : -1;
     } else if (!strcmp(kind, "poll")) {
         result = poll(NULL, 0, ms);
     } else if (!strcmp(kind, "nanosleep")) {

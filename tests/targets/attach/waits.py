@@ -35,5 +35,6 @@ while True:
     rounds += 1
     if error:
         failures.append(os.strerror(error))
-    if kind not in (b"read", b"accept"):
-        early += time.monotonic() - began < milliseconds / 1000
+    # The others end when something comes, or when the kernel has counted its ticks.
+    if kind not in (b"read", b"accept", b"recv"):
+        early += time.monotonic() - began < milliseconds * 0.95e-3

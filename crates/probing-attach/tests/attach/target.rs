@@ -123,6 +123,11 @@ impl Target {
         line.unwrap_or_default().trim().to_owned()
     }
 
+    /// How often main has gone to wait for something.
+    pub(crate) fn waits(&self) -> u64 {
+        self.status("voluntary_ctxt_switches").parse().unwrap()
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.status("State").starts_with('T')
     }
