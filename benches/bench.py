@@ -96,8 +96,9 @@ STORE_NOTES = """\
 CPU time, not time on the clock. Reading copies columns out of the files of the target, which is not asked."""
 
 SQL_NOTES = """\
-ratio: DuckDB / ours. A million rows of six columns: ours in what a living program has recorded, DuckDB's in a table of
-its own in memory, two threads. Each query is asked in turn by engines that stay; their rows are fetched, too."""
+ratio: best other / ours. A million rows of six columns: ours in what a living program has recorded, DuckDB's in a table
+of its own in memory, two threads, the older one's in the program itself, where its engine runs. Each query is asked in
+turn by engines that stay; their rows are fetched, too. error: it has no answer to that query."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
     """The environments, and what is to be measured in them."""
     ours = Peer.ours(prepare_ours(), runtime_dir)
     older = None
-    if {"probe", "eval", "attach"} & set(chosen) and (folder := prepare_peer("older-probing", OLDER)):
+    if {"probe", "eval", "attach", "sql"} & set(chosen) and (folder := prepare_peer("older-probing", OLDER)):
         older = Peer.older(folder)
     sections = []
     both = [ours, *([older] if older else [])]
@@ -162,8 +163,12 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         sections.append(Section("Recording", {ours.name: ours.version}, figures, STORE_NOTES))
     if "sql" in chosen:
         folder = prepare_peer("duckdb", DUCKDB)
-        versions = {"ours": ours.version, **({"DuckDB": duckdb_version()} if folder else {})}
-        figures = [(words, partial(take, SqlBench(ours, folder))) for words, take in SQL_FIGURES]
+        versions = {
+            ours.name: ours.version,
+            **({"DuckDB": duckdb_version()} if folder else {}),
+            **({older.name: older.version} if older else {}),
+        }
+        figures = [(words, partial(take, SqlBench(ours, folder, older))) for words, take in SQL_FIGURES]
         sections.append(Section("SQL", versions, figures, SQL_NOTES))
     return sections
 

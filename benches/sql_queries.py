@@ -9,7 +9,7 @@ QUERIES = {
         "SELECT module, stage, avg(duration) AS avg_time FROM {table} "
         "WHERE step > (SELECT max(step) - 5 FROM {table}) GROUP BY module, stage ORDER BY avg_time DESC LIMIT 10"
     ),
-    "top 10": "SELECT ts, module, duration FROM {table} ORDER BY duration DESC LIMIT 10",
+    "top 10": "SELECT {time}, module, duration FROM {table} ORDER BY duration DESC LIMIT 10",
     "window": (
         "SELECT step, total - lag(total) OVER (ORDER BY step) AS change "
         "FROM (SELECT step, sum(duration) AS total FROM {table} GROUP BY step) ORDER BY change DESC LIMIT 10"

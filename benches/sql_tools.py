@@ -3,6 +3,7 @@
 import contextlib
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,23 @@ from processes import Target, target
 
 TARGET = ROOT / "benches/sql_target.py"
 DUCKDB_PROGRAM = ROOT / "benches/sql_duckdb.py"
+OLDER_PROGRAM = ROOT / "benches/sql_older.py"
+WORDS = {"table": "steps", "time": "ts"}
+# The kind of clock that counts nanoseconds of CPU time.
+SCHEDULED = 2
+# Five columns that may be empty take more room than a process has by itself.
+ROOM = {"PROBING_STORE_BYTES": "512M"}
 
 
 class Engine(Protocol):
     """One engine with the table in it."""
 
-    name: str
-    table: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What it calls the table, and the time of a row."""
 
     def cpu_millis(self, sql: str) -> float:
         """CPU of all its threads for one query, from question to last row."""
@@ -33,7 +44,10 @@ class Ours:
 
     process: "subprocess.Popen[bytes]"
     name: str = "ours"
-    table: str = "steps"
+
+    @property
+    def words(self) -> dict[str, str]:
+        return WORDS
 
     def cpu_millis(self, sql: str) -> float:
         before = self._cpu_nanos()
@@ -54,31 +68,32 @@ class Ours:
         return rows
 
     def _cpu_nanos(self) -> int:
-        """Of threads that live: those of the engine do. The thread that took the request has hardly any."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+        """Of all its threads, those that have ended among them: the clock of the process, by its number."""
+        return time.clock_gettime_ns((~self.process.pid << 3) | SCHEDULED)
 
 
 @dataclass(frozen=True)
-class DuckDb:
+class Other:
+    """A program that is told SQL line by line and tells what it cost."""
+
+    name: str
     process: "subprocess.Popen[bytes]"
-    name: str = "DuckDB"
-    table: str = "steps"
+    words: dict[str, str]
 
     def cpu_millis(self, sql: str) -> float:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(sql.encode() + b"\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise NoAnswer(f"no answer: {sql}")
+        answer = self.process.stdout.readline().decode()
+        if not answer or answer.startswith("error"):
+            raise NoAnswer(f"{sql}: {answer or 'it ended'}", outcome="error" if answer else "it ended")
         return float(answer)
 
 
 def recorded(peer: Peer) -> contextlib.AbstractContextManager[Target]:
     """A program that has recorded the table."""
-    return target([peer.python, TARGET], peer.environ | {"PROBING": "1"})
+    return target([peer.python, TARGET], peer.environ | ROOM | {"PROBING": "1"})
 
 
 @contextlib.contextmanager
@@ -88,9 +103,16 @@ def ours(peer: Peer, of: Target) -> Iterator[Ours]:
 
 
 @contextlib.contextmanager
-def duckdb(folder: Path) -> Iterator[DuckDb]:
+def duckdb(folder: Path) -> Iterator[Other]:
     with _talk([folder / "bin/python", DUCKDB_PROGRAM], ENVIRON) as process:
-        yield DuckDb(process)
+        yield Other("DuckDB", process, WORDS)
+
+
+@contextlib.contextmanager
+def older(peer: Peer) -> Iterator[Other]:
+    """The older probing, asked inside of the program that recorded: that is where its engine is."""
+    with _talk([peer.python, OLDER_PROGRAM], peer.environ | {"PROBING": "1"}) as process:
+        yield Other(peer.name, process, {"table": "python.steps", "time": "timestamp"})
 
 
 def duckdb_version() -> str:
@@ -100,7 +122,8 @@ def duckdb_version() -> str:
 @contextlib.contextmanager
 def _talk(command: list[str | Path], environ: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """A program that says a first line when it is ready, and then answers each line with a line."""
-    process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=environ, **pipes)
     assert process.stdin is not None
     assert process.stdout is not None
     with process:

@@ -36,7 +36,19 @@ impl From<Status> for ExitCode {
 pub(crate) fn of_query(error: &EngineError) -> Status {
     match error {
         EngineError::Blind { .. } => UNREACHABLE,
+        EngineError::Stopped => INTERRUPTED,
+        EngineError::TooLong { .. } => TIMED_OUT,
         error if error.is_syntax() => SYNTAX_ERROR,
         _ => FAILED,
     }
+}
+
+/// Ends the command without waiting for anybody.
+pub(crate) fn leave() {
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::exit,
+        reason = "the main thread waits, and may do so for ever"
+    )]
+    std::process::exit(INTERRUPTED.0.into());
 }

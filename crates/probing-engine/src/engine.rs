@@ -2,13 +2,9 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
     CatalogProvider as _, MemoryCatalogProvider, MemorySchemaProvider, TableProvider,
 };
@@ -19,26 +15,24 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
-use futures::StreamExt as _;
-use futures::future::{Either, select};
 use probing_client::Members;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Notify;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
+use crate::answer::{Answer, Patience, Planned, Terms};
 use crate::error::EngineError;
 use crate::functions;
 use crate::live::LiveTable;
+use crate::memory;
 use crate::nearest::nearest;
 use crate::recorded;
-use crate::sight::{Missing, Sight};
+use crate::sight::Sight;
 use crate::statement::{self, Question};
 use crate::table::Table;
 use crate::tables::ALL;
 
 /// A query is a guest on the machine, too: it works with few threads, however many cores there are.
 const MOST_THREADS: usize = 4;
-/// What a query may keep in memory at once.
-const MOST_BYTES: usize = 4 << 30;
 /// Expressions are planned by functions that call themselves.
 const STACK: usize = 16 << 20;
 const PLANNING_STACK: usize = 256 << 20;
@@ -46,41 +40,16 @@ const CATALOG: &str = "targets";
 /// Tables that a program recorded need no schema in front of their names.
 const DEFAULT_SCHEMA: &str = "user";
 
-/// Runs queries.
-pub struct Engine {
-    runtime: Runtime,
+/// Runs queries, any number at the same time.
+#[derive(Debug)]
+pub struct Engine(Arc<Workshop>);
+
+/// What a query needs beside its targets. A query that nobody waits for any more keeps it until it ends.
+struct Workshop {
+    /// Always there, until it is dropped.
+    runtime: Option<Runtime>,
+    handle: Handle,
     threads: usize,
-}
-
-/// Ends a query that runs, from another thread.
-#[derive(Debug, Clone, Default)]
-pub struct Stopper(Arc<Notify>);
-
-impl Stopper {
-    /// The query fails with [`EngineError::Stopped`], at once or when it begins.
-    pub fn stop(&self) {
-        self.0.notify_one();
-    }
-}
-
-/// The rows of one query, as they come.
-pub struct Answer<'a> {
-    engine: &'a Engine,
-    sql: String,
-    stream: SendableRecordBatchStream,
-    sight: Arc<Sight>,
-    began: Instant,
-    rows: usize,
-    stopper: Stopper,
-}
-
-/// What is to be said about an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
-    pub rows: usize,
-    pub took: Duration,
-    /// Targets whose rows are missing.
-    pub missing: Vec<Missing>,
 }
 
 impl Engine {
@@ -91,53 +60,48 @@ impl Engine {
             .worker_threads(threads)
             .thread_name("query")
             .thread_stack_size(STACK)
+            .enable_time()
             .build();
-        Ok(Self {
-            runtime: runtime.map_err(|source| EngineError::NotStarted { source })?,
+        let runtime = runtime.map_err(|source| EngineError::NotStarted { source })?;
+        Ok(Self(Arc::new(Workshop {
+            handle: runtime.handle().clone(),
+            runtime: Some(runtime),
             threads,
-        })
+        })))
     }
 
-    /// Asks the targets.
-    pub fn ask(&self, sql: &str, members: &Members) -> Result<Answer<'_>, EngineError> {
-        // On a stack of its own: however long an expression is, it must not be the end of the command.
-        thread::scope(|scope| {
-            let planning = thread::Builder::new()
-                .stack_size(PLANNING_STACK)
-                .spawn_scoped(scope, || self.plan(sql, members))
-                .map_err(|source| EngineError::NotStarted { source })?;
-            planning.join().unwrap_or_else(|_| {
-                let message = "the engine panicked".to_owned();
-                Err(EngineError::Failed { message })
-            })
-        })
+    /// Asks the targets. In a runtime of tokio that has a clock.
+    pub async fn ask(
+        &self,
+        sql: &str,
+        members: &Members,
+        terms: &Terms,
+    ) -> Result<Answer, EngineError> {
+        let patience = Patience::of(terms);
+        let memory_bytes = terms.memory_bytes.unwrap_or_else(memory::usual);
+        let (workshop, sql, members) = (Arc::clone(&self.0), sql.to_owned(), members.clone());
+        let (sender, planned) = oneshot::channel();
+        // On a stack of its own: however long an expression is, it must not be the end of the command. And on a thread
+        // that can be left behind: planning computes, and reads targets.
+        thread::Builder::new()
+            .name("plan".to_owned())
+            .stack_size(PLANNING_STACK)
+            // Nobody may wait for it any more.
+            .spawn(move || drop(sender.send(workshop.plan(sql, &members, memory_bytes))))
+            .map_err(|source| EngineError::NotStarted { source })?;
+        let planned = patience.wait(planned).await?;
+        let planned = planned.map_err(EngineError::panicked)??;
+        Ok(Answer::start(planned, self.0.handle.clone(), patience))
     }
 
-    fn plan(&self, sql: &str, members: &Members) -> Result<Answer<'_>, EngineError> {
-        let began = Instant::now();
-        let sight = Arc::new(Sight::of(members));
-        let asked = match Question::parse(sql)? {
-            Question::Rows(statement) => *statement,
-            Question::Tables => self::shown(SHOW_TABLES)?,
-            Question::Columns(table) => {
-                let name = Self::named(&table, &sight)?.replace('\'', "''");
-                self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
-            }
-        };
-        let context = self.context(&asked, &sight)?;
-        let stream = self
-            .runtime
-            .block_on(planned(&context, asked))
-            .map_err(|error| EngineError::of(error, sql))?;
-        Ok(Answer {
-            engine: self,
-            sql: sql.to_owned(),
-            stream,
-            sight,
-            began,
-            rows: 0,
-            stopper: Stopper::default(),
-        })
+    /// The same for a thread that waits.
+    pub fn blocking_ask(
+        &self,
+        sql: &str,
+        members: &Members,
+        terms: &Terms,
+    ) -> Result<Answer, EngineError> {
+        self.0.handle.block_on(self.ask(sql, members, terms))
     }
 
     /// The tables that these targets have recorded.
@@ -150,12 +114,43 @@ impl Engine {
         }
         Ok(names)
     }
+}
+
+impl Workshop {
+    fn plan(
+        &self,
+        sql: String,
+        members: &Members,
+        memory_bytes: usize,
+    ) -> Result<Planned, EngineError> {
+        let sight = Arc::new(Sight::of(members));
+        let asked = match Question::parse(&sql)? {
+            Question::Rows(statement) => *statement,
+            Question::Tables => self::shown(SHOW_TABLES)?,
+            Question::Columns(table) => {
+                let name = named(&table, &sight)?.replace('\'', "''");
+                self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
+            }
+        };
+        let context = self.context(&asked, &sight, memory_bytes)?;
+        let stream = self
+            .handle
+            .block_on(planned(&context, asked))
+            .map_err(|error| EngineError::of(error, &sql))?;
+        Ok(Planned {
+            sql,
+            stream,
+            sight,
+            memory_bytes,
+        })
+    }
 
     /// A world that has the tables that a statement names, and nothing else: no files, no network, no disk.
     fn context(
         &self,
         asked: &Statement,
         sight: &Arc<Sight>,
+        memory_bytes: usize,
     ) -> Result<SessionContext, EngineError> {
         let failed = |error| EngineError::of(error, "");
         let config = SessionConfig::new()
@@ -166,7 +161,7 @@ impl Engine {
             .with_create_default_catalog_and_schema(false);
         let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_limit(MOST_BYTES, 1.0)
+            .with_memory_limit(memory_bytes, 1.0)
             .with_disk_manager_builder(no_disk)
             .build_arc()
             .map_err(failed)?;
@@ -222,20 +217,20 @@ impl Engine {
             _ => Err(no_table(reference, sight)),
         }
     }
+}
 
-    /// The name of the table that is meant, as `probing.tables` has it.
-    fn named(reference: &TableReference, sight: &Sight) -> Result<String, EngineError> {
-        let wanted = full_name(reference);
-        let is_wanted = |name: &String| name.to_lowercase() == wanted.to_lowercase();
-        let mut names = all_names(sight).into_iter();
-        let found = names.find(|name| is_ours(reference) && is_wanted(name));
-        found.ok_or_else(|| no_table(reference, sight))
+impl Drop for Workshop {
+    fn drop(&mut self) {
+        // Without waiting for what still computes.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for Workshop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
+        f.debug_struct("Workshop")
             .field("threads", &self.threads)
             .finish_non_exhaustive()
     }
@@ -253,6 +248,15 @@ fn shown(sql: &str) -> Result<Statement, EngineError> {
         Question::Rows(statement) => Ok(*statement),
         Question::Tables | Question::Columns(_) => Err(EngineError::Empty),
     }
+}
+
+/// The name of the table that is meant, as `probing.tables` has it.
+fn named(reference: &TableReference, sight: &Sight) -> Result<String, EngineError> {
+    let wanted = full_name(reference);
+    let is_wanted = |name: &String| name.to_lowercase() == wanted.to_lowercase();
+    let mut names = all_names(sight).into_iter();
+    let found = names.find(|name| is_ours(reference) && is_wanted(name));
+    found.ok_or_else(|| no_table(reference, sight))
 }
 
 /// With its schema.
@@ -306,54 +310,4 @@ async fn planned(
         .await?
         .execute_stream()
         .await
-}
-
-impl Answer<'_> {
-    /// What ends it before its end.
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
-    }
-
-    pub(crate) fn schema(&self) -> SchemaRef {
-        self.stream.schema()
-    }
-
-    /// The next rows; `None` after the last.
-    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let stopped = pin!(self.stopper.0.notified());
-        let next = self
-            .engine
-            .runtime
-            .block_on(select(stopped, self.stream.next()));
-        let next = match next {
-            Either::Left(_) => return Err(EngineError::Stopped),
-            Either::Right((next, _)) => next,
-        };
-        let batch = next
-            .transpose()
-            .map_err(|error| EngineError::of(error, &self.sql))?;
-        self.rows += batch.as_ref().map_or(0, RecordBatch::num_rows);
-        Ok(batch)
-    }
-
-    /// What is to be said when all rows have come. An error when there are none because nobody could be asked.
-    pub(crate) fn end(self) -> Result<Summary, EngineError> {
-        let missing = self.sight.missing();
-        if self.sight.is_blind() {
-            return Err(EngineError::Blind { missing });
-        }
-        Ok(Summary {
-            rows: self.rows,
-            took: self.began.elapsed(),
-            missing,
-        })
-    }
-}
-
-impl fmt::Debug for Answer<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
-            .field("sql", &self.sql)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,5 +1,8 @@
 //! What can go wrong with a query, and what to do about it.
 
+use std::error::Error;
+use std::time::Duration;
+
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
@@ -39,6 +42,13 @@ pub enum EngineError {
     },
     #[error("not enough memory for this query: {message}")]
     TooLarge { message: String },
+    /// More than somebody can look at, or a program has to keep.
+    #[error("more than {megabytes} MB of rows to show at once")]
+    TooMuch { megabytes: usize },
+    #[error("more than {most} rows for one answer")]
+    TooMany { most: usize },
+    #[error("no answer within {} s: the query was stopped", .time.as_secs_f64())]
+    TooLong { time: Duration },
     /// None of the targets could be read.
     #[error("{}", blind(.missing))]
     Blind { missing: Vec<Missing> },
@@ -75,6 +85,10 @@ impl EngineError {
             }
             Self::Several { .. } => "ask them one after the other".to_owned(),
             Self::Empty => "for example: SELECT func, file, lineno FROM python.backtrace".to_owned(),
+            Self::TooMuch { .. } | Self::TooMany { .. } => {
+                "ask for fewer rows (LIMIT), or have them written as they come: --csv, --arrow, --parquet FILE".to_owned()
+            }
+            Self::TooLong { .. } => "allow more time, or ask for fewer rows".to_owned(),
             Self::TooLarge { .. } => "ask for fewer rows or columns, or aggregate them".to_owned(),
             Self::Blind { missing } => match missing.as_slice() {
                 [only] => return only.why.hint.clone(),
@@ -93,8 +107,19 @@ impl EngineError {
         )
     }
 
+    /// A thread of the engine ended without an answer.
+    pub(crate) fn panicked(error: impl Error) -> Self {
+        let message = format!("the engine panicked: {error}");
+        Self::Failed { message }
+    }
+
     /// From what the engine says about `sql`.
     pub(crate) fn of(error: DataFusionError, sql: &str) -> Self {
+        // However deep in what else went wrong because of it.
+        if let DataFusionError::ResourcesExhausted(message) = error.find_root() {
+            let message = message.clone();
+            return Self::TooLarge { message };
+        }
         match error {
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
                 Self::of(*inner, sql)
@@ -105,7 +130,6 @@ impl EngineError {
             DataFusionError::Collection(mut all) if !all.is_empty() => Self::of(all.remove(0), sql),
             DataFusionError::SQL(error, _) => syntax(*error, sql),
             DataFusionError::SchemaError(error, _) => column(*error),
-            DataFusionError::ResourcesExhausted(message) => Self::TooLarge { message },
             DataFusionError::ArrowError(error, _) => Self::from(*error),
             error => Self::Failed {
                 message: said(&error),

@@ -17,8 +17,14 @@ use datafusion::arrow::ipc::writer::StreamWriter;
 
 pub use self::text::Layout;
 
-use crate::engine::{Answer, Summary};
+use crate::answer::{Answer, Summary};
 use crate::error::EngineError;
+use crate::memory;
+
+/// Of rows that are shown all at once. Their text takes some times as much.
+const MOST_KEPT: usize = 256 << 20;
+/// At most this part of what the query may take.
+const SHARE_KEPT: usize = 4;
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +46,7 @@ pub struct JsonTable {
     pub rows: Vec<Vec<serde_json::Value>>,
 }
 
-impl Answer<'_> {
+impl Answer {
     /// Writes all rows, as they come where the format allows it.
     pub fn write(mut self, format: Format, out: &mut dyn Write) -> Result<Summary, EngineError> {
         let not_written = |source| EngineError::NotWritten { source };
@@ -59,14 +65,14 @@ impl Answer<'_> {
                 let mut writer = WriterBuilder::new().with_header(true).build(&mut *out);
                 // The header comes with the first batch, also when there is none.
                 writer.write(&RecordBatch::new_empty(self.schema()))?;
-                while let Some(batch) = self.next()? {
+                while let Some(batch) = self.blocking_next()? {
                     writer.write(&batch)?;
                 }
             }
             Format::Arrow => {
                 let schema = without_views(&self.schema());
                 let mut writer = StreamWriter::try_new(&mut *out, &schema)?;
-                while let Some(batch) = self.next()? {
+                while let Some(batch) = self.blocking_next()? {
                     writer.write(&in_schema(&batch, &schema)?)?;
                 }
                 writer.finish()?;
@@ -89,11 +95,32 @@ impl Answer<'_> {
     }
 
     fn all(&mut self) -> Result<Vec<RecordBatch>, EngineError> {
-        let mut batches = Vec::new();
-        while let Some(batch) = self.next()? {
+        let (mut batches, mut scales) = (Vec::new(), Scales::of(self));
+        while let Some(batch) = self.blocking_next()? {
+            scales.add(&batch)?;
             batches.push(batch);
         }
         Ok(batches)
+    }
+}
+
+/// Weighs rows that have to be kept until the last has come.
+struct Scales {
+    left: usize,
+    most: usize,
+}
+
+impl Scales {
+    fn of(answer: &Answer) -> Self {
+        let most = MOST_KEPT.min(answer.memory_bytes() / SHARE_KEPT);
+        Self { left: most, most }
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), EngineError> {
+        let left = self.left.checked_sub(memory::weight(batch));
+        let megabytes = self.most >> 20;
+        self.left = left.ok_or(EngineError::TooMuch { megabytes })?;
+        Ok(())
     }
 }
 

@@ -2,17 +2,20 @@
 //!
 //! A `statement` is understood and let through when it only reads; the tables that it names (`tables`, each a value of
 //! `table`) are made for its targets (`sight`) by `live`, read by the leaves of the plan (`scan`) into `rows`; those that
-//! programs recorded are read by `recorded` into `arrays`; `engine` runs it all and `formats` writes the answer.
+//! programs recorded are read by `recorded` into `arrays`; `engine` runs it all within bounds of time and `memory`; rows
+//! come as an `answer`, and `formats` writes it.
 //!
 //! *Invariant:* nothing is written anywhere but where the answer goes, and nothing runs in a target.
 //! *Invariant:* a query reads each target once: what two tables say of it was so at the same moment.
 
+mod answer;
 mod arrays;
 mod engine;
 mod error;
 mod formats;
 mod functions;
 mod live;
+mod memory;
 mod nearest;
 mod recorded;
 mod reference;
@@ -22,9 +25,11 @@ mod sight;
 mod statement;
 mod table;
 mod tables;
+mod whose;
 mod words;
 
-pub use engine::{Answer, Engine, SHOW_TABLES, Stopper, Summary};
+pub use answer::{Answer, Stopper, Summary, Terms};
+pub use engine::{Engine, SHOW_TABLES};
 pub use error::EngineError;
 pub use formats::{Format, JsonTable, Layout};
 pub use functions::{ALL as FUNCTIONS, Function};

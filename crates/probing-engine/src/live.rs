@@ -4,19 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array as _, AsArray as _, RecordBatch};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 
-use crate::rows::{Rows, Value};
+use crate::rows::Rows;
 use crate::scan::{Part, Scan};
 use crate::sight::{Seen, Sight};
-use crate::table::{Column, Table, WHOSE};
+use crate::table::{Column, Table};
+use crate::whose::{chosen, pushdown, whose};
 
 /// One table, over the targets of one query.
 #[derive(Debug)]
@@ -53,14 +54,7 @@ impl TableProvider for LiveTable {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| {
-            if is_about_whose(filter) {
-                TableProviderFilterPushDown::Exact
-            } else {
-                TableProviderFilterPushDown::Unsupported
-            }
-        };
-        Ok(filters.iter().map(support).collect())
+        Ok(pushdown(filters, TableProviderFilterPushDown::Unsupported))
     }
 
     async fn scan(
@@ -93,66 +87,6 @@ impl TableProvider for LiveTable {
         let parts: Vec<Arc<dyn Part>> = vec![Arc::new(part)];
         Ok(Arc::new(Scan::of(self.table.name, note, schema, parts)))
     }
-}
-
-/// Whether it names no other columns than those that say whose a row is.
-pub(crate) fn is_about_whose(filter: &Expr) -> bool {
-    let columns = filter.column_refs();
-    !columns.is_empty()
-        && !filter.is_volatile()
-        && columns
-            .iter()
-            .all(|column| WHOSE.iter().any(|whose| whose.name == column.name))
-}
-
-/// The targets that meet the conditions.
-pub(crate) fn chosen(
-    all: &[Arc<Seen>],
-    session: &dyn Session,
-    filters: &[Expr],
-) -> Result<Vec<Arc<Seen>>> {
-    let filters: Vec<&Expr> = filters
-        .iter()
-        .filter(|filter| is_about_whose(filter))
-        .collect();
-    if filters.is_empty() {
-        return Ok(all.to_vec());
-    }
-    let batch = whose_rows(all)?;
-    let schema = DFSchema::try_from(batch.schema())?;
-    let mut kept = vec![true; all.len()];
-    for filter in filters {
-        let filter = session.create_physical_expr(filter.clone(), &schema)?;
-        let fits = filter.evaluate(&batch)?.into_array(all.len())?;
-        let fits = fits.as_boolean();
-        for (index, kept) in kept.iter_mut().enumerate() {
-            *kept &= fits.is_valid(index) && fits.value(index);
-        }
-    }
-    let kept = all.iter().zip(kept).filter(|(_, kept)| *kept);
-    Ok(kept.map(|(seen, _)| Arc::clone(seen)).collect())
-}
-
-fn whose_rows(all: &[Arc<Seen>]) -> Result<RecordBatch> {
-    let table = Table {
-        columns: &[],
-        ..*crate::tables::ALL[0]
-    };
-    let mut rows = Rows::of(&WHOSE, &table.schema(), &[0, 1, 2], None)?;
-    for seen in all {
-        rows.are_of(whose(seen));
-        rows.push([]);
-    }
-    Ok(rows.batch()?)
-}
-
-/// The first values of a target's rows.
-pub(crate) fn whose(seen: &Seen) -> [Value<'static>; 3] {
-    [
-        seen.member.pid.map(|pid| pid.0).into(),
-        seen.rank().into(),
-        seen.host.to_string().into(),
-    ]
 }
 
 /// The whole table: targets are asked at the same time anyway.

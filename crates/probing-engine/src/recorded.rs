@@ -27,11 +27,11 @@ use probing_proto::store::{TIME, TRACE_EVENT, trace_event_columns};
 use probing_store::{Chunk, Kind, Snapshot, Zone};
 
 use crate::arrays::{self, data_type};
-use crate::live::{chosen, is_about_whose, whose};
 use crate::rows::Value;
 use crate::scan::{Part, Scan};
 use crate::sight::{Seen, Sight, Unseen};
 use crate::table::WHOSE;
+use crate::whose::{chosen, is_about_whose, pushdown, whose};
 
 /// So many rows are read in one part, in their order; it pays to share more.
 const ROWS_FOR_ONE: usize = 64 << 10;
@@ -247,15 +247,8 @@ impl TableProvider for RecordedTable {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| {
-            if is_about_whose(filter) {
-                TableProviderFilterPushDown::Exact
-            } else {
-                // Chunks are left out, rows are not.
-                TableProviderFilterPushDown::Inexact
-            }
-        };
-        Ok(filters.iter().map(support).collect())
+        // Chunks are left out, rows are not.
+        Ok(pushdown(filters, TableProviderFilterPushDown::Inexact))
     }
 
     async fn scan(

@@ -44,6 +44,12 @@ pub const PROBING_DIR: Variable = Variable {
           Created with mode 0700; refused when it belongs to someone else or others may enter it. \
           The command also looks where the target's own `PROBING_DIR` points.",
 };
+pub const PROBING_STORE_BYTES: Variable = Variable {
+    name: "PROBING_STORE_BYTES",
+    read_by: ReadBy::Target,
+    doc: "Memory for all rows that the process records, like `256M`, instead of 32 MB or a twentieth of what is free there, \
+          whichever is less. Never more than half of what is free. The largest table has half of it.",
+};
 pub const PROBING_TARGET: Variable = Variable {
     name: "PROBING_TARGET",
     read_by: ReadBy::Command,
@@ -106,6 +112,7 @@ pub const ALL: &[Variable] = &[
     PROBING,
     PROBING_PORT,
     PROBING_DIR,
+    PROBING_STORE_BYTES,
     PROBING_TARGET,
     PROBING_PACKAGE,
     RANK,

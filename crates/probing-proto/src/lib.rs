@@ -11,6 +11,7 @@ pub mod paths;
 pub mod process;
 pub mod reads;
 pub mod report;
+pub mod size;
 pub mod speedscope;
 pub mod store;
 pub mod wire;

@@ -23,9 +23,13 @@ impl Budget {
         })
     }
 
-    /// What a process takes where `free` bytes are free: 5 % of it, and never more than 32 MB.
-    pub fn usual(free: u64) -> u64 {
-        (free / SHARE).min(MOST)
+    /// What a process takes where `free` bytes are free: 5 % of it and never more than 32 MB; or what it was asked to, but
+    /// no more than half.
+    pub fn within(free: u64, asked: Option<u64>) -> u64 {
+        match asked {
+            None => (free / SHARE).min(MOST),
+            Some(asked) => asked.min(free / 2),
+        }
     }
 
     pub(crate) fn left(&self) -> u64 {
@@ -42,5 +46,20 @@ impl Budget {
 
     pub(crate) fn give_back(&self, bytes: u64) {
         self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_takes_little_unless_it_is_asked_to() {
+        const GIGABYTE: u64 = 1 << 30;
+        assert_eq!(Budget::within(64 * GIGABYTE, None), 32 << 20);
+        assert_eq!(Budget::within(100 << 20, None), 5 << 20);
+        assert_eq!(Budget::within(64 * GIGABYTE, Some(GIGABYTE)), GIGABYTE);
+        assert_eq!(Budget::within(GIGABYTE, Some(GIGABYTE)), GIGABYTE / 2);
+        assert_eq!(Budget::within(GIGABYTE, Some(1 << 20)), 1 << 20);
     }
 }

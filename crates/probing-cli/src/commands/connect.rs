@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use probing_client::{
     ClientError, Contact, EvalEnd, Member, Members, News as EvalNews, Ranks, Who,
 };
-use probing_engine::{Engine, EngineError, JsonTable};
+use probing_engine::{Engine, EngineError, JsonTable, Terms};
 use probing_proto::lines::{Ask, AskLine, AskedEval, AskedStacks, Tell, TellLine, Trouble};
 use probing_proto::message::{Eval, Failure, RequestId};
 
@@ -178,8 +178,9 @@ impl Service {
             all: vec![member],
             missing: Ranks::default(),
         };
-        let answer = self.engine()?.ask(sql, &members)?;
-        self.in_flight.asks(id, &answer.stopper());
+        let terms = Terms::default();
+        self.in_flight.asks(id, &terms.stopper);
+        let answer = self.engine()?.blocking_ask(sql, &members, &terms)?;
         let (JsonTable { columns, rows }, _) = answer.into_json(MOST_ROWS)?;
         Ok(Tell::Table { columns, rows })
     }

@@ -86,20 +86,10 @@ fn cancel_on_interrupt(eval: Canceller) -> anyhow::Result<Arc<AtomicBool>> {
         // A target that cannot be told any more is gone; the main thread notices.
         let told = !pressed.swap(true, Ordering::AcqRel) && eval.cancel().is_ok();
         if !told {
-            leave();
+            exit::leave();
         }
     })?;
     Ok(interrupted)
-}
-
-/// Ends the command without waiting for anybody.
-fn leave() {
-    #[expect(
-        clippy::disallowed_methods,
-        clippy::exit,
-        reason = "the main thread waits for the target"
-    )]
-    std::process::exit(exit::INTERRUPTED.0.into());
 }
 
 impl Running {

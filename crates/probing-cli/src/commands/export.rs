@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use probing_client::Members;
-use probing_engine::Engine;
+use probing_engine::{Engine, Terms};
 
 use super::Aim;
-use super::query::said_whom_it_lacks;
+use super::query::{counted, said_whom_it_lacks};
 use crate::arguments::ExportArguments;
 use crate::exit::{self, Status};
 
@@ -38,14 +38,16 @@ fn export(engine: &Engine, table: &str, folder: &Path, members: &Members) -> any
         quoted(schema),
         quoted(name)
     );
-    let written = engine.ask(&sql, members)?.write_parquet(&path);
+    let written = engine
+        .blocking_ask(&sql, members, &Terms::default())?
+        .write_parquet(&path);
     let summary = said_whom_it_lacks(written, members)?;
     let bytes = fs::metadata(&path)?.len();
-    let rows = summary.rows;
     writeln!(
         anstream::stdout(),
-        "{}: {rows} rows, {bytes} bytes",
-        path.display()
+        "{}: {}, {bytes} bytes",
+        path.display(),
+        counted(summary.rows)
     )?;
     Ok(())
 }

@@ -5,11 +5,10 @@ mod repeated;
 mod statements;
 
 use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write as _};
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use probing_client::{ClientError, Members};
-use probing_engine::{Engine, EngineError, Format, Layout, Stopper, Summary};
+use probing_client::{ClientError, Members, Stop};
+use probing_engine::{Answer, Engine, EngineError, Format, Layout, Stopper, Summary, Terms};
 
 use super::Aim;
 use super::answers::missing_lines;
@@ -19,13 +18,35 @@ use crate::terminal;
 
 pub(crate) fn run(arguments: &QueryArguments, aim: &Aim) -> anyhow::Result<Status> {
     aim.members()?;
-    let asker = Asker::new(aim, &arguments.format)?;
+    let once = |aim| asker(arguments, aim, Running::stop_or_leave);
     match (&arguments.sql, arguments.every) {
-        (Some(sql), Some(every)) => repeated::run(&asker, sql, every),
-        (Some(sql), None) => asker.ask(sql),
-        (None, _) if io::stdin().is_terminal() && io::stdout().is_terminal() => prompt::run(&asker),
-        (None, _) => from_input(&asker),
+        (Some(sql), Some(every)) => {
+            let stop = Stop::default();
+            let enough = stop.clone();
+            let pressed = move |running: &Running| {
+                enough.ask();
+                running.stop();
+            };
+            repeated::run(&asker(arguments, aim, pressed)?, sql, every, &stop)
+        }
+        (Some(sql), None) => once(aim)?.ask(sql),
+        (None, _) if io::stdin().is_terminal() && io::stdout().is_terminal() => {
+            prompt::run(&asker(arguments, aim, Running::stop)?)
+        }
+        (None, _) => from_input(&once(aim)?),
     }
+}
+
+/// From its first moment on Ctrl-C does what `pressed` does.
+fn asker<'a>(
+    arguments: &'a QueryArguments,
+    aim: &'a Aim,
+    pressed: impl Fn(&Running) + Send + 'static,
+) -> anyhow::Result<Asker<'a>> {
+    let running = Running::default();
+    let meant = running.clone();
+    ctrlc::set_handler(move || pressed(&meant))?;
+    Ok(Asker::new(aim, &arguments.format, running)?)
 }
 
 /// Statements one after the other; the first that fails ends it.
@@ -62,50 +83,70 @@ pub(crate) struct Asker<'a> {
     running: Running,
 }
 
-/// The query that Ctrl-C means, where Ctrl-C does not end the command.
+/// What Ctrl-C means: the queries since the last [`Running::renew`].
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Running(Arc<Mutex<Option<Stopper>>>);
+pub(crate) struct Running(Arc<Mutex<Stopper>>);
 
 impl Running {
     /// Ends it.
     pub(crate) fn stop(&self) {
-        if let Some(stopper) = self.lock().take() {
-            stopper.stop();
-        }
+        self.lock().stop();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Stopper>> {
+    /// Ends it; and the command itself, when it was ended before and the answer still is being written.
+    fn stop_or_leave(&self) {
+        if self.lock().is_stopped() {
+            exit::leave();
+        }
+        self.stop();
+    }
+
+    /// What comes now was not meant.
+    pub(crate) fn renew(&self) {
+        *self.lock() = Stopper::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stopper> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<'a> Asker<'a> {
-    pub(crate) fn new(aim: &'a Aim, format: &'a QueryFormat) -> Result<Self, EngineError> {
+    pub(crate) fn new(
+        aim: &'a Aim,
+        format: &'a QueryFormat,
+        running: Running,
+    ) -> Result<Self, EngineError> {
         Ok(Self {
             engine: Engine::start()?,
             aim,
             format,
-            running: Running::default(),
+            running,
         })
+    }
+
+    fn answer(&self, sql: &str, members: &Members) -> Result<Answer, EngineError> {
+        let terms = Terms {
+            stopper: self.running.lock().clone(),
+            ..Terms::default()
+        };
+        self.engine.blocking_ask(sql, members, &terms)
     }
 
     /// Asks once, and writes the rows to where they belong.
     pub(crate) fn ask(&self, sql: &str) -> anyhow::Result<Status> {
         let members = self.aim.members()?;
-        let answer = self.engine.ask(sql, &members)?;
-        *self.running.lock() = Some(answer.stopper());
+        let answer = self.answer(sql, &members)?;
         let written = match &self.format.parquet {
             Some(path) => answer.write_parquet(path),
             None => answer.write(self.format(), &mut BufWriter::new(io::stdout().lock())),
         };
-        self.running.lock().take();
         let summary = said_whom_it_lacks(written, &members)?;
-        let rows = if summary.rows == 1 { "row" } else { "rows" };
         let took = summary.took.as_secs_f64() * 1e3;
         writeln!(
             anstream::stderr(),
-            "{} {rows} in {took:.1} ms",
-            summary.rows
+            "{} in {took:.1} ms",
+            counted(summary.rows)
         )?;
         Ok(exit::OK)
     }
@@ -124,6 +165,12 @@ impl<'a> Asker<'a> {
             }
         }
     }
+}
+
+/// `1 row`, `2 rows`
+pub(super) fn counted(rows: usize) -> String {
+    let noun = if rows == 1 { "row" } else { "rows" };
+    format!("{rows} {noun}")
 }
 
 /// Names the targets whose rows are missing.

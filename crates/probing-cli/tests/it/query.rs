@@ -2,6 +2,8 @@
 
 mod prompt;
 mod reading;
+mod recorded;
+mod stopping;
 
 use std::process::{Command, Stdio};
 

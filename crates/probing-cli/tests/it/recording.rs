@@ -446,3 +446,23 @@ fn a_program_that_records_nothing_leaves_nothing() {
         assert_eq!(sandbox.target_dirs(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn the_memory_for_rows_can_be_chosen() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let kept = |bytes: &str| {
+            let target = sandbox.target(python, "recording.py");
+            let mut target = target.env("PROBING_STORE_BYTES", bytes).start();
+            run(
+                &mut target,
+                "for n in range(50_000): probing.record('t', n=n)",
+            );
+            told(&sandbox, target.pid(), "user.t").len() - 1
+        };
+        let few = kept("256K");
+        assert!((1_000..20_000).contains(&few), "{few}");
+        assert_eq!(kept("64M"), 50_000);
+        assert_eq!(kept("nonsense"), 50_000);
+    });
+}

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::sandbox;
 
 /// A prompt on a target, ready to be typed at.
-fn prompt(sandbox: &Sandbox, target: &Target) -> Screen {
+pub(crate) fn prompt(sandbox: &Sandbox, target: &Target) -> Screen {
     let mut command = sandbox.command();
     command
         .args(["-t", &target.pid().to_string(), "repl"])

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod job;
+mod rows;
 mod training;
 
 use probing_testkit::Sandbox;

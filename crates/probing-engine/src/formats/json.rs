@@ -11,12 +11,12 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value;
 
-use super::JsonTable;
-use crate::engine::Answer;
+use super::{JsonTable, Scales};
+use crate::answer::Answer;
 use crate::error::EngineError;
 
 /// One object a line, in an array. Columns of the same name follow each other: the last counts for most readers.
-pub(super) fn write(answer: &mut Answer<'_>, out: &mut dyn Write) -> Result<(), EngineError> {
+pub(super) fn write(answer: &mut Answer, out: &mut dyn Write) -> Result<(), EngineError> {
     let not_written = |source| EngineError::NotWritten { source };
     let schema = answer.schema();
     let names: Vec<String> = schema
@@ -25,7 +25,7 @@ pub(super) fn write(answer: &mut Answer<'_>, out: &mut dyn Write) -> Result<(), 
         .map(|field| Value::from(field.name().as_str()).to_string())
         .collect();
     let mut before = "[\n";
-    while let Some(batch) = answer.next()? {
+    while let Some(batch) = answer.blocking_next()? {
         let cells = cells(&batch)?;
         for row in 0..batch.num_rows() {
             let pairs = names.iter().zip(&cells);
@@ -40,19 +40,19 @@ pub(super) fn write(answer: &mut Answer<'_>, out: &mut dyn Write) -> Result<(), 
     out.write_all(end.as_bytes()).map_err(not_written)
 }
 
-pub(super) fn table(answer: &mut Answer<'_>, most: usize) -> Result<JsonTable, EngineError> {
+pub(super) fn table(answer: &mut Answer, most: usize) -> Result<JsonTable, EngineError> {
     let schema = answer.schema();
     let columns = schema.fields().iter().map(|field| field.name().clone());
     let mut table = JsonTable {
         columns: columns.collect(),
         rows: Vec::new(),
     };
-    while let Some(batch) = answer.next()? {
+    let mut scales = Scales::of(answer);
+    while let Some(batch) = answer.blocking_next()? {
         if table.rows.len() + batch.num_rows() > most {
-            return Err(EngineError::TooLarge {
-                message: format!("more than {most} rows"),
-            });
+            return Err(EngineError::TooMany { most });
         }
+        scales.add(&batch)?;
         let cells = cells(&batch)?;
         let row = |row: usize| cells.iter().map(|cell| cell(row)).collect();
         table.rows.extend((0..batch.num_rows()).map(row));

@@ -10,11 +10,11 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 use super::{in_schema, without_views};
-use crate::engine::Answer;
+use crate::answer::Answer;
 use crate::error::EngineError;
 
 /// Writes beside `path` and renames when all is written: nobody finds half of a file.
-pub(super) fn write(answer: &mut Answer<'_>, path: &Path) -> Result<(), EngineError> {
+pub(super) fn write(answer: &mut Answer, path: &Path) -> Result<(), EngineError> {
     let not_written = |source| EngineError::NotWritten { source };
     let folder = path
         .parent()
@@ -27,14 +27,14 @@ pub(super) fn write(answer: &mut Answer<'_>, path: &Path) -> Result<(), EngineEr
     Ok(())
 }
 
-fn rows(answer: &mut Answer<'_>, file: &mut File) -> Result<(), EngineError> {
+fn rows(answer: &mut Answer, file: &mut File) -> Result<(), EngineError> {
     let schema = without_views(&answer.schema());
     let level = ZstdLevel::default();
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
         .build();
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(told)?;
-    while let Some(batch) = answer.next()? {
+    while let Some(batch) = answer.blocking_next()? {
         writer.write(&in_schema(&batch, &schema)?).map_err(told)?;
     }
     writer.close().map_err(told)?;
@@ -44,5 +44,44 @@ fn rows(answer: &mut Answer<'_>, file: &mut File) -> Result<(), EngineError> {
 fn told(error: ParquetError) -> EngineError {
     EngineError::NotWritten {
         source: io::Error::other(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::RecordBatch;
+    use datafusion::arrow::util::pretty::pretty_format_batches;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use probing_client::{Members, Ranks};
+
+    use super::*;
+    use crate::answer::Terms;
+    use crate::engine::Engine;
+
+    #[test]
+    fn a_file_holds_what_was_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.parquet");
+        let members = Members {
+            all: Vec::new(),
+            missing: Ranks::default(),
+        };
+        let sql = "SELECT * FROM (VALUES (1, 'a', 1.5, true, TIMESTAMP '2026-01-02T03:04:05.000000006'), \
+                   (NULL, 'a text of more than twelve bytes', 'NaN'::double, NULL, NULL)) AS t(n, text, x, ok, ts)";
+        let engine = Engine::start().unwrap();
+        let answer = engine.blocking_ask(sql, &members, &Terms::default());
+        assert_eq!(answer.unwrap().write_parquet(&path).unwrap().rows, 2);
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        let batches: Result<Vec<RecordBatch>, _> = reader.build().unwrap().collect();
+        insta::assert_snapshot!(pretty_format_batches(&batches.unwrap()).unwrap(), @"
+        +---+----------------------------------+-----+------+-------------------------------+
+        | n | text                             | x   | ok   | ts                            |
+        +---+----------------------------------+-----+------+-------------------------------+
+        | 1 | a                                | 1.5 | true | 2026-01-02T03:04:05.000000006 |
+        |   | a text of more than twelve bytes | NaN |      |                               |
+        +---+----------------------------------+-----+------+-------------------------------+
+        ");
+        // Nothing else is beside it.
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
     }
 }

@@ -5,9 +5,10 @@ use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use probing_proto::env::PROBING_DIR;
+use probing_proto::env::{PROBING_DIR, PROBING_STORE_BYTES};
 use probing_proto::paths;
 use probing_proto::process::ProcessKey;
+use probing_proto::size;
 use probing_proto::store::{
     Column, Kind, MAX_COLUMNS, Recorder, Schema, SchemaError, Storage, TIME, USER,
 };
@@ -41,6 +42,12 @@ pub(super) struct Tables {
     pub(super) sites: Sites,
 }
 
+/// What the program's environment asks for; nonsense asks for nothing, since a guest has nobody to tell.
+fn asked_bytes() -> Option<u64> {
+    let text = PROBING_STORE_BYTES.value()?;
+    size::bytes(text.to_str()?).ok()
+}
+
 /// One table.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -60,7 +67,7 @@ impl Tables {
             Place::make(&runtime_dir, key).map_err(|error| format!("{error}; {}", error.hint()));
         let budget_bytes = place
             .as_ref()
-            .map_or(0, |place| Budget::usual(place.free_bytes()));
+            .map_or(0, |place| Budget::within(place.free_bytes(), asked_bytes()));
         let storage = match &place {
             Ok(_) => Storage::Shared,
             Err(reason) => Storage::Heap {

@@ -117,7 +117,7 @@ impl Running {
         ctrlc::set_handler(move || {
             let mut evals = running.evals();
             if evals.interrupted {
-                super::leave();
+                crate::exit::leave();
             }
             evals.interrupted = true;
             for eval in &evals.all {

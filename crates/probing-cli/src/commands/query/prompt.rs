@@ -68,8 +68,6 @@ pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
         mark: MARK,
     };
     let mut editor = line_editor::editor(language, colours);
-    let running = asker.running.clone();
-    ctrlc::set_handler(move || running.stop())?;
     let count = members.all.len();
     let whom = if count == 1 { "target" } else { "targets" };
     say(&format!(
@@ -80,6 +78,8 @@ pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
         mark: MARK,
     };
     loop {
+        // While a line is typed Ctrl-C is a key: what it stops is what comes after it.
+        asker.running.renew();
         let text = match editor.read_line(&place)? {
             Signal::Success(text) => text,
             Signal::CtrlD => return Ok(exit::OK),

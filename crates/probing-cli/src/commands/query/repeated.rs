@@ -4,34 +4,43 @@ use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probing_client::{Pace, Stop};
-use probing_engine::{Format, Layout};
+use probing_engine::{EngineError, Format, Layout};
 
-use super::{Asker, said_whom_it_lacks};
+use super::{Asker, counted, said_whom_it_lacks};
 use crate::clock::utc;
 use crate::commands::answers::missing_lines;
 use crate::commands::screen::{Kept, Screen};
 use crate::exit::{self, Status};
 use crate::terminal;
 
-pub(super) fn run(asker: &Asker<'_>, sql: &str, every: Duration) -> anyhow::Result<Status> {
-    let stop = Stop::default();
-    let enough = stop.clone();
-    ctrlc::set_handler(move || enough.ask())?;
-    let mut pace = Pace::new(every, &stop);
+pub(super) fn run(
+    asker: &Asker<'_>,
+    sql: &str,
+    every: Duration,
+    stop: &Stop,
+) -> anyhow::Result<Status> {
+    let mut pace = Pace::new(every, stop);
     let is_text = matches!(asker.format(), Format::Text(_));
-    if is_text && io::stdout().is_terminal() {
-        in_place(asker, sql, every, &mut pace)?;
+    let ended = if is_text && io::stdout().is_terminal() {
+        in_place(asker, sql, every, &mut pace)
     } else {
-        one_after_the_other(asker, sql, &mut pace)?;
+        one_after_the_other(asker, sql, &mut pace)
+    };
+    match ended {
+        Err(error) if !(stop.is_asked() && was_stopped(&error)) => Err(error),
+        _ => Ok(exit::OK),
     }
-    Ok(exit::OK)
+}
+
+fn was_stopped(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(EngineError::Stopped))
 }
 
 fn one_after_the_other(asker: &Asker<'_>, sql: &str, pace: &mut Pace) -> anyhow::Result<()> {
     let mut is_first = true;
     while pace.wait().is_some() {
         let members = asker.aim.members()?;
-        let answer = asker.engine.ask(sql, &members)?;
+        let answer = asker.answer(sql, &members)?;
         let mut out = BufWriter::new(io::stdout().lock());
         if matches!(asker.format(), Format::Text(_)) {
             let gap = if is_first { "" } else { "\n" };
@@ -49,29 +58,37 @@ fn one_after_the_other(asker: &Asker<'_>, sql: &str, pace: &mut Pace) -> anyhow:
 fn in_place(asker: &Asker<'_>, sql: &str, every: Duration, pace: &mut Pace) -> anyhow::Result<()> {
     let mut screen = Screen::new(Kept::First);
     let mut last = String::new();
-    while screen.wait(pace)?.is_some() {
+    let ended = loop {
+        if screen.wait(pace)?.is_none() {
+            break Ok(());
+        }
         let members = asker.aim.members()?;
         let mut rows = Vec::new();
         let layout = Layout {
             width: Some(terminal::width()),
         };
-        let answer = asker.engine.ask(sql, &members)?;
-        let summary = answer.write(Format::Text(layout), &mut rows)?;
+        let written = asker
+            .answer(sql, &members)
+            .and_then(|answer| answer.write(Format::Text(layout), &mut rows));
+        let summary = match written {
+            Ok(summary) => summary,
+            Err(error) => break Err(error),
+        };
         last = String::from_utf8_lossy(&rows).into_owned();
         let seconds = every.as_secs_f64();
         let words = format!(
-            "{} rows, {}, every {seconds} s (Ctrl-C ends)",
-            summary.rows,
+            "{}, {}, every {seconds} s (Ctrl-C ends)",
+            counted(summary.rows),
             now()
         );
         screen.set_title(words);
         let lacks = missing_lines(&summary.missing, &members);
         let lacks: String = lacks.iter().map(|line| format!("\n{line}")).collect();
         screen.draw(&format!("{last}{lacks}"))?;
-    }
+    };
     drop(screen);
     write!(anstream::stdout(), "{last}")?;
-    Ok(())
+    Ok(ended?)
 }
 
 fn now() -> String {

@@ -17,7 +17,7 @@ use super::input::Input;
 use super::magic::{self, Magic};
 use super::{path, show};
 use crate::arguments::QueryFormat;
-use crate::commands::query::{Asker, say_query_error};
+use crate::commands::query::{Asker, Running as Queries, say_query_error};
 use crate::commands::{Aim, backtrace, eval};
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
@@ -79,6 +79,7 @@ pub(super) struct Session<'a> {
     pub(super) gone: Arc<Gone>,
     /// Made by the first query.
     asker: Option<Asker<'a>>,
+    queries: Queries,
 }
 
 /// Cut to the terminal.
@@ -97,14 +98,16 @@ impl<'a> Session<'a> {
         let probe = aim.connect()?;
         let (gone, last_place) = <(Arc<Gone>, LastPlace)>::default();
         watch(probe.hang_up(), &target, &gone, &last_place);
+        let queries = Queries::default();
         Ok(Self {
             aim,
             target,
             link: Arc::new(Link::new(probe)),
-            running: Running::interruptible()?,
+            running: Running::interruptible(queries.clone())?,
             last_place,
             gone,
             asker: None,
+            queries,
         })
     }
 
@@ -136,6 +139,12 @@ impl<'a> Session<'a> {
 
     /// Does what was typed, and shows what came of it.
     pub(super) fn take(&mut self, text: &str) -> anyhow::Result<Next> {
+        let next = self.done(text);
+        self.queries.renew();
+        next
+    }
+
+    fn done(&mut self, text: &str) -> anyhow::Result<Next> {
         match Input::of(text) {
             Input::Empty => {}
             Input::Code(code) => drop(self.run(code)?),
@@ -272,7 +281,7 @@ impl<'a> Session<'a> {
 
     fn query(&mut self, sql: &str) -> anyhow::Result<()> {
         if self.asker.is_none() {
-            self.asker = Some(Asker::new(self.aim, &AS_TABLE)?);
+            self.asker = Some(Asker::new(self.aim, &AS_TABLE, self.queries.clone())?);
         }
         let Some(asker) = &self.asker else {
             return Ok(());
@@ -364,7 +373,7 @@ fn watch(hang_up: HangUp, target: &Target, gone: &Arc<Gone>, last_place: &LastPl
     });
 }
 
-/// The eval that Ctrl-C means.
+/// The eval that Ctrl-C means. A query may be meant as well: only one of them runs.
 #[derive(Debug, Clone, Default)]
 struct Running(Arc<Mutex<Option<Interrupted>>>);
 
@@ -377,10 +386,11 @@ struct Interrupted {
 
 impl Running {
     /// The first Ctrl-C interrupts the code; the second leaves it behind.
-    fn interruptible() -> anyhow::Result<Self> {
+    fn interruptible(queries: Queries) -> anyhow::Result<Self> {
         let running = Self::default();
         let pressed = running.clone();
         ctrlc::set_handler(move || {
+            queries.stop();
             if let Some(running) = pressed.lock().as_mut() {
                 running.presses += 1;
                 // A target that cannot be told is gone, which is noticed elsewhere.

@@ -6,7 +6,7 @@ use probing_testkit::{Python, Sandbox, Screen, Target, every_python};
 
 use crate::sandbox;
 
-fn prompt(sandbox: &Sandbox, target: &Target) -> Screen {
+pub(super) fn prompt(sandbox: &Sandbox, target: &Target) -> Screen {
     let mut command = sandbox.command();
     command
         .args(["-t", &target.pid().to_string(), "query"])

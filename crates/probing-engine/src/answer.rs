@@ -1,0 +1,326 @@
+//! The rows of one query, as they come; and what ends it before its end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result as Read;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt as _;
+use futures::future::{Either, select};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
+
+use crate::error::EngineError;
+use crate::sight::{Missing, Sight};
+
+/// Batches that may be ready before somebody takes them.
+const AHEAD: usize = 2;
+
+/// What a query may take, and who may end it. Usually: as long as somebody waits, and a part of the memory that is free.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// From the question to the last row; then it fails with [`EngineError::TooLong`].
+    pub time: Option<Duration>,
+    /// What it may keep at once; beyond that it fails with [`EngineError::TooLarge`].
+    pub memory_bytes: Option<usize>,
+    pub stopper: Stopper,
+}
+
+/// Ends queries, from any thread.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<watch::Sender<bool>>);
+
+impl Stopper {
+    /// All queries that have it fail with [`EngineError::Stopped`]: at once those that run, later those that begin.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    async fn stopped(&self) {
+        // It cannot fail: the other end is in `self`.
+        self.0.subscribe().wait_for(|is_so| *is_so).await.ok();
+    }
+}
+
+impl Default for Stopper {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+/// How long an answer is waited for.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    stopper: Stopper,
+    time: Option<Duration>,
+    began: Instant,
+}
+
+impl Patience {
+    pub(crate) fn of(terms: &Terms) -> Self {
+        Self {
+            stopper: terms.stopper.clone(),
+            time: terms.time,
+            began: Instant::now(),
+        }
+    }
+
+    /// What comes of `work`, unless it is stopped or too late before. Work that computes belongs to another thread: it
+    /// is left behind, not ended.
+    pub(crate) async fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, EngineError> {
+        let (stopped, work) = (Box::pin(self.stopper.stopped()), Box::pin(work));
+        let ended = select(stopped, work);
+        let end = self.time.and_then(|time| self.began.checked_add(time));
+        let ended = match (end, self.time) {
+            (Some(end), Some(time)) => timeout_at(end.into(), ended)
+                .await
+                .map_err(|_elapsed| EngineError::TooLong { time })?,
+            _ => ended.await,
+        };
+        match ended {
+            Either::Left(_) => Err(EngineError::Stopped),
+            Either::Right((done, _)) => Ok(done),
+        }
+    }
+}
+
+/// The rows of one query, as they come. Whoever drops it ends the query.
+pub struct Answer {
+    /// Runs the query.
+    runtime: Handle,
+    sql: String,
+    schema: SchemaRef,
+    batches: mpsc::Receiver<Read<RecordBatch>>,
+    /// Reads them. On threads of the engine: whoever waits here can leave, also while it computes.
+    reading: JoinHandle<()>,
+    sight: Arc<Sight>,
+    patience: Patience,
+    memory_bytes: usize,
+    rows: usize,
+}
+
+/// What is to be said about an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    pub rows: usize,
+    pub took: Duration,
+    /// Targets whose rows are missing.
+    pub missing: Vec<Missing>,
+}
+
+/// What an answer is made of.
+pub(crate) struct Planned {
+    pub(crate) sql: String,
+    pub(crate) stream: SendableRecordBatchStream,
+    pub(crate) sight: Arc<Sight>,
+    pub(crate) memory_bytes: usize,
+}
+
+impl Answer {
+    pub(crate) fn start(planned: Planned, runtime: Handle, patience: Patience) -> Self {
+        let Planned {
+            sql,
+            mut stream,
+            sight,
+            memory_bytes,
+        } = planned;
+        let schema = stream.schema();
+        let (sender, batches) = mpsc::channel(AHEAD);
+        let reading = runtime.spawn(async move {
+            while let Some(batch) = stream.next().await {
+                let is_last = batch.is_err();
+                if sender.send(batch).await.is_err() || is_last {
+                    break;
+                }
+            }
+        });
+        Self {
+            runtime,
+            sql,
+            schema,
+            batches,
+            reading,
+            sight,
+            patience,
+            memory_bytes,
+            rows: 0,
+        }
+    }
+
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The next rows; `None` after the last. In a runtime of tokio that has a clock.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let batch = match self.patience.wait(self.batches.recv()).await? {
+            None => {
+                let ended = self.patience.wait(&mut self.reading).await?;
+                return ended.map(|()| None).map_err(EngineError::panicked);
+            }
+            Some(batch) => batch.map_err(|error| EngineError::of(error, &self.sql))?,
+        };
+        self.rows += batch.num_rows();
+        Ok(Some(batch))
+    }
+
+    /// The same for a thread that waits.
+    pub fn blocking_next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let runtime = self.runtime.clone();
+        runtime.block_on(self.next())
+    }
+
+    /// What is to be said when all rows have come. An error when there are none because nobody could be asked.
+    pub fn end(self) -> Result<Summary, EngineError> {
+        let missing = self.sight.missing();
+        if self.sight.is_blind() {
+            return Err(EngineError::Blind { missing });
+        }
+        Ok(Summary {
+            rows: self.rows,
+            took: self.patience.began.elapsed(),
+            missing,
+        })
+    }
+
+    /// What it may keep in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("sql", &self.sql)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probing_client::{Members, Ranks};
+
+    use super::*;
+    use crate::engine::Engine;
+
+    /// Computes for years.
+    const ENDLESS: &str =
+        "SELECT count(*) FROM generate_series(1, 1000000000000) AS a(x) WHERE x % 7 = 3";
+
+    fn nobody() -> Members {
+        Members {
+            all: Vec::new(),
+            missing: Ranks::default(),
+        }
+    }
+
+    fn outcome(sql: &str, terms: &Terms) -> Result<usize, EngineError> {
+        let engine = Engine::start()?;
+        let mut answer = engine.blocking_ask(sql, &nobody(), terms)?;
+        let mut rows = 0;
+        while let Some(batch) = answer.blocking_next()? {
+            rows += batch.num_rows();
+        }
+        assert_eq!(answer.end()?.rows, rows);
+        Ok(rows)
+    }
+
+    #[test]
+    fn a_query_ends_when_its_time_is_over() {
+        let terms = Terms {
+            time: Some(Duration::from_millis(50)),
+            ..Terms::default()
+        };
+        let outcome = outcome(ENDLESS, &terms);
+        assert!(matches!(outcome, Err(EngineError::TooLong { .. })));
+    }
+
+    #[test]
+    fn a_query_takes_no_more_memory_than_it_may() {
+        let terms = Terms {
+            memory_bytes: Some(4 << 20),
+            ..Terms::default()
+        };
+        let series = "generate_series(1, 1000000000) AS s(x)";
+        for sql in [
+            format!("SELECT x % 1000000, count(*) FROM {series} GROUP BY 1"),
+            format!("SELECT x FROM {series} ORDER BY x % 1000"),
+            format!("SELECT count(*) FROM {series} JOIN (SELECT x AS y FROM {series}) ON x = y"),
+            format!("SELECT sum(x) OVER (ORDER BY x DESC) FROM {series}"),
+        ] {
+            let outcome = outcome(&sql, &terms);
+            let is_told = matches!(outcome, Err(EngineError::TooLarge { .. }));
+            assert!(is_told, "{sql}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_stopped_query_fails_also_when_it_was_stopped_before_it_began() {
+        let terms = Terms::default();
+        terms.stopper.stop();
+        assert!(matches!(
+            outcome("SELECT 1", &terms),
+            Err(EngineError::Stopped)
+        ));
+        let terms = Terms::default();
+        let engine = Engine::start().unwrap();
+        let mut answer = engine.blocking_ask(ENDLESS, &nobody(), &terms).unwrap();
+        let stopping = std::thread::spawn({
+            let stopper = terms.stopper;
+            move || stopper.stop()
+        });
+        assert!(matches!(answer.blocking_next(), Err(EngineError::Stopped)));
+        stopping.join().unwrap();
+        // Neither waits for it.
+        drop(answer);
+        drop(engine);
+    }
+
+    #[test]
+    fn batches_come_one_by_one_in_a_runtime_of_somebody_else() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        runtime.block_on(async {
+            let engine = Engine::start().unwrap();
+            let sql = "SELECT value FROM generate_series(1, 20000)";
+            let terms = Terms::default();
+            let mut answer = engine.ask(sql, &nobody(), &terms).await.unwrap();
+            assert_eq!(answer.schema().field(0).name(), "value");
+            let mut sizes = Vec::new();
+            while let Some(batch) = answer.next().await.unwrap() {
+                sizes.push(batch.num_rows());
+            }
+            assert!(sizes.len() > 1, "{sizes:?}");
+            assert_eq!(sizes.iter().sum::<usize>(), 20_000);
+            assert_eq!(answer.end().unwrap().rows, 20_000);
+            // Several at the same time; one that is dropped ends.
+            let endless = engine.ask(ENDLESS, &nobody(), &terms).await.unwrap();
+            let mut other = engine.ask(sql, &nobody(), &terms).await.unwrap();
+            assert!(other.next().await.unwrap().is_some());
+            drop(endless);
+        });
+    }
+
+    #[test]
+    fn what_goes_wrong_after_the_first_rows_is_told() {
+        let sql = "SELECT 1 / (9999 - value) FROM generate_series(1, 20000)";
+        let outcome = outcome(sql, &Terms::default());
+        assert!(matches!(outcome, Err(EngineError::Failed { .. })));
+    }
+}

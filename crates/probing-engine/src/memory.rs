@@ -1,0 +1,80 @@
+//! How much memory a query may take: never what the programs that it looks at may need.
+
+use std::fs;
+use std::path::Path;
+
+use datafusion::arrow::array::{Array, AsArray as _, RecordBatch};
+use datafusion::arrow::datatypes::DataType;
+
+/// At most this, however much is free.
+const MOST: u64 = 4 << 30;
+/// At most this part of what is free.
+const SHARE: u64 = 4;
+/// So much in any case: less answers nothing.
+const LEAST: u64 = 64 << 20;
+/// Where a container finds its own limits.
+const CONTAINER: &str = "/sys/fs/cgroup";
+
+/// What a query takes unless it is told otherwise.
+pub(crate) fn usual() -> usize {
+    let of_machine = fs::read_to_string("/proc/meminfo").ok();
+    let of_machine = of_machine.as_deref().and_then(available);
+    let free = of_machine.into_iter().chain(left_in(Path::new(CONTAINER)));
+    let free = free.min().unwrap_or(LEAST);
+    (free / SHARE).clamp(LEAST, MOST) as usize
+}
+
+/// In bytes, from `/proc/meminfo`.
+fn available(meminfo: &str) -> Option<u64> {
+    let mut lines = meminfo.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+/// What a container may still take; `None` without a limit.
+fn left_in(folder: &Path) -> Option<u64> {
+    let number = |file: &str| -> Option<u64> {
+        let text = fs::read_to_string(folder.join(file)).ok()?;
+        text.trim().parse().ok()
+    };
+    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+}
+
+/// What the values of a batch take. Texts that other batches have, too, are counted as often as they are named.
+pub(crate) fn weight(batch: &RecordBatch) -> usize {
+    let of = |array: &dyn Array| match array.data_type() {
+        DataType::Utf8View => {
+            let views = array.as_string_view();
+            size_of_val(&**views.views()) + views.total_buffer_bytes_used()
+        }
+        _ => array.get_array_memory_size(),
+    };
+    batch.columns().iter().map(|array| of(array.as_ref())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_is_read_from_what_the_kernel_says() {
+        let text = "MemTotal:       16000000 kB\nMemAvailable:    2048 kB\nBuffers: 1 kB\n";
+        assert_eq!(available(text), Some(2 << 20));
+        assert_eq!(available("MemTotal: 1 kB\n"), None);
+        let folder = tempfile::tempdir().unwrap();
+        let say = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        assert_eq!(left_in(folder.path()), None);
+        say("memory.max", "max\n");
+        say("memory.current", "600\n");
+        assert_eq!(left_in(folder.path()), None);
+        say("memory.max", "1000\n");
+        assert_eq!(left_in(folder.path()), Some(400));
+    }
+
+    #[test]
+    fn a_query_has_a_part_of_what_is_free_and_bounds() {
+        let usual = usual() as u64;
+        assert!((LEAST..=MOST).contains(&usual), "{usual}");
+    }
+}
