@@ -40,7 +40,7 @@ pub(crate) struct Borrowed {
 impl Borrowed {
     /// Until the source has run, or the deadline.
     pub(crate) fn wait(self, target: &Target<'_>) -> Result<Attempt, AttachError> {
-        let mut looked = false;
+        let mut next_look = COMES_BY;
         loop {
             let status = self.status(target)?;
             if status.left {
@@ -53,8 +53,8 @@ impl Borrowed {
                     return Err(AttachError::NoThread { pid, seen });
                 }
             }
-            if !status.left && !looked && self.since.elapsed() > COMES_BY {
-                looked = true;
+            if !status.left && self.since.elapsed() > next_look {
+                next_look *= 2; // on a busy machine it may still be on its way
                 self.check_memory(target)?;
             }
             if Instant::now() > target.deadline {

@@ -1,5 +1,6 @@
 //! What cannot be done is said, in time, with its reason; and it is not done later.
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use probing_attach::{AttachError, Options, Strategy, Unsupported};
 use probing_process::error::ProcessError;
 use probing_proto::process::Pid;
 use probing_testkit::{Python, every_python, wait_until};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 use crate::target::{Target, left_out, library};
 
@@ -193,6 +194,78 @@ fn a_traced_target_names_its_tracer() {
         }
         drop(tracer);
         target.count_up_to(1);
+    });
+}
+
+/// `last_words`: what makes it end, if not an interrupt.
+fn is_named_while_it_is_there(tool: &str, arguments: &[&str], last_words: Option<&str>) {
+    if Command::new(tool).arg("--version").output().is_err() {
+        left_out(&format!("{tool}: it is not installed"));
+        return;
+    }
+    let python = Python::all().pop().unwrap();
+    let mut target = Target::start(&python, "sleep", &[]);
+    target.settle();
+    let mut holder = Command::new(tool)
+        .args(arguments)
+        .args(["-p", &target.pid.to_string()])
+        .env_remove("DEBUGINFOD_URLS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(&format!("{tool} holds {target}"), || {
+        target.tracer() == Some(holder.id())
+    });
+    let result = target.run("pass");
+    match &result {
+        Err(error @ AttachError::AlreadyTraced { tracer, .. }) => {
+            assert_eq!(tracer.0, holder.id(), "{target}");
+            assert!(error.hint().unwrap().contains(&tracer.to_string()));
+        }
+        other => panic!("{target} held by {tool}: {other:?}"),
+    }
+    match last_words {
+        Some(words) => {
+            let mut input = holder.stdin.take().unwrap();
+            input.write_all(words.as_bytes()).unwrap();
+        }
+        None => kill_process(rustix::process::Pid::from_child(&holder), Signal::INT).unwrap(),
+    }
+    holder.wait().unwrap();
+    target.count_up_to(1);
+    target.assert_unharmed();
+}
+
+#[test]
+fn strace_is_named() {
+    is_named_while_it_is_there("strace", &["-o", "/dev/null"], None);
+}
+
+#[test]
+fn gdb_is_named() {
+    is_named_while_it_is_there("gdb", &["-nx", "-q"], Some("detach\nquit\n"));
+}
+
+#[test]
+fn a_filter_that_forbids_new_code_is_respected() {
+    every_python(|python| {
+        for (filter, expected) in [
+            ("new code", "map memory"),
+            ("mprotect", "make memory writable"),
+        ] {
+            let mut target = Target::start(python, "filtered", &[filter]);
+            assert_eq!(target.program.line(), "[0, 0]", "{target}");
+            target.settle();
+            let result = target.run("pass");
+            let Err(AttachError::Process(ProcessError::Io { what, .. })) = result else {
+                panic!("{target}: {result:?}")
+            };
+            assert_eq!(what, expected, "{target}");
+            target.assert_unharmed();
+            assert_eq!(target.blocks(), 0, "{target}");
+        }
     });
 }
 

@@ -1,6 +1,8 @@
 //! Whatever a target is doing, the source runs, and nothing of ours stays.
 
-use probing_testkit::{every_python, wait_until};
+use std::process::Command;
+
+use probing_testkit::{Python, every_python, wait_until};
 
 use crate::target::{Target, left_out};
 
@@ -52,6 +54,7 @@ states! {
     runs_in_select: "select_wait",
     runs_in_poll: "poll_wait",
     runs_in_epoll: "epoll_wait",
+    runs_in_a_signal_wait: "signal_wait",
     runs_while_a_child_is_waited_for: "subprocess_wait",
     runs_in_an_idle_event_loop: "asyncio_idle",
     runs_in_a_busy_event_loop: "asyncio_busy",
@@ -75,6 +78,46 @@ fn runs_where_memory_may_not_become_code() {
         }
         check_target(&mut target, ROUNDS);
     });
+}
+
+#[test]
+fn runs_under_a_filter_of_system_calls() {
+    every_python(|python| {
+        let mut target = Target::start(python, "filtered", &["ptrace"]);
+        assert_eq!(target.program.line(), "[0, 0]", "{target}");
+        check_target(&mut target, ROUNDS);
+    });
+}
+
+/// Debian's are: all in the program, no `libpython`, no table of symbols but that of the exported ones.
+#[test]
+fn runs_in_a_stripped_python_without_a_library() {
+    let system = Python {
+        path: "/usr/bin/python3".into(),
+        version: (3, 0),
+    };
+    let is_new_enough = Command::new(&system.path)
+        .args(["-c", "import sys; sys.exit(sys.version_info < (3, 10))"])
+        .status()
+        .is_ok_and(|status| status.success());
+    let is_one = |python: &Python| {
+        let target = Target::start(python, "sleep", &[]);
+        let program = std::fs::read(format!("/proc/{}/exe", target.pid)).unwrap();
+        let symbols = b".symtab\0";
+        let has_symbols = program.windows(symbols.len()).any(|name| name == symbols);
+        !has_symbols && !target.read("maps").contains("libpython")
+    };
+    let mut found = Python::all();
+    found.extend(is_new_enough.then_some(system));
+    found.retain(is_one);
+    if found.is_empty() {
+        left_out("a stripped Python without a library: there is none");
+    }
+    for python in found {
+        for state in ["sleep", "tight_loop"] {
+            check_target(&mut Target::start(&python, state, &[]), ROUNDS);
+        }
+    }
 }
 
 #[test]

@@ -128,6 +128,12 @@ impl Target {
         self.status("voluntary_ctxt_switches").parse().unwrap()
     }
 
+    /// Who holds it as a debugger does.
+    pub(crate) fn tracer(&self) -> Option<u32> {
+        let tracer = self.status("TracerPid").parse().ok();
+        tracer.filter(|tracer| *tracer != 0)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.status("State").starts_with('T')
     }
