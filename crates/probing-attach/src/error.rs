@@ -52,6 +52,8 @@ pub enum Unsupported {
     VectorState { size: usize },
     #[error("no code to return by was found in it: {what}")]
     Gadget { what: &'static str },
+    #[error("it may not be given new code (a seccomp filter, or a security module)")]
+    NewCode,
     #[error("it is not initialised, or already shutting down")]
     NotInitialized,
 }
@@ -74,7 +76,9 @@ impl AttachError {
             Self::NotSupported { what, .. } => match what {
                 Unsupported::OldPython { .. } => "Python 3.10 or newer is needed",
                 Unsupported::NotInitialized => "try again in a moment",
-                Unsupported::Architecture { .. } => "start the program with PROBING=1 instead",
+                Unsupported::Architecture { .. } | Unsupported::NewCode => {
+                    "start the program with PROBING=1 instead"
+                }
                 _ => "start the program with PROBING=1 instead, and please report this",
             },
             Self::Busy { .. } => {

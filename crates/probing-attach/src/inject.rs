@@ -116,7 +116,15 @@ fn borrow(
     };
     target.steps.pass();
     let layout = Layout::new(way, text.len(), storage.len());
-    let block = map(&mut tracee, net, layout)?;
+    let block = map(&mut tracee, net, layout).map_err(|error| match error {
+        AttachError::Process(ProcessError::Io { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            let what = Unsupported::NewCode;
+            AttachError::NotSupported { pid, what }
+        }
+        error => error,
+    })?;
     let code = arch::assemble(&Plan {
         functions: &target.python.functions,
         gadgets: target.gadgets,

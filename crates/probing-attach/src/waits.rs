@@ -34,37 +34,43 @@ struct Asleep {
 }
 
 impl Look {
-    /// The order matters: who sleeps when we ask where it is, and gave up the CPU no more often than we read before
-    /// that, has slept since.
     pub(crate) fn at(pid: Pid, tid: Tid) -> Self {
-        let account = Account::of(&format!("{pid}/task/{tid}"));
-        let cpu = cpu_of(pid, tid);
-        let in_epoll = threads::safe_call(Place::of(pid, tid)).is_some_and(arch::is_epoll);
-        let asleep = in_epoll.then(|| Asleep {
-            switches: account.map(|account| account.switches),
-            since: account
-                .zip(cpu)
-                .and_then(|(account, cpu)| account.since(cpu)),
-        });
+        let asleep = is_in_epoll(pid, tid).then(|| Asleep::see(pid, tid));
+        let asleep = asleep.flatten();
         Self { pid, tid, asleep }
     }
 
     /// How long, at least, the wait has lasted in which the thread is stopped now, for so many `stops`; `None` if that
-    /// cannot be said. Only of a thread that is stopped to the end, such as one whose registers were read.
+    /// cannot be said: the kernel does not tell, or the thread has woken up since our look, and may be in another wait.
     ///
-    /// One that has done something else in between is in a wait that began after our look. (Or in the same one, if
-    /// epoll woke it for an event that another thread took: then it waits longer by what it had waited.)
+    /// Only of a thread that is stopped to the end, such as one whose registers were read.
     pub(crate) fn waited(&self, stops: u64) -> Option<Duration> {
         let Some(asleep) = self.asleep else {
             return Some(Duration::ZERO);
         };
         let now = Account::of(&format!("{}/task/{}", self.pid, self.tid))?;
-        if now.switches == asleep.switches? + stops {
-            Some(asleep.since?.elapsed())
-        } else {
-            Some(Duration::ZERO)
-        }
+        let is_same = now.switches == asleep.switches? + stops;
+        is_same.then_some(asleep.since?.elapsed())
     }
+}
+
+impl Asleep {
+    /// The order matters: who sleeps when we ask where it is, and gave up the CPU no more often than we read before
+    /// that, has slept since.
+    fn see(pid: Pid, tid: Tid) -> Option<Self> {
+        let account = Account::of(&format!("{pid}/task/{tid}"));
+        let cpu = cpu_of(pid, tid);
+        is_in_epoll(pid, tid).then(|| Self {
+            switches: account.map(|account| account.switches),
+            since: account
+                .zip(cpu)
+                .and_then(|(account, cpu)| account.since(cpu)),
+        })
+    }
+}
+
+fn is_in_epoll(pid: Pid, tid: Tid) -> bool {
+    threads::safe_call(Place::of(pid, tid)).is_some_and(arch::is_epoll)
 }
 
 /// What the scheduler tells of a thread.

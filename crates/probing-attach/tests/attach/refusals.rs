@@ -46,7 +46,7 @@ fn a_held_gil_refuses_in_time_and_nothing_runs_late() {
             matches!(result, Err(AttachError::Busy { .. })),
             "{target}: {result:?}"
         );
-        assert!(started.elapsed() < Duration::from_millis(600), "{target}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{target}");
         let error = result.unwrap_err();
         assert!(error.hint().is_some());
         let seen = "the GIL was not free, and main is in the system call read";
@@ -70,8 +70,10 @@ fn a_worker_that_holds_the_gil_refuses_as_main_does() {
         let Err(AttachError::Busy { seen, .. }) = result else {
             panic!("{target}: {result:?}")
         };
+        // It waits for the GIL, and wakes up every 5 ms to ask for it.
+        let main = ["is in the system call futex", "is running"];
         assert!(
-            seen.ends_with("main is in the system call futex"),
+            main.iter().any(|place| seen.ends_with(place)),
             "{target}: {seen}"
         );
         target.program.say("release");
@@ -251,18 +253,18 @@ fn gdb_is_named() {
 #[test]
 fn a_filter_that_forbids_new_code_is_respected() {
     every_python(|python| {
-        for (filter, expected) in [
-            ("new code", "map memory"),
-            ("mprotect", "make memory writable"),
-        ] {
+        for filter in ["new code", "mprotect"] {
             let mut target = Target::start(python, "filtered", &[filter]);
             assert_eq!(target.program.line(), "[0, 0]", "{target}");
             target.settle();
-            let result = target.run("pass");
-            let Err(AttachError::Process(ProcessError::Io { what, .. })) = result else {
-                panic!("{target}: {result:?}")
+            let error = target.run("pass").unwrap_err();
+            let expected = match filter {
+                "new code" => {
+                    "it may not be given new code (a seccomp filter, or a security module)"
+                }
+                _ => "cannot make memory writable in process",
             };
-            assert_eq!(what, expected, "{target}");
+            assert!(error.to_string().contains(expected), "{target}: {error}");
             target.assert_unharmed();
             assert_eq!(target.blocks(), 0, "{target}");
         }
