@@ -13,6 +13,7 @@
 mod budget;
 mod bytes;
 mod clock;
+mod columns;
 mod error;
 mod header;
 pub mod layout;

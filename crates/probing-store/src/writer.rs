@@ -14,6 +14,7 @@ use probing_proto::store::{Kind, Schema, SchemaError, Storage};
 
 use crate::budget::Budget;
 use crate::clock::{monotonic_nanos, wall_offset_nanos};
+use crate::columns::Columns;
 use crate::header::{
     COMMITTED, FIRST_ROW, GENERATION, Header, Origin, SEALED, SLOTS_IN_USE, TEXT_USED, TS_MAX,
     TS_MIN, WALL_OFFSET,
@@ -64,6 +65,7 @@ pub enum AppendError {
 pub struct Writer {
     memory: Memory,
     layout: Layout,
+    columns: Columns,
     schema: Schema,
     ground: Ground,
     strings: Option<Interner>,
@@ -162,10 +164,10 @@ impl Writer {
 
     /// Appends one row: its time, on the clock of [`monotonic_nanos`], and a value for each other column.
     pub fn append(&mut self, ts: i64, values: &[Value<'_>]) -> Result<(), AppendError> {
-        if values.len() + 1 != self.layout.slabs.len() {
+        if values.len() != self.columns.count() {
             return Err(AppendError::Width {
                 given: values.len(),
-                wanted: self.layout.slabs.len() - 1,
+                wanted: self.columns.count(),
             });
         }
         if self.at.row == self.layout.shape.rows || !self.text_fits(values) {
@@ -174,6 +176,10 @@ impl Writer {
         let time = self.at.chunk + self.layout.slabs[0].values + 8 * u64::from(self.at.row);
         self.memory.put(time, ts);
         let mut text_used = self.at.text_used;
+        if self.columns.put(&mut self.memory, self.at.row, values) {
+            self.commit(ts, text_used);
+            return Ok(());
+        }
         for (before, value) in values.iter().enumerate() {
             let slab = self.layout.slabs[before + 1];
             if !self.put(slab, value, &mut text_used) {
@@ -267,6 +273,7 @@ impl Writer {
             max_text: plan.max_text(MAX_TEXT),
             bytes: plan.first_bytes,
             slots: plan.first_chunks,
+            columns: Columns::new(&plan.layout),
             layout: plan.layout,
             memory,
             schema,
@@ -300,6 +307,7 @@ impl Writer {
         writer
     }
 
+    #[inline]
     fn commit(&mut self, ts: i64, text_used: u32) {
         let chunk = self.at.chunk;
         // Before the row: a reader that sees it has bounds that hold it.
@@ -460,6 +468,7 @@ impl Writer {
         let generation = self.memory.word64(chunk + GENERATION);
         generation.store(2 * self.sequence + 2, Ordering::Release);
         self.sequence += 1;
+        self.columns.begin(&self.layout, chunk);
         self.at = At {
             chunk,
             row: 0,
@@ -473,7 +482,8 @@ impl Writer {
     /// Notes the zones of a chunk that gets no more rows.
     fn seal(&mut self) {
         let At { chunk, row, .. } = self.at;
-        for column in 0..self.layout.slabs.len() {
+        // That of the time is kept up with every row.
+        for column in 1..self.layout.slabs.len() {
             let zone = zones::of_column(&self.memory, &self.layout, chunk, column, row);
             let [min, max] = zone.map_or(Zone::UNKNOWN, Zone::to_words);
             self.memory.put(chunk + Layout::zone(column), min);

@@ -117,12 +117,7 @@ fn each<const N: usize>(values: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 }
 
 fn ints(values: impl Iterator<Item = i64>, validity: Option<&[u8]>) -> Zone {
-    let within = |(min, max): (i64, i64), value: i64| (min.min(value), max.max(value));
-    let none = (i64::MAX, i64::MIN);
-    let (min, max) = match validity {
-        None => values.fold(none, within),
-        Some(bits) => valid(values, bits).fold(none, within),
-    };
+    let (min, max) = bounds(values, validity);
     if min <= max {
         Zone::Int { min, max }
     } else {
@@ -132,26 +127,33 @@ fn ints(values: impl Iterator<Item = i64>, validity: Option<&[u8]>) -> Zone {
 
 /// `None` where there is a NaN, of which engines think differently: greater than all, or unlike all.
 fn floats(values: impl Iterator<Item = f64>, validity: Option<&[u8]>) -> Option<Zone> {
-    let within = |(min, max, nan): (f64, f64, bool), value: f64| {
-        let less = value.total_cmp(&min).is_lt();
-        let greater = value.total_cmp(&max).is_gt();
-        (
-            if less { value } else { min },
-            if greater { value } else { max },
-            nan | value.is_nan(),
-        )
-    };
-    let none = (f64::INFINITY, f64::NEG_INFINITY, false);
-    let (min, max, nan) = match validity {
+    let (min, max) = bounds(values.map(ordered), validity);
+    if min > max {
+        return Some(Zone::Empty);
+    }
+    let (min, max) = (from_ordered(min), from_ordered(max));
+    // In the order of numbers NaNs are first and last.
+    let is_nan = min.is_nan() || max.is_nan();
+    (!is_nan).then_some(Zone::Float { min, max })
+}
+
+/// A number that is less or greater where the float is (as by `total_cmp`).
+fn ordered(value: f64) -> i64 {
+    let bits = value.to_bits().cast_signed();
+    bits ^ (bits >> 63) & i64::MAX
+}
+
+fn from_ordered(number: i64) -> f64 {
+    f64::from_bits((number ^ (number >> 63) & i64::MAX).cast_unsigned())
+}
+
+/// The least is greater than the greatest when there is nothing.
+fn bounds(values: impl Iterator<Item = i64>, validity: Option<&[u8]>) -> (i64, i64) {
+    let within = |(min, max): (i64, i64), value: i64| (min.min(value), max.max(value));
+    let none = (i64::MAX, i64::MIN);
+    match validity {
         None => values.fold(none, within),
         Some(bits) => valid(values, bits).fold(none, within),
-    };
-    if nan {
-        None
-    } else if min <= max {
-        Some(Zone::Float { min, max })
-    } else {
-        Some(Zone::Empty)
     }
 }
 
@@ -163,4 +165,29 @@ fn valid<T>(values: impl Iterator<Item = T>, bits: &[u8]) -> impl Iterator<Item 
                 .is_some_and(|byte| byte >> (row % 8) & 1 == 1)
         })
         .map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zone_of_floats_is_in_their_order_and_unknown_with_a_nan() {
+        let zone = |values: &[f64]| floats(values.iter().copied(), None);
+        assert_eq!(zone(&[]), Some(Zone::Empty));
+        for values in [
+            vec![1.5],
+            vec![-0.5, -1e300, -f64::MIN_POSITIVE],
+            vec![2.0, f64::INFINITY, -3.0, f64::NEG_INFINITY, 5e-324],
+        ] {
+            let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            assert_eq!(zone(&values), Some(Zone::Float { min, max }));
+        }
+        let zeros = zone(&[0.0, -0.0]).unwrap();
+        assert_eq!(zeros.to_words(), [(-0.0_f64).to_bits(), 0]);
+        for nan in [f64::NAN, -f64::NAN] {
+            assert_eq!(zone(&[1.0, nan, f64::INFINITY]), None);
+        }
+    }
 }
