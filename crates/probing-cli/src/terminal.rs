@@ -1,6 +1,6 @@
 //! The terminal: lines that fit it, and keys that come before somebody reads them.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
@@ -64,6 +64,27 @@ pub(crate) fn on_one_line(text: &str, width: usize) -> String {
     line
 }
 
+/// Ends the line that begins at `start` of a text, as [`on_one_line`] wants it.
+pub(crate) fn end_line(text: &mut String, start: usize, width: usize) {
+    let line = &text[start..];
+    if line.len() > width || !line.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        let line = on_one_line(line, width);
+        text.truncate(start);
+        text.push_str(&line);
+    }
+    text.push('\n');
+}
+
+/// Prints a long text. Colours and the like in it go to terminals only.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let is_control = |byte: u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
+    if text.bytes().any(is_control) {
+        return anstream::stdout().write_all(text.as_bytes());
+    }
+    // There is nothing to look for.
+    io::stdout().write_all(text.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +94,14 @@ mod tests {
         assert_eq!(on_one_line("python -c a\nb", usize::MAX), "python -c a b");
         assert_eq!(on_one_line("python", 6), "python");
         assert_eq!(on_one_line("python train.py", 9), "python t…");
+        let ended = |line: &str, width| {
+            let mut text = format!("before\n{line}");
+            end_line(&mut text, 7, width);
+            text
+        };
+        assert_eq!(ended("x = 1", 5), "before\nx = 1\n");
+        assert_eq!(ended("x = 'a\tb'", 80), "before\nx = 'a b'\n");
+        assert_eq!(ended("x = 'Ünï'", 9), "before\nx = 'Ünï'\n");
+        assert_eq!(ended("x = 1000", 5), "before\nx = …\n");
     }
 }

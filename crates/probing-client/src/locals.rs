@@ -48,14 +48,14 @@ fn merge(threads: &mut [ReportedThread], told: Locals) {
 }
 
 fn is_same(frame: &ReportedFrame, told: &FrameLocals) -> bool {
-    frame.func == told.func && frame.file == told.file && frame.lineno == told.lineno
+    *frame.func == *told.func && *frame.file == *told.file && frame.lineno == told.lineno
 }
 
 fn reported(local: LocalValue) -> ReportedLocal {
     ReportedLocal {
-        name: local.name,
-        value: local.value,
-        kind: Some(local.kind),
+        name: local.name.into(),
+        value: local.value.into(),
+        kind: Some(local.kind.into()),
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
     /// Frames by function and line, innermost first, with a value that was read from outside.
     fn thread(frames: &[(&str, u32)]) -> ReportedThread {
         let frame = |(depth, (func, line)): (usize, &(&str, u32))| ReportedFrame {
-            func: (*func).to_owned(),
-            file: "a.py".to_owned(),
+            func: (*func).into(),
+            file: "a.py".into(),
             lineno: Some(*line),
             depth,
             frame_type: "Python",
@@ -78,8 +78,8 @@ mod tests {
             source_file: None,
             source: None,
             locals: Some(vec![ReportedLocal {
-                name: "x".to_owned(),
-                value: "outside".to_owned(),
+                name: "x".into(),
+                value: "outside".into(),
                 kind: None,
             }]),
             more_locals: 0,
@@ -122,7 +122,7 @@ mod tests {
         merge(&mut threads, inside);
         let frames = threads[0].frames.iter();
         let found: Vec<&str> = frames
-            .map(|frame| frame.locals.as_ref().unwrap()[0].value.as_str())
+            .map(|frame| frame.locals.as_ref().unwrap()[0].value.as_ref())
             .collect();
         assert_eq!(found, values);
     }

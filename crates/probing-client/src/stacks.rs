@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use probing_process::proc;
@@ -79,7 +80,7 @@ impl Stacks {
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
         let read = self.access.reader.read(&self.options);
         let snapshot = self.access.checked(read)?;
-        let threads = snapshot.threads.iter();
+        let threads = snapshot.threads.into_iter();
         Ok(BacktraceReport {
             pid: self.access.pid,
             python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
@@ -116,10 +117,8 @@ pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
 pub(crate) fn stack(subject: &Subject, ident: u64) -> Option<ReportedThread> {
     let mut access = Access::to(subject).ok()?;
     let snapshot = access.reader.read(&with_probe_threads()).ok()?;
-    let thread = snapshot
-        .threads
-        .iter()
-        .find(|thread| thread.ident == ident)?;
+    let mut threads = snapshot.threads.into_iter();
+    let thread = threads.find(|thread| thread.ident == ident)?;
     Some(reported(thread, &mut Sources::of(access.process())))
 }
 
@@ -149,11 +148,11 @@ pub(crate) fn gil_holder(subject: &Subject) -> Option<String> {
     Some(format!("thread{thread}{name} holds the GIL{place}"))
 }
 
-fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
+fn reported(thread: ThreadStack, sources: &mut Sources) -> ReportedThread {
     ReportedThread {
         thread_id: thread.tid,
         ident: thread.ident,
-        thread_name: name(thread),
+        thread_name: name(&thread),
         daemon: thread.daemon,
         main: thread.is_main,
         state: match &thread.state {
@@ -177,17 +176,16 @@ fn reported(thread: &ThreadStack, sources: &mut Sources) -> ReportedThread {
             Missing::Outer => Some(MissingFrames::Outer),
             Missing::Native => Some(MissingFrames::Native),
         },
-        frames: sources.frames(&thread.frames),
+        frames: sources.frames(thread.frames),
     }
 }
 
-fn reported_locals(locals: &[Local]) -> Vec<ReportedLocal> {
-    let reported = |local: &Local| ReportedLocal {
-        name: local.name.to_string(),
-        value: local.value.to_string(),
-        kind: local.kind.as_deref().map(str::to_owned),
-    };
-    locals.iter().map(reported).collect()
+fn reported_local(local: Local) -> ReportedLocal {
+    ReportedLocal {
+        name: local.name,
+        value: local.value,
+        kind: local.kind,
+    }
 }
 
 /// As Python calls it. The main thread's object cannot be found from its frames; hardly anybody renames it.
@@ -220,7 +218,20 @@ pub(crate) struct Sources {
     seen: bool,
     root: Option<PathBuf>,
     folder: PathBuf,
-    files: HashMap<PathBuf, Vec<String>>,
+    files: Vec<SourceFile>,
+    /// Which of the files it is.
+    places: HashMap<Arc<Path>, usize>,
+    /// The file that was asked for last: frames that follow each other are often from one.
+    latest: Option<(Arc<Path>, usize)>,
+}
+
+/// A file that code is from.
+#[derive(Debug)]
+struct SourceFile {
+    /// Its path in words.
+    shown: Arc<str>,
+    /// Read when first needed.
+    lines: Option<Vec<Arc<str>>>,
 }
 
 impl Sources {
@@ -230,44 +241,67 @@ impl Sources {
             seen: process.is_some(),
             root: other.map(|process| proc(process.pid, "root")),
             folder: process.map_or_else(PathBuf::new, |process| proc(process.pid, "cwd")),
-            files: HashMap::new(),
+            files: Vec::new(),
+            places: HashMap::new(),
+            latest: None,
         }
     }
 
     /// Frames with their source lines.
-    pub(crate) fn frames(&mut self, frames: &[Frame]) -> Vec<ReportedFrame> {
-        let reported = |(depth, frame): (usize, &Frame)| {
+    pub(crate) fn frames(&mut self, frames: Vec<Frame>) -> Vec<ReportedFrame> {
+        let reported = |(depth, frame): (usize, Frame)| {
             let (frame_type, address) = match frame.kind {
                 FrameKind::Python => ("Python", None),
                 FrameKind::Native { address } => ("Native", Some(address)),
             };
+            let locals = |locals: Vec<Local>| locals.into_iter().map(reported_local).collect();
+            let source_file = frame.source_file.as_ref();
             ReportedFrame {
-                func: frame.func.to_string(),
-                file: frame.file.display().to_string(),
+                source: self.line(source_file.unwrap_or(&frame.file), frame.line),
+                source_file: source_file.map(|file| file.display().to_string()),
+                file: self.file(&frame.file).shown.clone(),
+                func: frame.func,
                 lineno: frame.line,
                 depth,
                 frame_type,
                 address,
-                source_file: frame
-                    .source_file
-                    .as_deref()
-                    .map(|file| file.display().to_string()),
-                source: self.line(frame),
-                locals: frame.locals.as_deref().map(reported_locals),
+                locals: frame.locals.map(locals),
                 more_locals: frame.more_locals,
             }
         };
-        frames.iter().enumerate().map(reported).collect()
+        frames.into_iter().enumerate().map(reported).collect()
     }
 
-    fn line(&mut self, frame: &Frame) -> Option<String> {
-        let index = (frame.line.filter(|_| self.seen)? as usize).checked_sub(1)?;
-        let path = self.seen_from_here(frame.source_file.as_deref().unwrap_or(&frame.file));
-        let lines = self
-            .files
-            .entry(path)
-            .or_insert_with_key(|path| lines_of(path));
-        lines.get(index).filter(|line| !line.is_empty()).cloned()
+    fn file(&mut self, path: &Arc<Path>) -> &mut SourceFile {
+        let latest = self.latest.as_ref();
+        let place = match latest.filter(|(latest, _)| Arc::ptr_eq(latest, path)) {
+            Some((_, place)) => *place,
+            None => self.place(path),
+        };
+        &mut self.files[place]
+    }
+
+    fn place(&mut self, path: &Arc<Path>) -> usize {
+        let files = &mut self.files;
+        let place = *self.places.entry(path.clone()).or_insert_with(|| {
+            files.push(SourceFile {
+                shown: path.display().to_string().into(),
+                lines: None,
+            });
+            files.len() - 1
+        });
+        self.latest = Some((path.clone(), place));
+        place
+    }
+
+    fn line(&mut self, path: &Arc<Path>, line: Option<u32>) -> Option<Arc<str>> {
+        let index = (line.filter(|_| self.seen)? as usize).checked_sub(1)?;
+        if self.file(path).lines.is_none() {
+            let lines = lines_of(&self.seen_from_here(path));
+            self.file(path).lines = Some(lines);
+        }
+        let line = self.file(path).lines.as_ref()?.get(index);
+        line.filter(|line| !line.is_empty()).cloned()
     }
 
     fn seen_from_here(&self, file: &Path) -> PathBuf {
@@ -280,7 +314,7 @@ impl Sources {
 }
 
 /// The lines of a file, without their indentation; none when it is no readable file.
-fn lines_of(path: &Path) -> Vec<String> {
+fn lines_of(path: &Path) -> Vec<Arc<str>> {
     let is_source =
         fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LARGEST_SOURCE);
     let bytes = if is_source {
@@ -289,5 +323,5 @@ fn lines_of(path: &Path) -> Vec<String> {
         Vec::new()
     };
     let text = String::from_utf8_lossy(&bytes);
-    text.lines().map(|line| line.trim().to_owned()).collect()
+    text.lines().map(|line| line.trim().into()).collect()
 }

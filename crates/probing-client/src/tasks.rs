@@ -55,7 +55,7 @@ fn reported(pid: Pid, task: &AsyncTask, sources: &mut Sources) -> ReportedTask {
             thread.and_then(|(_, name)| name.clone())
         },
         complete: task.complete,
-        frames: sources.frames(&task.frames),
+        frames: sources.frames(task.frames.clone()),
     }
 }
 

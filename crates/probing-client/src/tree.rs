@@ -339,8 +339,8 @@ mod tests {
         let frame = |(depth, call): (usize, &str)| {
             let (func, line) = call.split_once(':').unwrap_or((call, "1"));
             ReportedFrame {
-                func: func.to_owned(),
-                file: "job.py".to_owned(),
+                func: func.into(),
+                file: "job.py".into(),
                 lineno: line.parse().ok(),
                 depth,
                 frame_type: "Python",

@@ -22,6 +22,7 @@ impl Default for ByAddress {
 impl BuildHasher for ByAddress {
     type Hasher = AddressHasher;
 
+    #[inline]
     fn build_hasher(&self) -> AddressHasher {
         AddressHasher { hash: self.seed }
     }
@@ -33,6 +34,7 @@ pub struct AddressHasher {
 }
 
 impl Hasher for AddressHasher {
+    #[inline]
     fn write_u64(&mut self, number: u64) {
         // Every bit of the number changes half of the bits of the hash.
         let mut hash = self.hash ^ number;
@@ -47,6 +49,7 @@ impl Hasher for AddressHasher {
         }
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         self.hash
     }

@@ -22,6 +22,8 @@ const MAX_RANGES: usize = 1024;
 pub const PAGE: u64 = 4096;
 /// No process has memory beyond this.
 const HIGHEST: u64 = 1 << 56;
+/// That are compared together.
+const PAGES_AT_ONCE: usize = 256;
 
 pub trait Memory: Sync {
     /// Reads ranges, one after the other in this order; `None` for one that is not wholly mapped.
@@ -262,33 +264,44 @@ impl Pages {
         }
     }
 
-    /// The same pages as they are now, copied at one go.
+    /// Copies the same pages once more: what has become of them since.
     #[must_use]
-    pub fn again(&self, memory: &(impl Memory + ?Sized)) -> Self {
+    pub fn again(&self, memory: &(impl Memory + ?Sized)) -> Changes {
         let mapped = self.places.iter().filter(|(_, place)| place.is_some());
         let mut numbers: Vec<u64> = mapped.map(|(number, _)| *number).collect();
         numbers.sort_unstable();
-        let neighbours = numbers.chunk_by(|one, next| one + 1 == *next);
-        let ranges: Vec<Range> = neighbours
-            .map(|pages| (pages[0] * PAGE, pages.len() * PAGE as usize))
-            .collect();
-        let mut copy = Self::default();
-        for (range, bytes) in ranges.iter().zip(memory.read_many(&ranges)) {
-            if let Some(bytes) = bytes {
-                copy.insert(*range, bytes);
+        let mut changes = Changes::default();
+        // A few at a time: most are what they were and need not be kept.
+        for some in numbers.chunks(PAGES_AT_ONCE) {
+            let neighbours = some.chunk_by(|one, next| one + 1 == *next);
+            let ranges: Vec<Range> = neighbours
+                .map(|pages| (pages[0] * PAGE, pages.len() * PAGE as usize))
+                .collect();
+            for (range, bytes) in ranges.iter().zip(memory.read_many(&ranges)) {
+                self.compare(*range, bytes.as_deref(), &mut changes);
             }
         }
-        copy
+        changes
     }
 
-    /// Numbers of the pages that are not the same in `other`.
-    pub fn changed(&self, other: &Self) -> AddressSet {
-        let mapped = self.places.iter().filter(|(_, place)| place.is_some());
-        let differs = |number: &u64| self.page(*number) != other.page(*number);
-        mapped.map(|(number, _)| *number).filter(differs).collect()
+    fn compare(&self, range: Range, bytes: Option<&[u8]>, changes: &mut Changes) {
+        for (index, number) in numbers(range).enumerate() {
+            let start = index * PAGE as usize;
+            let now = bytes.and_then(|bytes| bytes.get(start..start + PAGE as usize));
+            if now.is_some() && self.page(number) == now {
+                continue;
+            }
+            changes.numbers.insert(number);
+            if let Some(now) = now {
+                let range = (number * PAGE, PAGE as usize);
+                changes.pages.insert(range, now.to_vec());
+            }
+        }
     }
 
-    fn page(&self, number: u64) -> Option<&[u8]> {
+    /// The bytes of a page that was loaded.
+    #[inline]
+    pub fn page(&self, number: u64) -> Option<&[u8]> {
         let (buffer, start) = (*self.places.get(&number)?)?;
         let start = start as usize;
         self.buffers
@@ -333,17 +346,40 @@ impl Pages {
     }
 }
 
+/// Pages of the target that are others than they once were.
+#[derive(Debug, Default)]
+pub struct Changes {
+    numbers: AddressSet,
+    /// Those that are still mapped.
+    pages: Pages,
+}
+
+impl Changes {
+    /// Whether the page of this number is another.
+    #[inline]
+    pub fn has(&self, number: u64) -> bool {
+        self.numbers.contains(&number)
+    }
+
+    /// As they are now; `NotLoaded` for one that is not mapped any more.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+}
+
 /// Numbers of the pages of a range that begins at a page.
 fn numbers((start, len): Range) -> impl Iterator<Item = u64> {
     let first = start / PAGE;
     first..first + (len as u64).div_ceil(PAGE)
 }
 
+#[inline]
 pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let end = offset.checked_add(8)?;
     Some(u64::from_le_bytes(bytes.get(offset..end)?.try_into().ok()?))
 }
 
+#[inline]
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let end = offset.checked_add(4)?;
     Some(u32::from_le_bytes(bytes.get(offset..end)?.try_into().ok()?))
@@ -382,6 +418,24 @@ mod tests {
         assert_eq!(pages.copy(at + 3000, &mut out), Known::Here);
         assert_eq!(out, bytes[3000..8000]);
         assert_eq!(pages.copy(16, &mut out[..8]), Known::Never);
+    }
+
+    #[test]
+    fn pages_that_have_changed_are_found_and_copied() {
+        let count = PAGES_AT_ONCE + 3;
+        let mut bytes = vec![1u8; (count + 1) * PAGE as usize];
+        let first = (bytes.as_ptr() as u64).div_ceil(PAGE);
+        let mut pages = Pages::default();
+        pages.load(&ourselves(), &[(first * PAGE, count * PAGE as usize)]);
+        let last = first + count as u64 - 1;
+        let at = (last * PAGE + 9 - bytes.as_ptr() as u64) as usize;
+        bytes[at] = 2;
+        let changes = pages.again(&ourselves());
+        let others: Vec<u64> = (first..=last).filter(|page| changes.has(*page)).collect();
+        assert_eq!(others, [last]);
+        let mut now = [0];
+        assert_eq!(changes.pages().copy(last * PAGE + 9, &mut now), Known::Here);
+        assert_eq!(now, [2]);
     }
 
     #[test]

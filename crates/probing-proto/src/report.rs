@@ -4,7 +4,9 @@ mod recordings;
 mod sets;
 mod tasks;
 
-use serde::Serialize;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
 
 use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
@@ -137,8 +139,10 @@ pub enum GilState {
 /// One frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct ReportedFrame {
-    pub func: String,
-    pub file: String,
+    #[serde(serialize_with = "text")]
+    pub func: Arc<str>,
+    #[serde(serialize_with = "text")]
+    pub file: Arc<str>,
     /// The line being executed.
     pub lineno: Option<u32>,
     /// 0 is the innermost frame of the program.
@@ -152,7 +156,8 @@ pub struct ReportedFrame {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
     /// The text of the line, where the file can be read.
-    pub source: Option<String>,
+    #[serde(serialize_with = "text_or_null")]
+    pub source: Option<Arc<str>>,
     /// Those that are bound; `null` when not asked for, or when the frame was left before they were read.
     pub locals: Option<Vec<ReportedLocal>>,
     /// How many locals there are beyond those.
@@ -162,12 +167,14 @@ pub struct ReportedFrame {
 /// A local variable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct ReportedLocal {
-    pub name: String,
+    #[serde(serialize_with = "text")]
+    pub name: Arc<str>,
     /// As Python would write it, cut to a bounded length.
-    pub value: String,
+    #[serde(serialize_with = "text")]
+    pub value: Arc<str>,
     /// Name of its type; `null` when the value could not be read.
-    #[serde(rename = "type")]
-    pub kind: Option<String>,
+    #[serde(rename = "type", serialize_with = "text_or_null")]
+    pub kind: Option<Arc<str>>,
 }
 
 /// What `probing eval --json` prints.
@@ -256,4 +263,13 @@ impl EvalReport {
             took_seconds: evaluated.took_nanos as f64 / 1e9,
         }
     }
+}
+/// Many frames share their texts.
+fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it so")]
+fn text_or_null<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
+    text.as_deref().serialize(serializer)
 }

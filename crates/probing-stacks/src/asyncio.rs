@@ -324,8 +324,8 @@ impl Told {
                 .attribute(*event_loop, "_thread_id")?
                 .ok_or(Gap::Wrong)?;
             match view.integer(ident)? {
-                Integer::Written(number) => number.parse().map_err(|_not_one| Gap::Wrong),
-                Integer::Bits(_) => Err(Gap::Wrong),
+                Integer::Small(number) => u64::try_from(number).map_err(|_not_one| Gap::Wrong),
+                Integer::Written(_) | Integer::Bits(_) => Err(Gap::Wrong),
             }
         });
         let known: HashSet<u64> = found.iter().map(|found| found.raw.address).collect();

@@ -1,8 +1,8 @@
 //! Local variables of all frames, read from outside without stopping anyone.
 //!
-//! All frames are looked at together, in waves (`objects`): first where their variables are, then every object that one of
-//! these refers to. Because the target goes on meanwhile, everything that was needed is then copied once more at one go: a
-//! value that is the same in both is believed, because at the moment in between all of it was there. Where that does not
+//! Thousands of frames are looked at together, in waves (`objects`): first where their variables are, then every object
+//! that one of these refers to. Because the target goes on meanwhile, everything that was needed is then copied once more:
+//! a value that is the same in both is believed, because at the moment in between all of it was there. Where that does not
 //! follow, because a running function may have used the same memory for something else in between, and where copies differ,
 //! values are tried again one by one, with copies that are made right after each other (`retry`);
 //! what never holds still is shown as [`CHANGING`].
@@ -13,18 +13,19 @@ mod slots;
 mod values;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use probing_process::addresses::AddressMap;
 
 use self::retry::Retry;
-use self::slots::{Bound, Slots};
-use self::values::Values;
+use self::slots::{Bound, Slots, Variables};
+use self::values::{Paper, Values};
 use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
 use crate::memory::{Bounded, Memory};
-use crate::objects::{Copied, Gap, Objects, Seen, View};
+use crate::objects::{Copied, Gap, Looks, Objects, View};
 
 /// A value that changed each time it was read.
 pub(crate) const CHANGING: &str = "<changing>";
@@ -32,6 +33,8 @@ pub(crate) const CHANGING: &str = "<changing>";
 const UNREADABLE: &str = "<unreadable>";
 /// A value beyond the limits.
 const LEFT_OUT: &str = "…";
+/// Frames that are looked at together. What was read for them is then forgotten.
+const AT_ONCE: usize = 4096;
 /// For all values that change, together.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// For the first try of each.
@@ -126,15 +129,19 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
 ) -> Vec<Option<Locals>> {
     // One half for each copy.
     let bounded = Bounded::new(memory, limits.total_bytes / 2);
-    let mut objects = Objects::new(interpreter, &bounded);
-    let codes = slots::of_codes(&mut objects, frames);
-    let look = |view: &View<'_>, frame: &RawFrame| {
-        let code = codes.get(&frame.code).ok_or(Gap::Wrong)?;
-        code.slots(view, frame, limits)
+    let scene = Scene {
+        codes: slots::of_codes(&mut Objects::new(interpreter, &bounded), frames),
+        interpreter,
+        memory,
+        bounded: &bounded,
+        innermost,
+        limits,
+        room: Cell::new(limits.total_bytes),
     };
-    let scopes = objects.each_with_pages(frames, look);
-    let values = Table::write(&mut objects, scopes.iter().flatten(), limits);
-    let again = objects.again(memory);
+    let (mut all, mut doubts) = (Vec::with_capacity(frames.len()), Vec::new());
+    for some in frames.chunks(AT_ONCE) {
+        scene.add(some, &mut all, &mut doubts);
+    }
     let now = Instant::now();
     let retry = Retry {
         interpreter,
@@ -143,71 +150,122 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
         until: now + PATIENCE,
         last: now + ONE_TRY,
     };
-    let mut all = Vec::with_capacity(frames.len());
-    for (frame, scope) in frames.iter().zip(&scopes) {
-        let Some((scope, code)) = scope.as_ref().zip(codes.get(&frame.code)) else {
-            all.push(None);
-            continue;
-        };
-        let moved = again
-            .touches(scope)
-            .then(|| look(&again.view(), frame).ok());
-        let runs = innermost.get(&frame.address);
-        let runs = runs.is_some_and(|was_seen| *was_seen || moved.is_some());
-        let written = |bound: &Bound| {
-            let is_there = moved.as_ref().is_none_or(|now| {
-                let now = now.iter().flat_map(|slots| &slots.bound);
-                now.into_iter().any(|slot| slot == bound)
-            });
-            match values.settled(&again, bound.object, limits) {
-                Some(written) if is_there && !runs && written.whole => written.clone(),
-                None if bounded.is_spent() => Written::only(LEFT_OUT),
-                _ => retry.variable(frame, code, bound),
-            }
-        };
-        all.push(Some(Locals::new(&scope.result, written)));
+    for Doubt {
+        frame,
+        local,
+        bound,
+    } in doubts
+    {
+        let code = scene.codes.get(&frames[frame].code);
+        if let Some((code, locals)) = code.zip(all[frame].as_mut()) {
+            let written = retry.variable(&frames[frame], code, &bound);
+            locals.shown[local] = Local::new(&bound, written);
+        }
     }
     all
 }
 
-impl Locals {
-    fn new(slots: &Slots, written: impl Fn(&Bound) -> Written) -> Self {
-        let shown = slots.bound.iter().map(|bound| {
-            let Written { text, kind, .. } = written(bound);
-            Local {
-                name: bound.name.clone(),
-                value: text,
-                kind,
+/// What the locals of frames are found with.
+struct Scene<'a, M: ?Sized> {
+    interpreter: &'a Interpreter,
+    memory: &'a M,
+    bounded: &'a Bounded<'a, M>,
+    codes: HashMap<u64, Variables>,
+    innermost: &'a Innermost,
+    limits: &'a LocalLimits,
+    /// Bytes of text that may still be written.
+    room: Cell<usize>,
+}
+
+/// A variable whose value is not certain: its frame and its place among the locals of that.
+struct Doubt {
+    frame: usize,
+    local: usize,
+    bound: Bound,
+}
+
+impl<M: Memory + ?Sized> Scene<'_, M> {
+    /// Adds the locals of some frames.
+    fn add(&self, frames: &[RawFrame], all: &mut Vec<Option<Locals>>, doubts: &mut Vec<Doubt>) {
+        let mut objects = Objects::new(self.interpreter, self.bounded);
+        let look = |view: &View<'_>, frame: &RawFrame| {
+            let code = self.codes.get(&frame.code).ok_or(Gap::Wrong)?;
+            code.slots(view, frame, self.limits)
+        };
+        let scopes = objects.each_with_pages(frames, look);
+        let values = Table::write(&mut objects, &scopes, self.limits, &self.room);
+        let again = objects.again(self.memory);
+        for (frame, scope) in frames.iter().zip(&scopes.found) {
+            let Some(scope) = scope else {
+                all.push(None);
+                continue;
+            };
+            let moved = again
+                .touches(&scopes, scope)
+                .then(|| look(&again.view(), frame).ok());
+            let runs = self.innermost.get(&frame.address);
+            let runs = runs.is_some_and(|was_seen| *was_seen || moved.is_some());
+            let mut shown = Vec::with_capacity(scope.result.bound.len());
+            for bound in &scope.result.bound {
+                let is_there = moved.as_ref().is_none_or(|now| {
+                    let now = now.iter().flat_map(|slots| &slots.bound);
+                    now.into_iter().any(|slot| slot == bound)
+                });
+                let written = match values.settled(&again, bound.object, self.limits) {
+                    Some(written) if is_there && !runs && written.whole => written.clone(),
+                    None if self.bounded.is_spent() => Written::only(LEFT_OUT),
+                    _ => {
+                        doubts.push(Doubt {
+                            frame: all.len(),
+                            local: shown.len(),
+                            bound: bound.clone(),
+                        });
+                        Written::only(CHANGING)
+                    }
+                };
+                shown.push(Local::new(bound, written));
             }
-        });
+            let more = scope.result.more;
+            all.push(Some(Locals { shown, more }));
+        }
+    }
+}
+
+impl Local {
+    fn new(bound: &Bound, written: Written) -> Self {
         Self {
-            shown: shown.collect(),
-            more: slots.more,
+            name: bound.name.clone(),
+            value: written.text,
+            kind: written.kind,
         }
     }
 }
 
 /// Every object that a variable refers to, in words.
 struct Table {
-    values: AddressMap<Option<Seen<Written>>>,
+    /// Which of the values it is.
+    places: AddressMap<usize>,
+    values: Looks<Written>,
     /// Whether they were found to be the same in the second copy.
-    stayed: RefCell<AddressMap<bool>>,
+    stayed: RefCell<Vec<Option<bool>>>,
 }
 
 impl Table {
-    fn write<'s, M: Memory + ?Sized>(
+    fn write<M: Memory + ?Sized>(
         objects: &mut Objects<'_, M>,
-        scopes: impl Iterator<Item = &'s Seen<Slots>>,
+        scopes: &Looks<Slots>,
         limits: &LocalLimits,
+        room: &Cell<usize>,
     ) -> Self {
+        let scopes = scopes.found.iter().flatten();
         let slots = scopes.flat_map(|scope| &scope.result.bound);
         let mut addresses: Vec<u64> = slots.map(|bound| bound.object).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        // Bytes of text that may still be written.
-        let room = Cell::new(limits.total_bytes);
+        let paper = RefCell::new(Paper::default());
         let values = objects.each_with_pages(&addresses, |view, object| {
-            let written = Values::new(view, limits).write(*object)?;
+            let mut paper = paper.borrow_mut();
+            let written = Values::new(view, limits, &mut paper).write(*object)?;
             let left = room.get().checked_sub(written.text.len());
             Ok(left.map_or_else(
                 || Written::only(LEFT_OUT),
@@ -218,19 +276,24 @@ impl Table {
             ))
         });
         Self {
-            values: addresses.into_iter().zip(values).collect(),
-            stayed: RefCell::default(),
+            stayed: RefCell::new(vec![None; addresses.len()]),
+            places: addresses.into_iter().zip(0..).collect(),
+            values,
         }
     }
 
     /// What an object is in words, if it is the same in the second copy and was so in between.
     fn settled(&self, again: &Copied<'_>, object: u64, limits: &LocalLimits) -> Option<&Written> {
-        let seen = self.values.get(&object)?.as_ref()?;
-        let same = || Values::new(&again.view(), limits).write(object).as_ref() == Ok(&seen.result);
+        let place = *self.places.get(&object)?;
+        let seen = self.values.found[place].as_ref()?;
+        let same = || {
+            let written = Values::new(&again.view(), limits, &mut Paper::default()).write(object);
+            written.as_ref() == Ok(&seen.result)
+        };
         let mut stayed = self.stayed.borrow_mut();
-        let stayed = stayed
-            .entry(object)
-            .or_insert_with(|| !again.touches(seen) || (seen.result.fixed && same()));
+        let stayed = stayed[place].get_or_insert_with(|| {
+            !again.touches(&self.values, seen) || (seen.result.fixed && same())
+        });
         stayed.then_some(&seen.result)
     }
 }

@@ -44,7 +44,7 @@ fn daemon(view: &View<'_>, thread: u64) -> Look<Option<bool>> {
         if view.class(value)? != view.interpreter.types.boolean {
             return Err(Gap::Wrong);
         }
-        Ok(view.integer(value)? == Integer::Written("1".to_owned()))
+        Ok(view.integer(value)? == Integer::Small(1))
     };
     match view
         .attribute(thread, "_daemonic")

@@ -13,22 +13,27 @@ mod tensors;
 pub(crate) mod text;
 mod types;
 
-use std::cell::RefCell;
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use probing_process::addresses::{AddressMap, AddressSet};
+use probing_process::addresses::AddressMap;
 
 use crate::interpreter::Interpreter;
-use crate::memory::{Known, Memory, PAGE, Pages, Range, u64_at};
+use crate::memory::{Changes, Known, Memory, PAGE, Pages, Range, u64_at};
 
 pub(crate) use self::containers::{Items, Pairs};
-pub(crate) use self::numbers::{Integer, float_text};
+pub(crate) use self::numbers::{Integer, push_float};
 pub(crate) use self::types::Type;
 
 /// Waves of one call: more than any chain of objects that a look follows.
 const MAX_WAVES: usize = 200;
 /// In pointers on the stack, 3.14 keeps notes in the lowest bits.
 pub(crate) const TAGS: u64 = 3;
+/// Pages that a look finds without a search.
+const AT_HAND: usize = 8;
+/// Of no address.
+const NO_PAGE: (u64, &[u8]) = (u64::MAX, &[]);
 
 /// Why a look has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,11 +49,20 @@ pub(crate) type Look<T> = Result<T, Gap>;
 /// Bytes of the target that were copied.
 pub(crate) trait Source {
     fn copy(&self, address: u64, into: &mut [u8]) -> Known;
+
+    /// A whole page, where there are whole pages.
+    fn page(&self, _number: u64) -> Option<&[u8]> {
+        None
+    }
 }
 
 impl Source for Pages {
     fn copy(&self, address: u64, into: &mut [u8]) -> Known {
         Self::copy(self, address, into)
+    }
+
+    fn page(&self, number: u64) -> Option<&[u8]> {
+        Self::page(self, number)
     }
 }
 
@@ -79,8 +93,8 @@ impl<'a, M: Memory + ?Sized> Objects<'a, M> {
         keys: &[K],
         look: impl Fn(&View<'_>, &K) -> Look<T>,
     ) -> Vec<Option<T>> {
-        let seen = self.each_with_pages(keys, look).into_iter();
-        seen.map(|seen| seen.map(|seen| seen.result)).collect()
+        let found = self.each_with_pages(keys, look).found.into_iter();
+        found.map(|seen| seen.map(|seen| seen.result)).collect()
     }
 
     /// The same, and which pages each result was made of.
@@ -88,66 +102,126 @@ impl<'a, M: Memory + ?Sized> Objects<'a, M> {
         &mut self,
         keys: &[K],
         look: impl Fn(&View<'_>, &K) -> Look<T>,
-    ) -> Vec<Option<Seen<T>>> {
-        let mut results: Vec<Option<Seen<T>>> = keys.iter().map(|_| None).collect();
+    ) -> Looks<T> {
+        let mut looks = Looks {
+            found: keys.iter().map(|_| None).collect(),
+            pages: Vec::new(),
+        };
         let mut open: Vec<usize> = (0..keys.len()).collect();
         for _ in 0..MAX_WAVES {
             let view = View::new(self.interpreter, &self.pages, &self.types);
             open.retain(|index| {
-                view.used.borrow_mut().clear();
+                view.begin();
                 match look(&view, &keys[*index]) {
                     Ok(result) => {
-                        let pages = view.used.borrow().as_slice().into();
-                        results[*index] = Some(Seen { result, pages });
+                        let start = looks.pages.len();
+                        looks.pages.extend(view.used.borrow().iter());
+                        let pages = start..looks.pages.len();
+                        looks.found[*index] = Some(Seen { result, pages });
                         false
                     }
                     Err(gap) => gap == Gap::Later,
                 }
             });
-            let missing = view.missing.into_inner();
+            let missing = view.into_missing();
             if open.is_empty() || missing.is_empty() {
                 break;
             }
             self.pages.load(self.memory, &missing);
         }
-        results
+        looks
     }
 
-    /// The same memory as it is now, copied at one go.
-    pub(crate) fn again(&self, memory: &(impl Memory + ?Sized)) -> Copied<'a> {
-        let pages = self.pages.again(memory);
+    /// The same memory as it is now: all of it is copied after all of it was looked at.
+    pub(crate) fn again(&self, memory: &(impl Memory + ?Sized)) -> Copied<'_> {
         Copied {
             interpreter: self.interpreter,
-            changed: self.pages.changed(&pages),
-            pages,
+            changes: self.pages.again(memory),
+            before: &self.pages,
             types: self.types.clone(),
         }
     }
 }
 
-/// What a look found, and numbers of the pages that it used.
-pub(crate) struct Seen<T> {
-    pub(crate) result: T,
-    pages: Box<[u64]>,
+/// What was found, in the order of the keys; `None` where there is no such object.
+pub(crate) struct Looks<T> {
+    pub(crate) found: Vec<Option<Seen<T>>>,
+    /// Of all, one after the other.
+    pages: Vec<u64>,
 }
 
-/// Memory that was copied at one go: there will never be more of it.
+/// What a look found, and which pages it used.
+pub(crate) struct Seen<T> {
+    pub(crate) result: T,
+    pages: std::ops::Range<usize>,
+}
+
+/// Memory as it was once more: there will never be more of it.
 pub(crate) struct Copied<'a> {
     interpreter: &'a Interpreter,
-    pages: Pages,
-    changed: AddressSet,
+    before: &'a Pages,
+    changes: Changes,
     types: KnownTypes,
 }
 
 impl Copied<'_> {
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(self.interpreter, &self.pages, &self.types)
+        View::new(self.interpreter, self, &self.types)
     }
 
     /// Whether a page that was used is another now.
-    pub(crate) fn touches<T>(&self, seen: &Seen<T>) -> bool {
-        seen.pages.iter().any(|page| self.changed.contains(page))
+    pub(crate) fn touches<T>(&self, looks: &Looks<T>, seen: &Seen<T>) -> bool {
+        let mut used = looks.pages[seen.pages.clone()].iter();
+        used.any(|page| self.changes.has(*page))
     }
+}
+
+impl Source for Copied<'_> {
+    fn copy(&self, address: u64, into: &mut [u8]) -> Known {
+        let (first, last) = pages_of(address, into.len());
+        if (first..=last).any(|page| self.changes.has(page)) {
+            self.copy_pages(address, into)
+        } else {
+            self.before.copy(address, into)
+        }
+    }
+
+    fn page(&self, number: u64) -> Option<&[u8]> {
+        self.pages_with(number).page(number)
+    }
+}
+
+impl Copied<'_> {
+    fn pages_with(&self, number: u64) -> &Pages {
+        if self.changes.has(number) {
+            self.changes.pages()
+        } else {
+            self.before
+        }
+    }
+
+    /// Page by page.
+    fn copy_pages(&self, address: u64, into: &mut [u8]) -> Known {
+        let mut done = 0;
+        while done < into.len() {
+            let at = address + done as u64;
+            let len = ((PAGE - at % PAGE) as usize).min(into.len() - done);
+            let known = self
+                .pages_with(at / PAGE)
+                .copy(at, &mut into[done..done + len]);
+            if known != Known::Here {
+                return known;
+            }
+            done += len;
+        }
+        Known::Here
+    }
+}
+
+/// Numbers of the first and the last page of some bytes.
+fn pages_of(address: u64, len: usize) -> (u64, u64) {
+    let last = address.saturating_add(len as u64).saturating_sub(1);
+    (address / PAGE, last / PAGE)
 }
 
 /// What looks see.
@@ -158,6 +232,8 @@ pub(crate) struct View<'a> {
     missing: RefCell<Vec<Range>>,
     /// Numbers of pages of which something was copied.
     used: RefCell<Vec<u64>>,
+    /// Some of those, each in a place by its number: a look comes back to the same few pages.
+    at_hand: [Cell<(u64, &'a [u8])>; AT_HAND],
 }
 
 impl<'a> View<'a> {
@@ -172,7 +248,14 @@ impl<'a> View<'a> {
             types,
             missing: RefCell::default(),
             used: RefCell::default(),
+            at_hand: std::array::from_fn(|_| Cell::new(NO_PAGE)),
         }
+    }
+
+    /// What is used from here on belongs to the next look.
+    fn begin(&self) {
+        self.used.borrow_mut().clear();
+        self.at_hand.iter().for_each(|place| place.set(NO_PAGE));
     }
 
     /// What looks asked for in vain.
@@ -181,9 +264,14 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn copy(&self, address: u64, into: &mut [u8]) -> Look<()> {
+        if let Some(bytes) = self.on_one_page(address, into.len()) {
+            into.copy_from_slice(bytes);
+            return Ok(());
+        }
         match self.source.copy(address, into) {
             Known::Here => {
-                self.note(address, into.len());
+                let (first, last) = pages_of(address, into.len());
+                (first..=last).for_each(|number| self.note(number));
                 Ok(())
             }
             Known::NotLoaded => {
@@ -194,22 +282,34 @@ impl<'a> View<'a> {
         }
     }
 
-    fn note(&self, address: u64, len: usize) {
+    /// Bytes that need not be copied: they lie on one page, and that is here.
+    fn on_one_page(&self, address: u64, len: usize) -> Option<&'a [u8]> {
+        let (number, start) = (address / PAGE, (address % PAGE) as usize);
+        let bytes = start..start.checked_add(len)?;
+        let place = &self.at_hand[number as usize % AT_HAND];
+        let (known, page) = place.get();
+        if known == number {
+            return page.get(bytes);
+        }
+        let page = self.source.page(number)?;
+        let found = page.get(bytes)?;
+        place.set((number, page));
+        self.note(number);
+        Some(found)
+    }
+
+    fn note(&self, page: u64) {
         let mut used = self.used.borrow_mut();
-        for page in address / PAGE..=(address + len as u64).saturating_sub(1) / PAGE {
-            if !used.contains(&page) {
-                used.push(page);
-            }
+        if !used.contains(&page) {
+            used.push(page);
         }
     }
 
     /// At `base` and so many bytes on.
     pub(crate) fn word(&self, base: u64, offset: usize) -> Look<u64> {
+        let address = base.checked_add(offset as u64).ok_or(Gap::Wrong)?;
         let mut bytes = [0; 8];
-        self.copy(
-            base.checked_add(offset as u64).ok_or(Gap::Wrong)?,
-            &mut bytes,
-        )?;
+        self.copy(address, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
@@ -218,10 +318,13 @@ impl<'a> View<'a> {
         Ok((0..count).filter_map(|n| u64_at(&bytes, n * 8)).collect())
     }
 
-    pub(crate) fn bytes(&self, address: u64, len: usize) -> Look<Vec<u8>> {
+    pub(crate) fn bytes(&self, address: u64, len: usize) -> Look<Cow<'a, [u8]>> {
+        if let Some(bytes) = self.on_one_page(address, len) {
+            return Ok(Cow::Borrowed(bytes));
+        }
         let mut bytes = vec![0; len];
         self.copy(address, &mut bytes)?;
-        Ok(bytes)
+        Ok(Cow::Owned(bytes))
     }
 
     /// Address of the type of what is at this address, if it may be an object.

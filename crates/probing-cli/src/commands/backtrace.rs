@@ -16,7 +16,7 @@ use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
 use super::Aim;
 use crate::arguments::BacktraceArguments;
 use crate::exit::{self, Status};
-use crate::json;
+use crate::{json, terminal};
 
 type One = fn(&BacktraceArguments, &Target) -> anyhow::Result<Status>;
 type Several = fn(&BacktraceArguments, &Members) -> anyhow::Result<Status>;
@@ -43,11 +43,10 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
         return repeated::one(arguments, target, times);
     }
     let report = read(arguments, target)?;
-    let mut out = anstream::stdout();
     if arguments.json {
         json::print(&report)?;
     } else {
-        write!(out, "{}", text::text(&report, arguments.reverse))?;
+        terminal::print(&text::text(&report, arguments.reverse))?;
     }
     Ok(exit::OK)
 }

@@ -131,11 +131,13 @@ fn push(
         thread.thread_id.into(),
         thread.thread_name.as_ref().into(),
         depth.into(),
-        frame.func.as_str().into(),
-        Some(&frame.file).filter(|file| !file.is_empty()).into(),
+        frame.func.as_ref().into(),
+        Some(frame.file.as_ref())
+            .filter(|file| !file.is_empty())
+            .into(),
         frame.lineno.into(),
         frame.frame_type.into(),
-        frame.source.as_ref().into(),
+        frame.source.as_deref().into(),
         Value::from(locals),
         thread.main.into(),
         Some(thread.ident).filter(|ident| *ident != 0).into(),

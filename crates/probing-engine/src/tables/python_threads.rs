@@ -77,8 +77,8 @@ fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
             }
             .into(),
             (usize::from(innermost.is_some()) + python.count()).into(),
-            innermost.map(|frame| &frame.func).into(),
-            innermost.map(|frame| &frame.file).into(),
+            innermost.map(|frame| frame.func.as_ref()).into(),
+            innermost.map(|frame| frame.file.as_ref()).into(),
             innermost.and_then(|frame| frame.lineno).into(),
         ]);
     }

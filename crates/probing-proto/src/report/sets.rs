@@ -1,8 +1,10 @@
 //! What `--json` prints for a set of targets.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use super::{BacktraceReport, GilState};
+use super::{BacktraceReport, GilState, text, text_or_null};
 use crate::process::Pid;
 
 /// What commands print for several targets.
@@ -64,11 +66,14 @@ pub struct ReportedBranch {
 /// A frame that several stacks have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedCall {
-    pub func: String,
-    pub file: String,
+    #[serde(serialize_with = "text")]
+    pub func: Arc<str>,
+    #[serde(serialize_with = "text")]
+    pub file: Arc<str>,
     pub lineno: Option<u32>,
     pub frame_type: &'static str,
-    pub source: Option<String>,
+    #[serde(serialize_with = "text_or_null")]
+    pub source: Option<Arc<str>>,
 }
 
 /// What threads do in their innermost frame; as in [`super::ReportedThread`].

@@ -177,8 +177,8 @@ fn function(view: &View<'_>, coroutine: u64) -> Look<String> {
 fn name(view: &View<'_>, name: u64) -> Look<String> {
     match view.text(name, MAX_NAME) {
         Err(Gap::Wrong) => match view.integer(name)? {
-            Integer::Written(number) => Ok(format!("Task-{number}")),
-            Integer::Bits(_) => Err(Gap::Wrong),
+            Integer::Small(number) => Ok(format!("Task-{number}")),
+            Integer::Written(_) | Integer::Bits(_) => Err(Gap::Wrong),
         },
         text => text,
     }

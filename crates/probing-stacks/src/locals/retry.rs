@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::slots::{Bound, Variables};
-use super::values::Values;
+use super::values::{Paper, Values};
 use super::{CHANGING, LocalLimits, UNREADABLE, Variable, Written};
 use crate::frames::RawFrame;
 use crate::interpreter::Interpreter;
@@ -107,7 +107,7 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
         let Some(object) = code.find(view, frame, bound)? else {
             return Ok(None);
         };
-        let written = match Values::new(view, self.limits).write(object) {
+        let written = match Values::new(view, self.limits, &mut Paper::default()).write(object) {
             Err(Gap::Later) => return Err(Gap::Later),
             written => written.ok(),
         };

@@ -104,7 +104,8 @@ impl Variables {
             layout::Variables::One { names: at, kinds } => {
                 let kinds = view.byte_string(view.word(code, kinds)?, MAX_SLOTS);
                 let names = names(view, view.word(code, at)?)?;
-                names.into_iter().zip(kinds?.0).collect()
+                let kinds = kinds?.0;
+                names.into_iter().zip(kinds.iter().copied()).collect()
             }
         };
         Ok(Self { in_slots, slots })

@@ -4,35 +4,44 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 use super::{LocalLimits, UNREADABLE, Written, quoted};
-use crate::objects::{Gap, Integer, Items, Look, Pairs, Type, View, float_text};
+use crate::objects::{Gap, Integer, Items, Look, Pairs, Type, View, push_float};
 
 /// Of one variable, in bytes: then containers are cut short.
 const MAX_VALUE: usize = 4 << 10;
 /// Types whose instances never change.
 const FIXED: u64 = Type::INT | Type::TUPLE | Type::BYTES | Type::TEXT;
-const PLAIN: [&str; 5] = ["float", "complex", "bool", "NoneType", "range"];
 /// Of an object of a data class.
 const MAX_FIELDS: usize = 20;
+
+/// What is written on, to be used again.
+#[derive(Debug, Default)]
+pub(super) struct Paper {
+    /// Containers that the one being written is in.
+    around: Vec<u64>,
+    /// All parts are written to its end: a string for each would cost more than reading them.
+    text: String,
+}
 
 /// Writes one value.
 pub(super) struct Values<'a, 'v> {
     view: &'a View<'v>,
     limits: &'a LocalLimits,
-    /// Containers that the one being written is in.
-    around: Vec<u64>,
-    /// All parts are written to its end: a string for each would cost more than reading them.
-    text: String,
+    around: &'a mut Vec<u64>,
+    text: &'a mut String,
     whole: bool,
     fixed: bool,
 }
 
 impl<'a, 'v> Values<'a, 'v> {
-    pub(super) fn new(view: &'a View<'v>, limits: &'a LocalLimits) -> Self {
+    pub(super) fn new(view: &'a View<'v>, limits: &'a LocalLimits, paper: &'a mut Paper) -> Self {
+        let Paper { around, text } = paper;
+        around.clear();
+        text.clear();
         Self {
             view,
             limits,
-            around: Vec::new(),
-            text: String::new(),
+            around,
+            text,
             whole: true,
             fixed: true,
         }
@@ -42,7 +51,7 @@ impl<'a, 'v> Values<'a, 'v> {
         let class = self.view.type_of(object)?;
         self.of_type(object, &class)?;
         Ok(Written {
-            text: self.text.into(),
+            text: self.text.as_str().into(),
             kind: Some(class.name.clone()),
             whole: self.whole,
             fixed: self.fixed,
@@ -61,10 +70,17 @@ impl<'a, 'v> Values<'a, 'v> {
             return Ok(());
         }
         self.around.push(object);
-        self.fixed &= class.has(FIXED) || PLAIN.contains(&&*class.name);
+        self.fixed &= class.has(FIXED) || self.is_plain(object, class);
         let done = self.known_type(object, class);
         self.around.pop();
         done
+    }
+
+    /// Whether it never changes, other than by its parts.
+    fn is_plain(&self, object: u64, class: &Type) -> bool {
+        let types = &self.view.interpreter.types;
+        let plain = [types.float, types.complex, types.boolean, types.range];
+        object == types.none || plain.contains(&class.address)
     }
 
     /// A value in another one.
@@ -94,17 +110,11 @@ impl<'a, 'v> Values<'a, 'v> {
             _ if object == types.ellipsis => self.text.push_str("Ellipsis"),
             _ if object == types.not_implemented => self.text.push_str("NotImplemented"),
             address if address == types.boolean => {
-                let integer = self.view.integer(object)?;
-                let is_true = matches!(integer, Integer::Written(text) if text == "1");
+                let is_true = self.view.known_integer(object)? == Integer::Small(1);
                 self.text.push_str(if is_true { "True" } else { "False" });
             }
-            address if address == types.float => {
-                self.text.push_str(&float_text(self.view.float(object)?));
-            }
-            address if address == types.complex => {
-                let text = self.complex(object)?;
-                self.text.push_str(&text);
-            }
+            address if address == types.float => push_float(self.text, self.view.float(object)?),
+            address if address == types.complex => self.complex(object)?,
             address if address == types.range => self.range(object)?,
             address if address == types.set || address == types.frozen_set => {
                 let members = self.view.members(object, self.wanted())?;
@@ -138,27 +148,28 @@ impl<'a, 'v> Values<'a, 'v> {
 
     /// Types that others derive from.
     fn derived(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
-        let exact = !class.is_heap() && matches!(&*class.name, "dict" | "tuple");
+        let exact = || !class.is_heap() && matches!(&*class.name, "dict" | "tuple");
         if self.is_enum(class)? && self.member(object, class)? {
             return Ok(());
         }
         if class.has(Type::INT) {
             self.integer(object)?;
         } else if class.has(Type::TEXT) {
-            let characters = self.view.characters(object, self.limits.text)?;
-            self.text.push_str(&quoted::text(&characters));
+            let limit = self.limits.text;
+            let characters = self.view.known_characters(object, class, limit)?;
+            quoted::push_text(self.text, &characters);
         } else if class.has(Type::BYTES) {
             let (first, count) = self.view.byte_string(object, self.limits.text)?;
-            self.text.push_str(&quoted::bytes(&first, count));
+            quoted::push_bytes(self.text, &first, count);
         } else if class.has(Type::LIST | Type::TUPLE) {
             let items = self.view.items(object, self.wanted())?;
-            if !exact && !class.has(Type::LIST) {
+            if !class.has(Type::LIST) && !exact() {
                 self.text.push_str(&class.name);
             }
             self.sequence(class, items)?;
         } else if class.has(Type::DICT) {
             let pairs = self.view.pairs(object, self.wanted())?;
-            self.named(class, !exact, |values| values.dict(pairs))?;
+            self.named(class, !exact(), |values| values.dict(pairs))?;
         } else if class.has(Type::EXCEPTION) {
             let arguments = self.view.interpreter.layout.builtins.exception_arguments();
             let arguments = self.view.word(object, arguments)?;
@@ -209,34 +220,47 @@ impl<'a, 'v> Values<'a, 'v> {
     }
 
     fn integer(&mut self, object: u64) -> Look<()> {
-        match self.view.integer(object)? {
-            Integer::Bits(bits) => self.add(format_args!("<int of about {bits} bits>")),
-            Integer::Written(text) if text.len() > self.limits.text => {
-                let (first, rest) = text.split_at(self.limits.text);
-                self.add(format_args!("{first}… ({} more)", rest.len()));
+        match self.view.known_integer(object)? {
+            Integer::Small(value) => {
+                let mut digits = itoa::Buffer::new();
+                self.shortened(digits.format(value));
             }
-            Integer::Written(text) => self.text.push_str(&text),
+            Integer::Written(text) => self.shortened(&text),
+            Integer::Bits(bits) => self.add(format_args!("<int of about {bits} bits>")),
         }
         Ok(())
     }
 
-    fn complex(&self, object: u64) -> Look<String> {
+    fn shortened(&mut self, number: &str) {
+        match number.split_at_checked(self.limits.text) {
+            Some((first, rest)) if !rest.is_empty() => {
+                self.add(format_args!("{first}… ({} more)", rest.len()));
+            }
+            _ => self.text.push_str(number),
+        }
+    }
+
+    fn complex(&mut self, object: u64) -> Look<()> {
         let at = self.view.interpreter.layout.builtins.header;
         let part = |offset| self.view.word(object, at + offset).map(f64::from_bits);
         let text = |value: f64| {
-            let text = float_text(value);
+            let mut text = String::new();
+            push_float(&mut text, value);
             text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
         };
         let (real, imaginary) = (part(0)?, part(8)?);
+        let (first, second) = (text(real), text(imaginary));
         if real == 0.0 && real.is_sign_positive() {
-            return Ok(format!("{}j", text(imaginary)));
+            self.add(format_args!("{second}j"));
+            return Ok(());
         }
         let sign = if imaginary.is_sign_negative() && !imaginary.is_nan() {
             ""
         } else {
             "+"
         };
-        Ok(format!("({}{sign}{}j)", text(real), text(imaginary)))
+        self.add(format_args!("({first}{sign}{second}j)"));
+        Ok(())
     }
 
     fn range(&mut self, object: u64) -> Look<()> {

@@ -165,7 +165,7 @@ impl View<'_> {
                 let at = values.checked_sub(2).ok_or(Gap::Wrong)?;
                 let used = self.bytes(at, 1)?[0];
                 let from = at.checked_sub(u64::from(used)).ok_or(Gap::Wrong)?;
-                let mut order = self.bytes(from, usize::from(used))?;
+                let mut order = self.bytes(from, usize::from(used))?.into_owned();
                 order.reverse();
                 (values, order)
             }
@@ -175,7 +175,7 @@ impl View<'_> {
                 let (room, used) = (u64::from(header[0]), usize::from(header[1]));
                 let first = values.checked_add(8).ok_or(Gap::Wrong)?;
                 let order = first.checked_add(room * 8).ok_or(Gap::Wrong)?;
-                (first, self.bytes(order, used)?)
+                (first, self.bytes(order, used)?.into_owned())
             }
         };
         Ok((first, order.into_iter().map(usize::from).collect()))

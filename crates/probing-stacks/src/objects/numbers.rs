@@ -1,6 +1,9 @@
 //! `int` and `float`, and how Python writes them.
 
+use std::fmt::Write as _;
+
 use super::{Gap, Look, Type, View};
+use crate::memory::u32_at;
 
 /// Digits of 30 bits, the least first. Of larger numbers only the size is told.
 const MAX_DIGITS: usize = 128;
@@ -10,6 +13,8 @@ const FEW_DIGITS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Integer {
+    /// As a machine has it.
+    Small(i128),
     /// In decimal.
     Written(String),
     /// Too large to be written; about how many bits it has.
@@ -20,6 +25,11 @@ impl View<'_> {
     /// The value of an `int`, a `bool`, or what derives from them.
     pub(crate) fn integer(&self, object: u64) -> Look<Integer> {
         self.is(object, Type::INT)?;
+        self.known_integer(object)
+    }
+
+    /// The value of what is known to be one.
+    pub(crate) fn known_integer(&self, object: u64) -> Look<Integer> {
         let builtins = &self.interpreter.layout.builtins;
         let size = self.word(object, builtins.int_size)?;
         let (count, negative) = if self.interpreter.layout.version.1 <= 11 {
@@ -32,28 +42,22 @@ impl View<'_> {
         if count > u64::from(u32::MAX) {
             return Err(Gap::Wrong);
         }
-        if count as usize > MAX_DIGITS {
-            return Ok(Integer::Bits(count * u64::from(DIGIT_BITS)));
+        let count = count as usize;
+        if count > MAX_DIGITS {
+            return Ok(Integer::Bits(count as u64 * u64::from(DIGIT_BITS)));
         }
-        let at = object
-            .checked_add(builtins.int_digits as u64)
-            .ok_or(Gap::Wrong)?;
-        let mut room = [0; MAX_DIGITS * 4];
-        let bytes = &mut room[..count as usize * 4];
-        self.copy(at, bytes)?;
-        let digits = bytes.chunks_exact(4).map(|digit| {
-            let low_first = digit.iter().rev();
-            low_first.fold(0, |value, byte| value << 8 | u32::from(*byte))
-        });
+        let at = object.checked_add(builtins.int_digits as u64);
+        let bytes = self.bytes(at.ok_or(Gap::Wrong)?, count * 4)?;
+        let digits = (0..count).map(|n| u32_at(&bytes, n * 4).unwrap_or(u32::MAX));
         if digits.clone().any(|digit| digit >> DIGIT_BITS != 0) {
             return Err(Gap::Wrong);
         }
-        let sign = if negative { "-" } else { "" };
-        if count as usize <= FEW_DIGITS {
-            let add = |value, digit| value << DIGIT_BITS | u128::from(digit);
-            let value: u128 = digits.rev().fold(0, add);
-            return Ok(Integer::Written(format!("{sign}{value}")));
+        if count <= FEW_DIGITS {
+            let add = |value, digit| value << DIGIT_BITS | i128::from(digit);
+            let value = digits.rev().fold(0, add);
+            return Ok(Integer::Small(if negative { -value } else { value }));
         }
+        let sign = if negative { "-" } else { "" };
         let value = decimal(digits.collect());
         Ok(Integer::Written(format!("{sign}{value}")))
     }
@@ -88,26 +92,23 @@ fn decimal(mut digits: Vec<u32>) -> String {
 }
 
 /// As `repr` writes a float: the shortest digits that give it back.
-pub(crate) fn float_text(value: f64) -> String {
+pub(crate) fn push_float(text: &mut String, value: f64) {
     if value.is_nan() {
-        return "nan".to_owned();
+        text.push_str("nan");
+        return;
     }
-    if value.is_infinite() {
-        return if value > 0.0 { "inf" } else { "-inf" }.to_owned();
-    }
-    let written = format!("{value:e}");
-    let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if !(-4..16).contains(&exponent) {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exponent.abs());
-    }
-    let plain = format!("{value}");
-    if plain.contains('.') {
-        plain
-    } else {
-        plain + ".0"
-    }
+    let start = text.len();
+    // Writing to a String does not fail. Rust and Python agree on when there is an exponent, but not on its form.
+    _ = write!(text, "{value:?}");
+    let Some(at) = text[start..].find('e') else {
+        return;
+    };
+    let exponent = text.split_off(start + at + 1);
+    let (sign, digits) = match exponent.strip_prefix('-') {
+        Some(digits) => ('-', digits),
+        None => ('+', &*exponent),
+    };
+    _ = write!(text, "{sign}{digits:0>2}");
 }
 
 #[cfg(test)]
@@ -116,7 +117,11 @@ mod tests {
 
     #[test]
     fn floats_are_written_as_by_python() {
-        let check = |value: f64, text: &str| assert_eq!(float_text(value), text);
+        let check = |value: f64, text: &str| {
+            let mut written = "x = ".to_owned();
+            push_float(&mut written, value);
+            assert_eq!(written.strip_prefix("x = "), Some(text));
+        };
         check(0.0, "0.0");
         check(-0.0, "-0.0");
         check(1e15, "1000000000000000.0");
@@ -124,6 +129,10 @@ mod tests {
         check(1.5e300, "1.5e+300");
         check(0.0001, "0.0001");
         check(0.00001, "1e-05");
+        check(0.000_123_4, "0.0001234");
+        check(0.000_099_9, "9.99e-05");
+        check(9_999_999_999_999_998.0, "9999999999999998.0");
+        check(-1.25e-7, "-1.25e-07");
         check(5e-324, "5e-324");
         check(0.1 + 0.2, "0.30000000000000004");
         check(123_456_789.123, "123456789.123");

@@ -3,6 +3,8 @@
 //! A `str` keeps its characters in 1, 2 or 4 bytes each, after a header that is shorter for ASCII. One of a derived class
 //! points to them, and one that C code made in an old way has only wide characters (until 3.11).
 
+use std::borrow::Cow;
+
 use super::{Gap, Look, Type, View};
 use crate::layout::Object;
 use crate::memory::{u32_at, u64_at};
@@ -10,12 +12,33 @@ use crate::memory::{u32_at, u64_at};
 /// More than any process has.
 const MAX_LENGTH: u64 = 1 << 44;
 
-/// The first characters of a `str`, as code points: surrogates are possible.
+/// The first characters of a `str`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Characters {
-    pub(crate) first: Vec<u32>,
+pub(crate) struct Characters<'a> {
+    /// As they lie in memory.
+    content: Cow<'a, [u8]>,
+    /// Bytes for each.
+    width: usize,
     /// How many there are in all.
     pub(crate) count: usize,
+}
+
+impl Characters<'_> {
+    /// As code points: surrogates are possible.
+    pub(crate) fn first(&self) -> impl Iterator<Item = u32> {
+        decode(&self.content, self.width)
+    }
+
+    /// How many are here.
+    pub(crate) fn len(&self) -> usize {
+        self.content.len() / self.width
+    }
+
+    /// Those that are here, if all of them are ASCII.
+    pub(crate) fn as_ascii(&self) -> Option<&str> {
+        let is_ascii = self.width == 1 && self.content.is_ascii();
+        std::str::from_utf8(&self.content).ok().filter(|_| is_ascii)
+    }
 }
 
 /// How a `str` keeps its characters.
@@ -63,11 +86,15 @@ impl Form {
     }
 
     pub(crate) fn decode(self, content: &[u8]) -> impl Iterator<Item = u32> {
-        content.chunks_exact(self.width).map(|unit| {
-            let bytes = unit.iter().rev();
-            bytes.fold(0, |value, byte| value << 8 | u32::from(*byte))
-        })
+        decode(content, self.width)
     }
+}
+
+fn decode(content: &[u8], width: usize) -> impl Iterator<Item = u32> {
+    content.chunks_exact(width).map(|unit| {
+        let bytes = unit.iter().rev();
+        bytes.fold(0, |value, byte| value << 8 | u32::from(*byte))
+    })
 }
 
 /// Text as UTF-8, where what stands for bytes that were none (`surrogateescape`) becomes those bytes again.
@@ -83,10 +110,20 @@ pub(crate) fn utf_8(characters: impl IntoIterator<Item = u32>) -> Vec<u8> {
     bytes
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
     /// The first characters of a `str`.
-    pub(crate) fn characters(&self, object: u64, limit: usize) -> Look<Characters> {
+    pub(crate) fn characters(&self, object: u64, limit: usize) -> Look<Characters<'a>> {
         let class = self.is(object, Type::TEXT)?;
+        self.known_characters(object, &class, limit)
+    }
+
+    /// The first characters of what is known to be one.
+    pub(crate) fn known_characters(
+        &self,
+        object: u64,
+        class: &Type,
+        limit: usize,
+    ) -> Look<Characters<'a>> {
         let layout = &self.interpreter.layout.object;
         let is_exact = class.address == self.interpreter.types.text;
         let size = Form::size(layout).min(if is_exact {
@@ -101,25 +138,28 @@ impl View<'_> {
             Place::At(address) => address,
         };
         let content = self.bytes(at, form.count.min(limit) * form.width)?;
-        let first: Vec<u32> = form.decode(&content).collect();
-        if first.iter().any(|value| *value > char::MAX as u32) {
+        if form.width == 4 && form.decode(&content).any(|value| value > char::MAX as u32) {
             return Err(Gap::Wrong);
         }
         Ok(Characters {
-            first,
+            content,
+            width: form.width,
             count: form.count,
         })
     }
 
     /// The first characters of a `str`, as far as they are characters.
     pub(crate) fn text(&self, object: u64, limit: usize) -> Look<String> {
-        let characters = self.characters(object, limit)?.first;
-        let text = utf_8(characters);
+        let characters = self.characters(object, limit)?;
+        if let Some(text) = characters.as_ascii() {
+            return Ok(text.to_owned());
+        }
+        let text = utf_8(characters.first());
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// The first of a `bytes`, and how many there are.
-    pub(crate) fn byte_string(&self, object: u64, limit: usize) -> Look<(Vec<u8>, usize)> {
+    pub(crate) fn byte_string(&self, object: u64, limit: usize) -> Look<(Cow<'a, [u8]>, usize)> {
         self.is(object, Type::BYTES)?;
         let layout = &self.interpreter.layout.object;
         let count = self.word(object, layout.size)?;
@@ -129,6 +169,27 @@ impl View<'_> {
         let at = object.checked_add(layout.bytes as u64).ok_or(Gap::Wrong)?;
         let first = self.bytes(at, limit.min(count as usize))?;
         Ok((first, count as usize))
+    }
+}
+
+#[cfg(test)]
+impl Characters<'static> {
+    /// Four bytes for each, and `more` that are not here.
+    pub(crate) fn of(first: &[u32], more: usize) -> Self {
+        Self {
+            content: first.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            width: 4,
+            count: first.len() + more,
+        }
+    }
+
+    /// One byte for each.
+    pub(crate) fn narrow(content: &'static [u8]) -> Self {
+        Self {
+            content: content.into(),
+            width: 1,
+            count: content.len(),
+        }
     }
 }
 

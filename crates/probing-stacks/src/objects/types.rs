@@ -156,7 +156,7 @@ impl View<'_> {
                 return String::from_utf8(text).map_err(|_not_text| Gap::Wrong);
             }
             at = at.checked_add(piece.len() as u64).ok_or(Gap::Wrong)?;
-            text.extend(piece);
+            text.extend(&*piece);
         }
         Err(Gap::Wrong)
     }

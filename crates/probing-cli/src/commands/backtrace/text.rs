@@ -1,7 +1,7 @@
 //! Stacks of one process as a terminal shows them.
 
 use probing_proto::report::{
-    BacktraceReport, GilState, MissingFrames, ReportedFrame, ReportedThread,
+    BacktraceReport, GilState, MissingFrames, ReportedFrame, ReportedLocal, ReportedThread,
 };
 
 use crate::terminal;
@@ -16,29 +16,56 @@ pub(in crate::commands) fn text(report: &BacktraceReport, reverse: bool) -> Stri
 }
 
 pub(crate) fn threads(threads: &[ReportedThread], reverse: bool) -> String {
+    let (groups, width) = (folded(threads), local_width());
+    // It may be megabytes, and a text that grows is copied again and again.
+    let about = groups.iter().map(|group| length(group[0])).sum();
+    let mut text = String::with_capacity(about);
+    for group in &groups {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        push_group(&mut text, group, reverse, width);
+    }
+    text
+}
+
+/// About how many bytes it takes to tell of a thread.
+fn length(thread: &ReportedThread) -> usize {
+    const WORDS: usize = 40;
+    let local = |local: &ReportedLocal| local.name.len() + local.value.len() + WORDS / 4;
+    let frame = |frame: &ReportedFrame| {
+        let source = frame.source.as_ref().map_or(0, |source| source.len());
+        let locals = frame.locals.iter().flatten().map(local);
+        frame.file.len() + frame.func.len() + source + WORDS + locals.sum::<usize>()
+    };
+    2 * WORDS + thread.frames.iter().map(frame).sum::<usize>()
+}
+
+/// Threads that have the same stack.
+fn push_group(text: &mut String, threads: &[&ReportedThread], reverse: bool, width: usize) {
+    let thread = threads[0];
+    let (names, state) = (names(threads), state(&thread.state, thread.gil));
     let order = if reverse { "first" } else { "last" };
-    let groups: Vec<String> = folded(threads)
-        .iter()
-        .map(|threads| {
-            let thread = threads[0];
-            let head = format!(
-                "{}, {} (most recent call {order})\n",
-                names(threads),
-                state(&thread.state, thread.gil)
-            );
-            let mut frames = lines(&thread.frames);
-            match thread.missing.map(|missing| (missing, gap(missing))) {
-                Some((MissingFrames::Inner, gap)) => frames.insert(0, gap),
-                Some((MissingFrames::Outer | MissingFrames::Native, gap)) => frames.push(gap),
-                None => {}
-            }
-            if !reverse {
-                frames.reverse();
-            }
-            head + &frames.concat()
-        })
-        .collect();
-    groups.join("\n")
+    text.push_str(&format!("{names}, {state} (most recent call {order})\n"));
+    let (inner, outer) = match thread.missing.map(|missing| (missing, gap(missing))) {
+        Some((MissingFrames::Inner, gap)) => (gap, String::new()),
+        Some((MissingFrames::Outer | MissingFrames::Native, gap)) => (String::new(), gap),
+        None => Default::default(),
+    };
+    let groups = thread
+        .frames
+        .chunk_by(|one, other| is_unnamed(one) && is_unnamed(other) && one.file == other.file);
+    if reverse {
+        text.push_str(&inner);
+        groups.for_each(|frames| push_frames(text, frames, width));
+        text.push_str(&outer);
+    } else {
+        text.push_str(&outer);
+        let groups: Vec<_> = groups.collect();
+        let outermost_first = groups.into_iter().rev();
+        outermost_first.for_each(|frames| push_frames(text, frames, width));
+        text.push_str(&inner);
+    }
 }
 
 /// Whoever asked for `--pause` wants to know what it cost.
@@ -58,24 +85,15 @@ fn gap(missing: MissingFrames) -> String {
     format!("  … {why}\n")
 }
 
-/// One text for each frame; native ones that follow each other and have no names are told together.
-fn lines(frames: &[ReportedFrame]) -> Vec<String> {
-    let alike = |one: &ReportedFrame, other: &ReportedFrame| {
-        is_unnamed(one) && is_unnamed(other) && one.file == other.file
-    };
-    let groups = frames.chunk_by(alike);
-    groups
-        .map(|group| match group {
-            [first, _, ..] => {
-                let count = group.len();
-                format!(
-                    "  native {count} calls without names ({})\n",
-                    file_name(first)
-                )
-            }
-            one => one.iter().map(frame).collect(),
-        })
-        .collect()
+/// A frame, or native ones that follow each other and have no names, which are told together.
+fn push_frames(text: &mut String, frames: &[ReportedFrame], width: usize) {
+    match frames {
+        [first, _, ..] => {
+            let (count, file) = (frames.len(), file_name(first));
+            text.push_str(&format!("  native {count} calls without names ({file})\n"));
+        }
+        one => one.iter().for_each(|frame| push_frame(text, frame, width)),
+    }
 }
 
 /// Its file does not say what the function is called.
@@ -136,8 +154,14 @@ pub(crate) fn state(state: &str, gil: GilState) -> String {
 }
 
 pub(super) fn frame(frame: &ReportedFrame) -> String {
+    let mut text = String::new();
+    push_frame(&mut text, frame, local_width());
+    text
+}
+
+fn push_frame(text: &mut String, frame: &ReportedFrame, width: usize) {
     if is_unnamed(frame) {
-        return format!("  native {}\n", frame.func);
+        return text.push_str(&format!("  native {}\n", frame.func));
     }
     if frame.frame_type == "Native" {
         let place = match (&frame.source_file, frame.lineno) {
@@ -147,37 +171,43 @@ pub(super) fn frame(frame: &ReportedFrame) -> String {
             }
             _ => file_name(frame).to_owned(),
         };
-        return format!("  native {} ({place})\n", frame.func);
+        return text.push_str(&format!("  native {} ({place})\n", frame.func));
     }
     let line = frame
         .lineno
         .map_or_else(|| "?".to_owned(), |line| line.to_string());
-    let source = frame
-        .source
-        .as_ref()
-        .map_or_else(String::new, |source| format!("    {source}\n"));
-    format!(
-        "  File \"{}\", line {line}, in {}\n{source}{}",
-        frame.file,
-        frame.func,
-        locals(frame)
-    )
+    for part in [
+        "  File \"",
+        &frame.file,
+        "\", line ",
+        &line,
+        ", in ",
+        &frame.func,
+        "\n",
+    ] {
+        text.push_str(part);
+    }
+    if let Some(source) = &frame.source {
+        text.extend(["    ", source, "\n"]);
+    }
+    push_locals(text, frame, width);
 }
 
 /// A line for each variable.
-fn locals(frame: &ReportedFrame) -> String {
-    let width = match terminal::width() {
-        usize::MAX => LOCAL_WIDTH,
-        width => width,
-    };
-    let mut lines = String::new();
+fn push_locals(text: &mut String, frame: &ReportedFrame, width: usize) {
     for local in frame.locals.iter().flatten() {
-        let line = format!("      {} = {}", local.name, local.value);
-        lines += &terminal::on_one_line(&line, width);
-        lines.push('\n');
+        let start = text.len();
+        text.extend(["      ", &local.name, " = ", &local.value]);
+        terminal::end_line(text, start, width);
     }
     if frame.more_locals > 0 {
-        lines += &format!("      … {} more\n", frame.more_locals);
+        text.push_str(&format!("      … {} more\n", frame.more_locals));
     }
-    lines
+}
+
+fn local_width() -> usize {
+    match terminal::width() {
+        usize::MAX => LOCAL_WIDTH,
+        width => width,
+    }
 }

@@ -33,15 +33,15 @@ fn shared(frames: &[(&Who, &[ReportedLocal])]) -> Vec<ReportedLocal> {
                 names.push(&local.name);
                 Vec::new()
             });
-            match known.iter_mut().find(|(value, _)| *value == local.value) {
+            match known.iter_mut().find(|(value, _)| *value == &*local.value) {
                 Some((_, all)) => all.push(who),
                 None => known.push((&local.value, vec![who])),
             }
         }
     }
     let told = |name: &str| ReportedLocal {
-        name: name.to_owned(),
-        value: told(values.remove(name).unwrap_or_default(), frames.len()),
+        name: name.into(),
+        value: told(values.remove(name).unwrap_or_default(), frames.len()).into(),
         kind: None,
     };
     names.into_iter().map(told).collect()
@@ -84,8 +84,8 @@ mod tests {
         let local = |word: &str| {
             let (name, value) = word.split_once('=').unwrap();
             ReportedLocal {
-                name: name.to_owned(),
-                value: value.to_owned(),
+                name: name.into(),
+                value: value.into(),
                 kind: None,
             }
         };
