@@ -4,8 +4,10 @@
 //! sees it; if that is gone (deleted, or never was one: the vdso) from the target's memory.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +25,9 @@ use super::table::{Row, UnwindTable};
 const MAX_TABLE: u64 = 256 << 20;
 /// Of a file that is only to be had from memory: its headers, and all of the vdso.
 const MAX_HEADERS: u64 = 64 << 10;
+/// Where distributions put files of symbols.
+const APART: &str = "/usr/lib/debug";
+const LONGEST_NAME: usize = 256;
 /// Places whose rules are kept.
 const MAX_ROWS: usize = 100_000;
 
@@ -157,9 +162,36 @@ impl Module {
         let id = self.image.build_id()?;
         let (first, rest) = id.split_first()?;
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = format!("root/usr/lib/debug/.build-id/{first:02x}/{rest}.debug");
-        Image::parse(Contents::File(File::open(proc(pid, &path)).ok()?))
+        let by_id = Path::new(APART).join(format!(".build-id/{first:02x}/{rest}.debug"));
+        let linked = self.linked().unwrap_or_default();
+        let mut paths = std::iter::once(by_id).chain(linked);
+        paths.find_map(|path| {
+            let image = Image::parse(Contents::File(open_plain(pid, &path)?))?;
+            // An older one is of no use.
+            (image.build_id().as_ref() == Some(&id)).then_some(image)
+        })
     }
+
+    /// Where a file that names its file of symbols may have it.
+    fn linked(&self) -> Option<[PathBuf; 3]> {
+        let link = self.image.debug_section(".gnu_debuglink")?;
+        let link = self.image.read_part(link, 0, LONGEST_NAME)?;
+        let name = CStr::from_bytes_until_nul(&link).ok()?.to_str().ok()?;
+        let is_name = !name.is_empty() && !name.contains('/');
+        let folder = self.path.parent().filter(|_| is_name)?;
+        let apart = Path::new(APART).join(folder.strip_prefix("/").ok()?);
+        let hidden = folder.join(".debug");
+        Some([folder.join(name), hidden.join(name), apart.join(name)])
+    }
+}
+
+/// A file as the target sees it, if it is one that can be read: opening a pipe would wait.
+fn open_plain(pid: Pid, path: &Path) -> Option<File> {
+    let path = proc(pid, "root").join(path.strip_prefix("/").ok()?);
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// What a place in the code is called.

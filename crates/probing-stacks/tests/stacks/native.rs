@@ -37,6 +37,31 @@ impl Library {
         }
     }
 
+    fn debug_file(&self) -> PathBuf {
+        self.path.with_extension("so.debug")
+    }
+
+    /// Puts it into a file beside it; false where there is no tool for it.
+    fn without_debug_information(&self) -> bool {
+        let file = self.debug_file();
+        let mut link = std::ffi::OsString::from("--add-gnu-debuglink=");
+        link.push(&file);
+        let steps = [
+            vec![
+                "--only-keep-debug".as_ref(),
+                self.path.as_os_str(),
+                file.as_os_str(),
+            ],
+            vec!["--strip-debug".as_ref(), self.path.as_os_str()],
+            vec![link.as_os_str(), self.path.as_os_str()],
+        ];
+        let done = |step: &Vec<&std::ffi::OsStr>| {
+            let status = Command::new("objcopy").args(step).status();
+            status.is_ok_and(|status| status.success())
+        };
+        steps.iter().all(done)
+    }
+
     fn target(&self, python: &Python, arguments: &[&str]) -> Target {
         let target = Sandbox::new("none").target(python, "stacks/native.py");
         let target = arguments
@@ -276,7 +301,22 @@ fn native_code_with_debug_information_is_shown_with_its_line() {
     if removed.is_ok_and(|status| status.success()) {
         check(&plain, &python);
     }
-    let bare = Library::compile(&["-g0"]).target(&python, &[]);
+    // As distributions install it: what debuggers need is in a file apart, which the library names.
+    let split = Library::compile(&["-g", "-Wl,--build-id"]);
+    if split.without_debug_information() {
+        check(&split, &python);
+        // One that belongs to another library says nothing of this one.
+        let other = Library::compile(&["-g", "-fno-omit-frame-pointer", "-Wl,--build-id"]);
+        assert!(other.without_debug_information());
+        std::fs::copy(split.debug_file(), other.debug_file()).unwrap();
+        assert_no_line(&other, &python);
+    }
+    assert_no_line(&Library::compile(&["-g0"]), &python);
+}
+
+#[track_caller]
+fn assert_no_line(library: &Library, python: &Python) {
+    let bare = library.target(python, &[]);
     let snapshot = settled(&bare);
     let mut frames = thread(&snapshot, "nest").frames.iter();
     let frame = frames.find(|frame| &*frame.func == "wait_here").unwrap();
