@@ -113,8 +113,18 @@ pub(crate) fn interpreter() -> Interpreter {
     }
 }
 
+/// For memory that never ends.
+const MOMENT: Duration = Duration::from_millis(5);
+/// For memory that does, on a machine that has other things to do.
+const LONG: Duration = Duration::from_mins(10);
+
 /// Everything but the kernel's part. The bound is small because a hostile memory never ends.
-fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadStack> {
+fn read_all(
+    memory: &impl Memory,
+    layout: Layout,
+    runtime: u64,
+    patience: Duration,
+) -> Vec<ThreadStack> {
     let interpreter = Interpreter {
         runtime,
         layout,
@@ -135,7 +145,7 @@ fn read_all(memory: &impl Memory, layout: Layout, runtime: u64) -> Vec<ThreadSta
         memory: &memory,
         max_depth: 1000,
         pause: crate::Pause::Never,
-        until: Instant::now() + Duration::from_millis(5),
+        until: Instant::now() + patience,
         locals: Some(LocalLimits::default()),
     };
     let known: Vec<Known> = threads.into_iter().map(unknown).collect();
@@ -182,7 +192,7 @@ proptest! {
         let readings = AtomicU64::new(0);
         let hostile = Hostile { seed, size, mirror, oddity, moving, readings };
         for layout in layouts() {
-            read_all(&hostile, layout, ARENA);
+            read_all(&hostile, layout, ARENA, MOMENT);
         }
     }
 }
@@ -362,7 +372,7 @@ fn a_target_in_order_is_read() {
         let version = layout.version;
         let line = if version == (3, 10) { 11 } else { 16 };
         let depth = DEPTH as usize - usize::from(version >= (3, 12));
-        let stacks = read_all(&Fake::new(&layout), layout, RUNTIME);
+        let stacks = read_all(&Fake::new(&layout), layout, RUNTIME, LONG);
         assert_eq!(stacks.len(), 3, "{version:?}");
         for stack in &stacks {
             assert_eq!(
@@ -405,7 +415,7 @@ proptest! {
                 fake.put(ARENA + *word as u64 * 8, *value);
             }
             fake.restless.clone_from(&restless);
-            read_all(&fake, layout, RUNTIME);
+            read_all(&fake, layout, RUNTIME, MOMENT);
         }
     }
 }
@@ -422,7 +432,7 @@ proptest! {
                 table[*index] = *number;
             }
             if let Some(layout) = published(version, &table) {
-                read_all(&fake, layout, RUNTIME);
+                read_all(&fake, layout, RUNTIME, MOMENT);
             }
         }
     }

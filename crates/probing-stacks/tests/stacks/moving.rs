@@ -7,14 +7,20 @@ use probing_testkit::{Target, every_python};
 use crate::target::{line_of, main_of, places, start};
 
 const READINGS: usize = 1000;
+/// Of eight threads each.
+const READINGS_OF_MANY: usize = 200;
 
 fn read_often(target: &Target, pause: Pause, check: impl Fn(&Snapshot)) {
+    read_so_often(READINGS, target, pause, check);
+}
+
+fn read_so_often(readings: usize, target: &Target, pause: Pause, check: impl Fn(&Snapshot)) {
     let mut reader = Reader::open(Pid(target.pid())).unwrap();
     let options = Options {
         pause,
         ..Options::default()
     };
-    for _ in 0..READINGS {
+    for _ in 0..readings {
         check(&reader.read(&options).unwrap());
     }
 }
@@ -90,7 +96,7 @@ fn is_possible_chain(number: usize, frames: &[Frame]) -> bool {
 fn no_stack_of_many_threads_that_move_is_impossible() {
     every_python(|python| {
         let target = start(python, "chains.py");
-        read_often(&target, Pause::Never, |snapshot| {
+        read_so_often(READINGS_OF_MANY, &target, Pause::Never, |snapshot| {
             let chains = snapshot.threads.iter().filter_map(|thread| {
                 let number = thread.name.as_deref()?.strip_prefix("chain-")?;
                 Some((number.parse::<usize>().ok()?, thread))
