@@ -175,11 +175,18 @@ impl Writer {
         }
         let time = self.at.chunk + self.layout.slabs[0].values + 8 * u64::from(self.at.row);
         self.memory.put(time, ts);
-        let mut text_used = self.at.text_used;
         if self.columns.put(&mut self.memory, self.at.row, values) {
-            self.commit(ts, text_used);
-            return Ok(());
+            self.commit(ts, self.at.text_used);
+            Ok(())
+        } else {
+            self.append_any(ts, values)
         }
+    }
+
+    /// Any values, after the time.
+    #[inline(never)]
+    fn append_any(&mut self, ts: i64, values: &[Value<'_>]) -> Result<(), AppendError> {
+        let mut text_used = self.at.text_used;
         for (before, value) in values.iter().enumerate() {
             let slab = self.layout.slabs[before + 1];
             if !self.put(slab, value, &mut text_used) {
@@ -407,10 +414,13 @@ impl Writer {
     }
 
     /// Whether the chunk has room for the texts of a row, even if none of them is a string of the heap.
+    #[inline]
     fn text_fits(&self, values: &[Value<'_>]) -> bool {
-        if self.layout.shape.text_bytes == 0 {
-            return true;
-        }
+        self.layout.shape.text_bytes == 0 || self.has_room(values)
+    }
+
+    #[inline(never)]
+    fn has_room(&self, values: &[Value<'_>]) -> bool {
         let bytes = |value: &Value<'_>| match value {
             Value::Text(text) if text.len() > INLINE => text.len().min(self.max_text),
             _ => 0,
