@@ -22,6 +22,7 @@ Examples:
   probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
   probing -t 4242 backtrace --watch 1      a live view; Ctrl-C ends it
   probing --ranks 0-7 backtrace --watch 1  the same of a whole job
+  probing -t 4242 backtrace --tasks --watch 1
   probing -t 4242 backtrace --dump 10 --every 0.5 --json
 
 Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
@@ -39,7 +40,8 @@ is the same in all is told once, else who has which value.
 
 With --native, a thread that is on a CPU is held for a fraction of a millisecond while its stack is copied;
 one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.
-Code whose file (or its file of symbols in /usr/lib/debug) has debug information is shown with its line.")]
+Code whose file (or its file of symbols, beside it or in /usr/lib/debug) has debug information is shown with
+its line.")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag that people type"
@@ -58,7 +60,7 @@ pub(crate) struct BacktraceArguments {
 
     /// The asyncio tasks that are not done, instead of threads: what each waits for and where. Tasks that others wait
     /// for are shown below them, those that are alike together, and deadlocks are named
-    #[arg(long, conflicts_with_all = ["all", "thread", "watch", "dump", "native"])]
+    #[arg(long, conflicts_with_all = ["all", "thread", "native"])]
     pub(crate) tasks: bool,
 
     /// Local variables of every frame, with their values

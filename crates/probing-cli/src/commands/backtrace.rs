@@ -67,7 +67,7 @@ pub(super) fn tasks_with_note(
 ) -> anyhow::Result<(String, TasksReport, Option<String>)> {
     let mut stacks = target.stacks(&query(arguments))?;
     let report = stacks.tasks()?;
-    Ok((tasks::words(&report), report, stacks.note()))
+    Ok((tasks::words(&report, false), report, stacks.note()))
 }
 
 /// The same, and what is to be said about them.

@@ -1,6 +1,7 @@
 //! `probing backtrace --tasks`
 
-use probing_testkit::{Sandbox, Target, TargetBuilder, every_python, root, wait_until};
+use probing_testkit::{Sandbox, Target, TargetBuilder, Terminal, every_python, root, wait_until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{sandbox, scrubbed};
@@ -83,6 +84,40 @@ fn tasks_that_are_alike_are_shown_together_below_those_that_await_them() {
         ];
         let reversed = scrubbed(sandbox.probing(reversed).ok());
         assert!(reversed.starts_with("N asyncio tasks (most recent call first)\n"));
+    });
+}
+
+#[test]
+fn tasks_are_shown_again_and_again() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.target(python, "stacks/tasks.py").start();
+        target.line();
+        let pid = target.pid().to_string();
+        let dump = ["backtrace", "--tasks", "--dump", "2", "--every", "0.01"];
+        let ran = sandbox.probing(["-t", &pid].iter().chain(&dump));
+        let shown = scrubbed(ran.ok());
+        let head = "--- N-N-NTN:N:N.NZ\nN asyncio tasks (most recent call last)\n";
+        assert_eq!(shown.matches(head).count(), 2, "{shown}");
+
+        let json = dump.iter().chain(&["--json"]);
+        let ran = sandbox.probing(["-t", &pid, "-t", &pid].iter().chain(json));
+        let reports: Vec<Value> = ran
+            .ok()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let of_sets = reports
+            .iter()
+            .filter_map(|report| report["targets"].as_array());
+        assert_eq!(of_sets.count(), 2, "{reports:?}");
+
+        let mut watch = sandbox.command();
+        watch.args(["-t", &pid, "backtrace", "--tasks", "--watch", "3600"]);
+        let terminal = Terminal::start(watch);
+        terminal.wait_for("asyncio tasks");
+        terminal.signal(Signal::INT);
+        assert_eq!(terminal.finish().0, 0);
     });
 }
 

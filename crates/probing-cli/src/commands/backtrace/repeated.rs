@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::bail;
 use probing_client::{ClientError, Group, Members, Pace, Stacks, Stop, Target};
 
-use super::{choose, set, text};
+use super::{choose, set, tasks, text};
 use crate::arguments::BacktraceArguments;
 use crate::clock::utc;
+use crate::commands::answers::Answers;
 use crate::commands::screen::{self, Screen};
 use crate::exit::{self, Status};
 
@@ -48,7 +49,12 @@ pub(super) fn several(
     members: &Members,
     times: Times,
 ) -> anyhow::Result<Status> {
-    run(arguments, Several { arguments, members }, times)
+    let several = Several { arguments, members };
+    if arguments.tasks {
+        run(arguments, TasksOf(several), times)
+    } else {
+        run(arguments, several, times)
+    }
 }
 
 /// Whose stacks are shown.
@@ -78,31 +84,53 @@ struct One<'a> {
 impl Watched for One<'_> {
     /// A target that starts another program is told and tried again.
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
-        let arguments = self.arguments;
-        let read = self
-            .stacks
-            .read()
-            .map_err(anyhow::Error::from)
-            .and_then(|mut report| choose(&mut report, arguments).map(|()| report));
-        let report = match read {
-            Ok(report) => report,
-            Err(error) if is_first => return Err(error),
-            Err(error) if is_end(&error) => return Ok(Reading::Ended),
-            Err(error) => return Ok(Reading::Failed(format!("{error:#}"))),
+        let taken_at_nanos = now();
+        let text = if self.arguments.tasks {
+            self.tasks()
+        } else {
+            self.threads()
         };
-        Ok(Reading::Shown {
-            taken_at_nanos: report.taken_at_nanos,
-            text: if arguments.json {
-                serde_json::to_string(&report)?
-            } else {
-                text::text(&report, arguments.reverse)
-            },
-        })
+        match text {
+            Ok(text) => Ok(Reading::Shown {
+                taken_at_nanos,
+                text,
+            }),
+            Err(error) if is_first => Err(error),
+            Err(error) if is_end(&error) => Ok(Reading::Ended),
+            Err(error) => Ok(Reading::Failed(format!("{error:#}"))),
+        }
     }
 
     fn name(&self) -> String {
         format!("process {}", self.stacks.pid())
     }
+}
+
+impl One<'_> {
+    fn threads(&mut self) -> anyhow::Result<String> {
+        let mut report = self.stacks.read()?;
+        choose(&mut report, self.arguments)?;
+        Ok(if self.arguments.json {
+            serde_json::to_string(&report)?
+        } else {
+            text::text(&report, self.arguments.reverse)
+        })
+    }
+
+    fn tasks(&mut self) -> anyhow::Result<String> {
+        let report = self.stacks.tasks()?;
+        Ok(if self.arguments.json {
+            serde_json::to_string(&report)?
+        } else {
+            tasks::words(&report, self.arguments.reverse)
+        })
+    }
+}
+
+/// Since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64
 }
 
 fn is_end(error: &anyhow::Error) -> bool {
@@ -119,25 +147,20 @@ struct Several<'a> {
 impl Watched for Several<'_> {
     /// Those that have ended are told as not read, as long as others live.
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
-        let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
+        let taken_at_nanos = now();
         let arguments = self.arguments;
         let answers = set::read(arguments, self.members, |arguments, target| {
             Ok(super::read_with_note(arguments, target)?.0)
         });
-        if answers.count().0 == 0 {
-            let failures = answers.failures().join("\n  ");
-            return match () {
-                () if is_first => bail!("none of the targets could be read:\n  {failures}"),
-                () if answers.all_ended() => Ok(Reading::Ended),
-                () => Ok(Reading::Failed(failures)),
-            };
+        if let Some(reading) = none_read(&answers, is_first)? {
+            return Ok(reading);
         }
         Ok(Reading::Shown {
-            taken_at_nanos: taken_at.unwrap_or_default().as_nanos() as u64,
+            taken_at_nanos,
             text: if arguments.json {
                 serde_json::to_string(&set::report(answers))?
             } else {
-                set::text(&answers, arguments.locals)
+                set::text(&answers, arguments)
             },
         })
     }
@@ -145,6 +168,48 @@ impl Watched for Several<'_> {
     fn name(&self) -> String {
         let group: Group = self.members.all.iter().map(|member| &member.who).collect();
         group.to_string()
+    }
+}
+
+/// Their tasks.
+struct TasksOf<'a>(Several<'a>);
+
+impl Watched for TasksOf<'_> {
+    fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
+        let taken_at_nanos = now();
+        let Several { arguments, members } = self.0;
+        let answers = tasks::read(arguments, members);
+        if let Some(reading) = none_read(&answers, is_first)? {
+            return Ok(reading);
+        }
+        Ok(Reading::Shown {
+            taken_at_nanos,
+            text: if arguments.json {
+                serde_json::to_string(&answers.report(|report| report))?
+            } else {
+                tasks::of_several(&answers, arguments.reverse)
+            },
+        })
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
+/// What to show where none of several answered.
+fn none_read<R: Send + 'static>(
+    answers: &Answers<'_, R>,
+    is_first: bool,
+) -> anyhow::Result<Option<Reading>> {
+    if answers.count().0 > 0 {
+        return Ok(None);
+    }
+    let failures = answers.failures().join("\n  ");
+    match () {
+        () if is_first => bail!("none of the targets could be read:\n  {failures}"),
+        () if answers.all_ended() => Ok(Some(Reading::Ended)),
+        () => Ok(Some(Reading::Failed(failures))),
     }
 }
 
@@ -225,7 +290,10 @@ fn watch(
     every: Duration,
     mut pace: Pace,
 ) -> anyhow::Result<End> {
-    let mut screen = Screen::new(screen::Kept::of(arguments.all, arguments.reverse));
+    let mut screen = Screen::new(screen::Kept::of(
+        arguments.all || arguments.tasks,
+        arguments.reverse,
+    ));
     let (mut shown, mut last) = (0, String::new());
     let end = loop {
         if screen.wait(&mut pace)?.is_none() {

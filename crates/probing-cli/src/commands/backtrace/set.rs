@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::ensure;
 use probing_client::{Manner, Members, Merge, Target, Tree, Who};
 use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 
@@ -12,7 +11,7 @@ use super::{repeated, tree};
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::Answers;
 use crate::exit::{self, Status};
-use crate::json;
+use crate::{json, terminal};
 
 /// Reading one process takes milliseconds, a second when its threads never stand still.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,10 +25,6 @@ pub(super) struct NamedTree<'a> {
 }
 
 pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::Result<Status> {
-    ensure!(
-        !arguments.reverse,
-        "--reverse is for one target: the tree of several begins with the frames that they have in common"
-    );
     if let Some(times) = repeated::asked_for(arguments) {
         return repeated::several(arguments, members, times);
     }
@@ -38,7 +33,7 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
     if arguments.json {
         json::print(&report(answers))?;
     } else {
-        write!(anstream::stdout(), "{}", text(&answers, arguments.locals))?;
+        terminal::print(&text(&answers, arguments))?;
     }
     say_how_many(read, all)
 }
@@ -55,9 +50,13 @@ pub(super) fn read<'a>(
     })
 }
 
-pub(super) fn text(answers: &Answers<'_, BacktraceReport>, locals: bool) -> String {
-    let trees = merged(answers.given(), locals);
-    let mut parts: Vec<String> = trees.iter().map(tree::text).collect();
+pub(super) fn text(
+    answers: &Answers<'_, BacktraceReport>,
+    arguments: &BacktraceArguments,
+) -> String {
+    let trees = merged(answers.given(), arguments.locals);
+    let text = |named: &NamedTree<'_>| tree::text(named, arguments.reverse);
+    let mut parts: Vec<String> = trees.iter().map(text).collect();
     parts.extend(not_read(&answers.failures()));
     parts.join("\n")
 }

@@ -2,7 +2,9 @@
 
 use anstyle::{AnsiColor, Style};
 use probing_client::{Branch, End, Then, Tree};
-use probing_proto::report::{ReportedBranch, ReportedCall, ReportedEnd, ReportedTree};
+use probing_proto::report::{
+    ReportedBranch, ReportedCall, ReportedEnd, ReportedFrame, ReportedTree,
+};
 
 use super::set::NamedTree;
 use super::{text, variables};
@@ -13,16 +15,19 @@ const ODD: Style = Style::new()
     .bold()
     .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
 
-pub(super) fn text(named: &NamedTree<'_>) -> String {
+/// Outermost frames first, which all have in common; or, in reverse, last.
+pub(super) fn text(named: &NamedTree<'_>, reverse: bool) -> String {
     let tree = &named.tree;
     let group = tree.group();
     let mut text = format!(
-        "{} of {}: {group}{} (most recent call last)\n",
+        "{} of {}: {group}{} (most recent call {})\n",
         names(&named.threads),
         group.count(),
-        state(&tree.trunk)
+        state(&tree.trunk),
+        if reverse { "first" } else { "last" }
     );
-    below(named, &tree.trunk, Margin::default(), &mut text);
+    let drawing = Drawing { named, reverse };
+    drawing.add(&tree.trunk, &Margin::default(), &mut text);
     text
 }
 
@@ -42,55 +47,77 @@ fn names(threads: &[String]) -> String {
     }
 }
 
-/// The frames of a branch, then its branches.
-fn below(named: &NamedTree<'_>, branch: &Branch, margin: Margin, text: &mut String) {
-    let tree = &named.tree;
-    let mut line = |line: &str| {
-        text.push_str(&margin.text);
-        text.push_str(line);
-        text.push('\n');
-    };
-    for (index, frame) in branch.frames.iter().enumerate() {
+struct Drawing<'a> {
+    named: &'a NamedTree<'a>,
+    reverse: bool,
+}
+
+impl Drawing<'_> {
+    /// The frames of a branch, then its branches; in reverse, the other way round.
+    fn add(&self, branch: &Branch, margin: &Margin, text: &mut String) {
+        let end = match &branch.then {
+            Then::Parts(_) | Then::End(End { complete: true, .. }) => "",
+            Then::End(_) => "  … it moves too fast to be seen whole",
+            Then::TooDeep => "  … from here on everyone goes another way",
+        };
+        let frames = branch.frames.iter().enumerate();
+        let mut frames: Vec<String> = frames
+            .map(|(index, frame)| self.frame(branch, frame, margin.above + index))
+            .collect();
+        frames.push(end.to_owned());
+        if self.reverse {
+            frames.reverse();
+            self.add_branches(branch, margin, text);
+        }
+        for line in frames.iter().flat_map(|frame| frame.lines()) {
+            text.push_str(&format!("{}{line}\n", margin.text));
+        }
+        if !self.reverse {
+            self.add_branches(branch, margin, text);
+        }
+    }
+
+    /// The frame that has so many above it.
+    fn frame(&self, branch: &Branch, frame: &ReportedFrame, above: usize) -> String {
         let mut frame = frame.clone();
         (frame.locals, frame.more_locals) = (None, 0);
-        if !named.stacks.is_empty() {
-            frame.locals = Some(variables::of(named, branch, margin.above + index));
+        if !self.named.stacks.is_empty() {
+            frame.locals = Some(variables::of(self.named, branch, above));
         }
-        text::frame(&frame).lines().for_each(&mut line);
+        text::frame(&frame)
     }
-    let above = margin.above + branch.frames.len();
-    let margin = margin.text.as_str();
-    let branches = match &branch.then {
-        Then::Parts(branches) => branches,
-        Then::End(End { complete: true, .. }) => return,
-        Then::End(_) => return line("  … it moves too fast to be seen whole"),
-        Then::TooDeep => return line("  … from here on everyone goes another way"),
-    };
-    let all = tree.group().count();
-    for (place, branch) in branches.iter().enumerate() {
-        let is_last = place + 1 == branches.len();
-        let (fork, inner) = if is_last {
-            ("└─", "  ")
-        } else {
-            ("├─", "│ ")
+
+    fn add_branches(&self, branch: &Branch, margin: &Margin, text: &mut String) {
+        let Then::Parts(branches) = &branch.then else {
+            return;
         };
-        let group = tree.who(branch);
-        let (style, mark) = if branch.odd {
-            (ODD, "  ← odd one out")
-        } else {
-            (Style::new(), "")
-        };
-        let head = format!(
-            "  {fork} {style}{} of {all}: {group}{}{mark}{style:#}",
-            group.count(),
-            state(branch)
-        );
-        text.push_str(&format!("{margin}{head}\n"));
-        let margin = Margin {
-            text: format!("{margin}  {inner} "),
-            above,
-        };
-        below(named, branch, margin, text);
+        let tree = &self.named.tree;
+        let (all, above) = (tree.group().count(), margin.above + branch.frames.len());
+        let margin = &margin.text;
+        for (place, branch) in branches.iter().enumerate() {
+            let (fork, inner) = match () {
+                () if self.reverse && place == 0 => ("┌─", "│ "),
+                () if !self.reverse && place + 1 == branches.len() => ("└─", "  "),
+                () => ("├─", "│ "),
+            };
+            let group = tree.who(branch);
+            let (style, mark) = if branch.odd {
+                (ODD, "  ← odd one out")
+            } else {
+                (Style::new(), "")
+            };
+            let head = format!(
+                "  {fork} {style}{} of {all}: {group}{}{mark}{style:#}",
+                group.count(),
+                state(branch)
+            );
+            text.push_str(&format!("{margin}{head}\n"));
+            let margin = Margin {
+                text: format!("{margin}  {inner} "),
+                above,
+            };
+            self.add(branch, &margin, text);
+        }
     }
 }
 
