@@ -393,12 +393,23 @@ fn source_that_takes_too_long_is_left_to_end() {
     every_python(|python| {
         let target = Target::start(python, "sleep", &[]);
         target.settle();
-        let source = "import sys, time; time.sleep(0.5); sys.ended = 1";
-        let result = target.run_within(source, Duration::from_millis(100), false);
+        let flag = target.folder().join("end");
+        let source = format!(
+            "import os, sys, time\nwhile not os.path.exists('{}'): time.sleep(0.01)\nsys.ended = 1",
+            flag.display()
+        );
+        let mut deadline = Duration::from_millis(100);
+        let mut result = target.run_within(&source, deadline, false);
+        // What did not begin in time never begins, so it can be tried again.
+        while matches!(result, Err(AttachError::Busy { .. })) {
+            deadline *= 2;
+            result = target.run_within(&source, deadline, false);
+        }
         assert!(
             matches!(result, Err(AttachError::Unfinished { .. })),
             "{target}: {result:?}"
         );
+        std::fs::write(flag, "").unwrap();
         wait_until("it ends", || target.eval("getattr(sys, 'ended', 0)") == "1");
         target.assert_no_block_stays();
     });

@@ -30,7 +30,7 @@ const STATES: [&str; 13] = [
 const CYCLES: u32 = 16;
 const FEW_CYCLES: u32 = 8;
 /// How often sizes are taken while a target goes through its cycles.
-const LOOKS: u32 = 4;
+const LOOKS: u32 = 8;
 
 /// What came of all cycles in one state on one Python.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl<'a> Visited<'a> {
 
     /// In and out once.
     fn cycle(&self, tally: &mut Tally) {
-        let ran = self.probing(&["attach", "--json", "--timeout", "5"]);
+        let ran = self.probing(&["attach", "--json", "--timeout", "30"]);
         if ran.status != 0 {
             tally.failures.push(format!("{}: {ran:?}", self.name));
             return;
@@ -175,7 +175,7 @@ fn visit(python: &Python, state: &str, cycles: u32) -> Tally {
     );
     assert_eq!(grown, (0, 0), "{}: {sizes:?}", visited.name);
     let resident_kib = least_growth(&sizes, |size| size.usage.rss_kib);
-    assert!(resident_kib <= 64, "{}: {sizes:?}", visited.name);
+    assert!(resident_kib <= 32, "{}: {sizes:?}", visited.name);
     assert_eq!(sandbox.target_dirs(), [""; 0], "{}", visited.name);
     tally
 }
@@ -234,12 +234,22 @@ fn targets_stay_as_they_were_through_a_thousand_visits() {
 fn kill_at_every_step(python: &Python, state: &str) -> u32 {
     const MORE_THAN_THERE_ARE: u32 = 40;
     const KILLED: i32 = 128 + 9;
+    /// Seconds; on a machine that is overloaded what runs in a busy target takes some.
+    const PATIENCE: &str = "30";
     let sandbox = sandbox();
     let mut visited = Visited::start(&sandbox, python, state);
     for step in 1..MORE_THAN_THERE_ARE {
-        let ran = visited.probing(&["attach", "--die-at-step", &step.to_string()]);
+        let step_text = step.to_string();
+        let die = ["attach", "--timeout", PATIENCE, "--die-at-step", &step_text];
+        let ran = visited.probing(&die);
         visited.assert_goes_on();
-        // What was on its way may have come in by itself.
+        // What was on its way may have come in by itself, or is still coming.
+        let attach = visited.probing(&["attach", "--timeout", PATIENCE]);
+        assert_eq!(
+            attach.status, 0,
+            "{} after step {step}: {attach:?}",
+            visited.name
+        );
         let again = visited.probing(&["eval", "6 * 7"]);
         assert_eq!(
             (again.status, again.stdout.as_str()),
