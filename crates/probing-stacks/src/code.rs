@@ -3,11 +3,12 @@
 //! An address is taken for a code object only if its type is `PyCode_Type` and its name, file and line table are text
 //! and bytes. One that was read before is believed again only while its fields are the same, because memory is reused.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::sync::Arc;
+
+use probing_process::addresses::AddressMap;
 
 use crate::interpreter::Interpreter;
 use crate::layout::Object;
@@ -70,7 +71,7 @@ struct Fields {
 /// The code objects seen so far; `None` for an address that holds none.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
-    known: HashMap<u64, Option<Arc<Code>>>,
+    known: AddressMap<Option<Arc<Code>>>,
 }
 
 impl Codes {

@@ -383,16 +383,23 @@ pub(crate) fn name_all(
     locals: &mut impl Iterator<Item = Option<Locals>>,
 ) -> Vec<Frame> {
     let mut lines: HashMap<(u64, i64), Option<u32>> = HashMap::new();
+    // A function that calls itself does so at one place.
+    let mut latest = None;
     let named = frames.iter().filter_map(|frame| {
         let locals = locals.next().flatten();
         let code = codes.get(frame.code)?;
-        let line = lines
-            .entry((frame.code, frame.offset))
-            .or_insert_with(|| code.place(frame.offset).line());
+        let place = (frame.code, frame.offset);
+        let line = match latest {
+            Some((known, line)) if known == place => line,
+            _ => *lines
+                .entry(place)
+                .or_insert_with(|| code.place(frame.offset).line()),
+        };
+        latest = Some((place, line));
         Some(Frame {
             func: code.name.clone(),
             file: code.file.clone(),
-            line: *line,
+            line,
             source_file: None,
             address: frame.address,
             is_entry: frame.is_entry,
