@@ -1,5 +1,6 @@
 //! What can be typed: the commands and who they are for. What each command takes, with its help, is in the folder.
 
+mod agent;
 mod amounts;
 mod attach;
 mod backtrace;
@@ -16,9 +17,10 @@ use std::ffi::OsString;
 use clap::builder::Styles;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use probing_client::{AttachOptions, Choices, Entry, Ranks, TargetSet};
-use probing_proto::env::PROBING_TARGET;
+use probing_client::{AttachOptions, Choices, Entry, Fingerprint, Keys, RankChoice, TargetSet};
+use probing_proto::env::{PROBING_TARGET, PROBING_TLS, PROBING_TOKEN};
 
+pub(crate) use agent::AgentArguments;
 pub(crate) use attach::{AttachArguments, DetachArguments};
 pub(crate) use backtrace::BacktraceArguments;
 pub(crate) use clean::CleanArguments;
@@ -45,13 +47,17 @@ pub(crate) struct Arguments {
     #[arg(value_name = "TARGET")]
     first_target: Option<Choices>,
 
-    /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5
-    #[arg(long, global = true, value_name = "RANKS")]
-    ranks: Option<Ranks>,
+    /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5 or all
+    #[arg(long, visible_alias = "rank", global = true, value_name = "RANKS")]
+    ranks: Option<RankChoice>,
 
     /// Do not bring the probe into a process that has none; fail instead
     #[arg(long, global = true)]
     pub(crate) no_attach: bool,
+
+    /// What the certificate of the agent must be, as it printed it; else it is what it was when it was first met
+    #[arg(long, global = true, value_name = "SHA256")]
+    fingerprint: Option<Fingerprint>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -60,8 +66,8 @@ pub(crate) struct Arguments {
 /// `-t`, which may stand before the command and behind it. (As one global argument, one place would hide the other.)
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NamedTargets {
-    /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; several
-    /// by commas or by several -t [env: `PROBING_TARGET`]
+    /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; HOST:PORT for
+    /// those of an agent's machine; several by commas or by several -t [env: `PROBING_TARGET`]
     #[arg(short = 't', long = "target", value_name = "TARGET")]
     targets: Vec<Choices>,
 }
@@ -79,6 +85,7 @@ Examples:
   probing -t train.py detach               take the probe out again
   PROBING=1 python train.py                start a program with the probe in it
   probing run -- torchrun train.py         the same, with nothing installed in its environment
+  probing -t node7:8080 backtrace          on another machine, where `probing agent` runs
 
 Exit status: 0 done, 1 the code raised or the command failed, 2 syntax error or wrong arguments,
 3 target not reached, 124 timed out, 130 interrupted.";
@@ -105,6 +112,8 @@ pub(crate) enum Command {
     Detach(DetachArguments),
     /// Start a program with the probe in it and in its children
     Run(RunArguments),
+    /// Serve the targets of this machine to others: one port, a token, TLS
+    Agent(AgentArguments),
     /// Serve a program: requests and answers as lines of JSON
     Connect(ConnectArguments),
     /// Remove the rows that ended processes have recorded
@@ -117,6 +126,14 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it looks at processes.
+    pub(crate) fn is_for_targets(&self) -> bool {
+        !matches!(
+            self,
+            Self::Agent(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. }
+        )
+    }
+
     /// What stands behind `-t` after the command's name.
     fn named_targets(&self) -> &[Choices] {
         match self {
@@ -126,10 +143,11 @@ impl Command {
             | Self::Export(ExportArguments { named, .. })
             | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
+            | Self::List(ListArguments { named, .. })
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
-            Self::List(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. } => &[],
+            Self::Agent(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. } => &[],
         }
     }
 }
@@ -150,7 +168,17 @@ impl Arguments {
             })?;
             choices.push(named);
         }
-        Ok(TargetSet::new(choices, self.ranks.clone()))
+        Ok(TargetSet::new(choices, self.ranks.clone()).with_keys(&self.keys()))
+    }
+
+    /// What opens the agents among the targets.
+    fn keys(&self) -> Keys {
+        let token = PROBING_TOKEN.value();
+        Keys {
+            token: token.map(|token| token.to_string_lossy().trim().to_owned()),
+            fingerprint: self.fingerprint,
+            plain: PROBING_TLS.value().is_some_and(|tls| tls == "off"),
+        }
     }
 
     /// What to do about a target without a probe.

@@ -1,5 +1,6 @@
 //! One file per command: arguments → value → text.
 
+pub(crate) mod agent;
 mod answers;
 pub(crate) mod attach;
 pub(crate) mod backtrace;
@@ -33,13 +34,25 @@ impl Aim {
     /// The one target of a command that is for one.
     fn target(&self) -> anyhow::Result<Target> {
         self.check_named()?;
-        Ok(self.targets.sole()?)
+        let target = self.targets.sole();
+        self.say_notes()?;
+        Ok(target?)
     }
 
     /// All targets of a command that is for several.
     fn members(&self) -> anyhow::Result<Members> {
         self.check_named()?;
-        Ok(self.targets.members()?)
+        let members = self.targets.members();
+        self.say_notes()?;
+        Ok(members?)
+    }
+
+    /// What is to be said about the agents that were met.
+    fn say_notes(&self) -> std::io::Result<()> {
+        let notes = self.targets.nodes().iter().flat_map(|node| node.notes());
+        notes
+            .into_iter()
+            .try_for_each(|note| writeln!(anstream::stderr(), "{note}"))
     }
 
     fn check_named(&self) -> anyhow::Result<()> {
@@ -56,7 +69,12 @@ impl Aim {
 
     /// Connects, and says so when the probe had to be brought in first.
     fn connect(&self) -> anyhow::Result<Probe> {
-        let Reached { probe, attached } = self.reach()?;
+        self.connect_to(&self.target()?)
+    }
+
+    /// The same for one that is known.
+    fn connect_to(&self, target: &Target) -> anyhow::Result<Probe> {
+        let Reached { probe, attached } = target.connect(&self.entry)?;
         if let Some(report) = attached {
             say_attached(&probe, &report)?;
         }

@@ -8,11 +8,11 @@ use std::env;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Command as Process;
+use std::process::{Command as Process, Stdio};
 
 use anyhow::bail;
 
-use crate::arguments::{ExportArguments, QueryArguments};
+use crate::arguments::{AgentArguments, ExportArguments, QueryArguments};
 use crate::commands::{self, Aim};
 use crate::exit::Status;
 
@@ -23,6 +23,8 @@ const PROGRAM: &str = "probing-engine";
 pub(crate) enum Needy<'a> {
     Query(&'a QueryArguments),
     Export(&'a ExportArguments),
+    /// Which is asked to.
+    Agent(&'a AgentArguments),
     /// Which may be asked to.
     Connect,
     /// Which may be asked to.
@@ -45,6 +47,7 @@ fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
     match command {
         Needy::Query(arguments) => commands::query::run(arguments, aim),
         Needy::Export(arguments) => commands::export::run(arguments, aim),
+        Needy::Agent(arguments) => commands::agent::run(arguments),
         Needy::Connect => commands::connect::run(aim),
         Needy::Repl => commands::repl::run(aim),
     }
@@ -61,6 +64,24 @@ fn elsewhere(_: Needy<'_>, _: &Aim) -> anyhow::Result<Status> {
         );
     }
     bail!("cannot start {}: {error}", program.display())
+}
+
+/// Starts agents again that were killed while programs still want them.
+pub(crate) fn revive_agents() {
+    for fallen in probing_client::fallen_agents() {
+        let Ok(program) = beside() else { return };
+        // It is nobody's child when this command has ended; what goes wrong with it `probing list` tells.
+        let started = Process::new(program)
+            .args(["agent", "--wanted", "--listen"])
+            .arg(&fallen.listen)
+            .envs(fallen.variables)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        drop(started);
+    }
 }
 
 fn beside() -> io::Result<PathBuf> {

@@ -35,7 +35,7 @@ impl From<Status> for ExitCode {
 /// The exit status of a query that failed.
 pub(crate) fn of_query(error: &EngineError) -> Status {
     match error {
-        EngineError::Blind { .. } => UNREACHABLE,
+        error if error.is_blind() => UNREACHABLE,
         EngineError::Stopped => INTERRUPTED,
         EngineError::TooLong { .. } => TIMED_OUT,
         error if error.is_syntax() => SYNTAX_ERROR,

@@ -3,7 +3,6 @@
 //! Data goes to stdout, words go to stderr. What a command does lies in `commands`, one file each.
 
 mod arguments;
-mod clock;
 mod commands;
 mod engine;
 mod exit;
@@ -15,6 +14,7 @@ use std::process::ExitCode;
 
 use anstream::eprintln;
 use clap::Parser as _;
+use probing_agent::AgentError;
 use probing_client::ClientError;
 use probing_engine::EngineError;
 use probing_proto::env::PROBING_TARGET;
@@ -38,8 +38,12 @@ pub fn main(engines: &Engines) -> ExitCode {
         targets: targets.unwrap_or_else(|error| error.exit()),
         entry: arguments.entry(),
     };
+    if arguments.command.is_for_targets() {
+        engine::revive_agents();
+    }
     let result = match arguments.command {
-        Command::List(list) => commands::list::run(&list),
+        Command::List(list) => commands::list::run(&list, &aim),
+        Command::Agent(agent) => (engines.run)(Needy::Agent(&agent), &aim),
         Command::Eval(eval) => commands::eval::run(&eval, &aim),
         Command::Repl(_) => (engines.run)(Needy::Repl, &aim),
         Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
@@ -74,8 +78,11 @@ fn show(error: &anyhow::Error) -> Status {
     eprintln!("{red}error:{red:#} {error:#}");
     let client_error = error.downcast_ref::<ClientError>();
     let engine_error = error.downcast_ref::<EngineError>();
-    let hint = client_error.and_then(ClientError::hint);
-    if let Some(hint) = hint.or_else(|| engine_error.and_then(EngineError::hint)) {
+    let hint = client_error
+        .and_then(ClientError::hint)
+        .or_else(|| engine_error.and_then(EngineError::hint))
+        .or_else(|| error.downcast_ref().and_then(AgentError::hint));
+    if let Some(hint) = hint {
         eprintln!("{cyan}hint:{cyan:#} {hint}");
     }
     if let Some(error) = engine_error {

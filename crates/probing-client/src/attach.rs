@@ -11,10 +11,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use probing_attach::{AttachError, Report};
+use probing_attach::{AttachError, Report, Strategy};
 use probing_process::proc;
 use probing_process::processes::Process;
+use probing_proto::agent::AttachedByAgent;
 use probing_proto::paths::{self, FOLDER_MODE, NotPrivate};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::process::{Gid, Uid};
@@ -215,4 +217,22 @@ impl Owner {
         rustix::fs::fchown(&file, Some(self.uid), Some(self.gid))?;
         io::Write::write_all(&mut &file, library)
     }
+}
+
+/// What an agent tells of an attach that it made.
+pub(crate) fn by_agent(told: &AttachedByAgent) -> Option<Report> {
+    let strategies = [
+        Strategy::RemoteExec,
+        Strategy::NewThread,
+        Strategy::PendingCall,
+        Strategy::Hijack,
+    ];
+    let mut strategies = strategies.into_iter();
+    let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    Some(Report {
+        strategy: strategies.find(|strategy| strategy.to_string() == told.strategy)?,
+        python: told.python,
+        paused: seconds(told.paused_seconds),
+        took: seconds(told.took_seconds),
+    })
 }

@@ -73,8 +73,18 @@ impl Calls {
 
     /// Counts a stack, outermost place first.
     pub(crate) fn add(&mut self, stack: impl IntoIterator<Item = Place>) {
+        self.add_times(stack, 1);
+    }
+
+    /// Counts a stack that was seen so often.
+    pub(crate) fn add_times(&mut self, stack: impl IntoIterator<Item = Place>, seen: u64) {
         let at = self.enter(stack);
-        self.nodes[at as usize].seen += 1;
+        self.nodes[at as usize].seen += seen;
+    }
+
+    /// Stacks that were cut elsewhere.
+    pub(crate) fn add_cut(&mut self, cut: u64) {
+        self.cut += cut;
     }
 
     /// The innermost call of a stack.

@@ -48,9 +48,17 @@ impl Connection {
             },
         };
         let stream = dial(socket).map_err(not_connected)?;
+        Self::over(stream, patience)
+    }
+
+    /// The same over a socket that is connected.
+    pub(crate) fn over(
+        stream: UnixStream,
+        patience: Duration,
+    ) -> Result<(Self, Hello), ClientError> {
         stream
             .set_write_timeout(Some(PATIENCE))
-            .map_err(not_connected)?;
+            .map_err(|source| ClientError::Broken { source })?;
         let mut connection = Self {
             stream,
             decoder: Decoder::new(MAX_ANSWER),
@@ -66,6 +74,11 @@ impl Connection {
             Event::Failed(failure) => Err(ClientError::Refused(failure)),
             _ => Err(ClientError::OtherProtocol { theirs: 0 }),
         }
+    }
+
+    /// The socket, and what was read of it and is no whole frame yet.
+    pub(crate) fn into_socket(self) -> (UnixStream, Vec<u8>) {
+        (self.stream, self.decoder.into_rest())
     }
 
     /// Whether the other end has not closed it, as far as can be told without waiting.

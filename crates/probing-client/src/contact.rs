@@ -7,12 +7,13 @@ use probing_process::processes::{self, Process, PythonVersion};
 use probing_proto::lines::{About, LINES};
 use probing_proto::message::Hello;
 use probing_proto::process::ProcessKey;
+use probing_proto::report::ProbeState;
 use rustix::process::PidfdFlags;
 
 use crate::error::ClientError;
 use crate::probe::Probe;
 use crate::stacks;
-use crate::target::{self, Entry, Target};
+use crate::target::{self, Entry, Remote, Target};
 
 /// Connections that are kept for the next request. A burst of requests makes more; the probe has room for 64.
 const KEPT: usize = 4;
@@ -55,6 +56,10 @@ impl Contact {
                     None => about_process(&process),
                 };
                 (Target::Local(process.pid), Some(process), probe, about)
+            }
+            Target::Remote(remote) => {
+                let about = about_remote(remote)?;
+                (target.clone(), None, None, about)
             }
         };
         let contact = Self {
@@ -129,6 +134,22 @@ impl Contact {
 fn watched(process: &Process) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(process.pid.0 as i32)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+fn about_remote(remote: &Remote) -> Result<About, ClientError> {
+    let pid = remote.pid;
+    let targets = remote.node.targets()?.targets.into_iter();
+    let mut processes = targets.map(|target| target.process);
+    let process = processes.find(|process| process.pid == pid);
+    let process = process.ok_or(ClientError::NoSuchProcess { pid })?;
+    Ok(About {
+        lines: LINES,
+        pid,
+        python: process.python,
+        rank: process.rank,
+        command: process.command,
+        probed: process.probe == ProbeState::Running,
+    })
 }
 
 fn about_process(process: &Process) -> About {

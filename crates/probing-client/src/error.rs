@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use probing_attach::AttachError;
 use probing_process::error::ProcessError;
+use probing_proto::agent::{Refusal, RefusalKind};
 use probing_proto::message::{Failure, PROTOCOL};
 use probing_proto::paths::NotPrivate;
 use probing_proto::process::Pid;
@@ -112,6 +113,44 @@ pub enum ClientError {
     },
     #[error("the process behind this socket cannot be seen from here: {}", socket.display())]
     Unseen { socket: PathBuf },
+    /// It is on a machine where we are not, and this cannot be asked of its agent.
+    #[error("only its own machine can tell: {target}")]
+    Elsewhere { target: String },
+    #[error("cannot reach an agent at {endpoint}")]
+    NoAgent {
+        endpoint: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the connection to the agent at {endpoint} broke")]
+    AgentGone {
+        endpoint: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no agent answers at {endpoint}: {what}")]
+    NotAnAgent { endpoint: String, what: String },
+    #[error("no token for the agent at {endpoint}")]
+    NoToken { endpoint: String },
+    #[error("the agent at {endpoint} does not let this address in")]
+    AddressRefused { endpoint: String },
+    #[error("whoever answers at {endpoint} does not speak TLS")]
+    NotTls { endpoint: String },
+    #[error("the agent at {endpoint} shows another certificate than expected: {seen}")]
+    OtherCertificate {
+        endpoint: String,
+        seen: String,
+        expected: Option<String>,
+        /// The file that remembers the other.
+        remembered: Option<PathBuf>,
+    },
+    /// The agent was reached, and refused or failed.
+    #[error("{}", .refusal.failure.error)]
+    Agent {
+        endpoint: String,
+        status: u16,
+        refusal: Refusal,
+    },
 }
 
 impl ClientError {
@@ -126,6 +165,13 @@ impl ClientError {
                 | Self::Stacks(StackError::Process(
                     ProcessError::Ended { .. } | ProcessError::NoSuchProcess { .. }
                 ))
+                | Self::Agent {
+                    refusal: Refusal {
+                        kind: Some(RefusalKind::Ended),
+                        ..
+                    },
+                    ..
+                }
         )
     }
 
@@ -174,10 +220,35 @@ impl ClientError {
             Self::Stacks(error) => return error.hint(),
             Self::NeitherWay { refusal, probe } => return probe.hint().or_else(|| refusal.hint()),
             Self::Unseen { .. } => "it runs in another container: run `probing` in there, or on the host".to_owned(),
+            Self::Elsewhere { .. } => "ask the targets of one node at a time: -t HOST:PORT".to_owned(),
+            Self::NoAgent { .. } => {
+                "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()
+            }
+            Self::NotAnAgent { .. } => "is it the port of `probing agent`, of this version?".to_owned(),
+            Self::NoToken { .. } => {
+                "set PROBING_TOKEN; the agent made it in the file that it printed, agents/token in its private folder".to_owned()
+            }
+            Self::AddressRefused { .. } => "it was started with --allow or PROBING_ALLOW, and this address is in none of those ranges".to_owned(),
+            Self::NotTls { .. } => {
+                "an agent on a loopback address speaks plain text: with PROBING_TLS=off so does this command, to such an address only"
+                    .to_owned()
+            }
+            Self::OtherCertificate { expected, remembered, .. } => {
+                let expected = expected.as_deref().unwrap_or("none");
+                match remembered {
+                    Some(file) => format!(
+                        "expected was {expected}: someone may be in between. If the agent has a new certificate, remove its line \
+                         from {}, or name it with --fingerprint",
+                        file.display()
+                    ),
+                    None => format!("expected was {expected}: someone may be in between"),
+                }
+            }
+            Self::Agent { refusal, .. } => return refusal.failure.hint.clone(),
             Self::NotCopied { .. } => {
                 "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
             }
-            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) => return None,
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
         };
         Some(hint)
     }

@@ -3,6 +3,7 @@
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 
 mod access;
+mod agent;
 mod ask;
 mod attach;
 mod calls;
@@ -22,6 +23,7 @@ mod package;
 mod probe;
 mod ranks;
 mod recording;
+mod roll;
 mod samples;
 mod set;
 mod stacks;
@@ -31,6 +33,10 @@ mod tasks;
 mod tree;
 mod who;
 
+pub use agent::{
+    Duplex, Endpoint, Fallen, Fingerprint, Judge, Keys, Node, NotAFingerprint, NotAnEndpoint,
+    Relay, Rows, Standing, Stream, TimedTcp, agents_here, fallen_agents,
+};
 pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};
 pub use contact::Contact;
@@ -42,13 +48,14 @@ pub use list::list;
 pub use pace::{Pace, Stop};
 pub use package::package_dir;
 pub use probe::{Canceller, EvalEnd, News, Probe};
-pub use ranks::Ranks;
+pub use ranks::{RankChoice, Ranks};
 pub use recording::Recording;
+pub use roll::{anyone_probed, is_offered, offered, roll};
 pub use samples::{Plan, Samples, SamplesEnd, sample_each};
 pub use set::{Choices, Member, Members, TargetSet};
 pub use stacks::{StackQuery, Stacks};
 pub use sweep::{Limits, beyond, remove};
-pub use target::{Entry, Reached, Target};
+pub use target::{Entry, Reached, Remote, Target};
 pub use tree::{Branch, End, Merge, Then, Tree};
 pub use who::{Group, Who};
 

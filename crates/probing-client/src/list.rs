@@ -23,7 +23,11 @@ const AT_ONCE: usize = 64;
 /// All Python processes, in the order of their pids. Sweeps what dead ones of this user left behind.
 pub fn list() -> Vec<ListedProcess> {
     sweep::sweep();
-    let processes = processes::all_python();
+    each(&processes::all_python())
+}
+
+/// What is known of these.
+pub(crate) fn each(processes: &[Process]) -> Vec<ListedProcess> {
     let mut listed = Vec::with_capacity(processes.len());
     for some in processes.chunks(AT_ONCE) {
         thread::scope(|scope| {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use probing_proto::message::{FrameLocals, LocalValue, Locals};
-use probing_proto::report::{BacktraceReport, ReportedFrame, ReportedLocal, ReportedThread};
+use probing_proto::report::{
+    BacktraceReport, FrameType, ReportedFrame, ReportedLocal, ReportedThread,
+};
 
 use crate::error::ClientError;
 use crate::probe::Probe;
@@ -34,7 +36,7 @@ fn merge(threads: &mut [ReportedThread], told: Locals) {
             continue;
         };
         let outermost_first = thread.frames.iter_mut().rev();
-        let of_python = outermost_first.filter(|frame| frame.frame_type == "Python");
+        let of_python = outermost_first.filter(|frame| frame.frame_type == FrameType::Python);
         for (frame, told) in of_python.zip(told.frames.into_iter().rev()) {
             if !is_same(frame, &told) {
                 break;
@@ -73,7 +75,7 @@ mod tests {
             file: "a.py".into(),
             lineno: Some(*line),
             depth,
-            frame_type: "Python",
+            frame_type: FrameType::Python,
             address: None,
             source_file: None,
             source: None,

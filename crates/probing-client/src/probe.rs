@@ -1,5 +1,6 @@
 //! A typed handle on the probe in one target.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,13 +71,27 @@ impl Probe {
 
     /// Connects to the probe that listens at `socket`.
     pub(crate) fn at(socket: &Path, patience: Duration) -> Result<Self, ClientError> {
-        let (connection, hello) = Connection::open(socket, patience)?;
+        Self::greeted(Connection::open(socket, patience)?)
+    }
+
+    /// Hears the probe at the other end of a socket that is connected.
+    pub(crate) fn over(socket: UnixStream, patience: Duration) -> Result<Self, ClientError> {
+        Self::greeted(Connection::over(socket, patience)?)
+    }
+
+    fn greeted((connection, hello): (Connection, Hello)) -> Result<Self, ClientError> {
         Ok(Self {
             hello,
             sender: Arc::new(connection.sender()?),
             connection,
             ids: Arc::new(AtomicU64::new(1)),
         })
+    }
+
+    /// For who passes on what is said: the socket, and what came on it behind the hello.
+    pub fn into_socket(self) -> (Hello, UnixStream, Vec<u8>) {
+        let (socket, rest) = self.connection.into_socket();
+        (self.hello, socket, rest)
     }
 
     /// Who answers.

@@ -11,10 +11,29 @@ pub struct Ranks {
     ranges: Vec<RangeInclusive<u32>>,
 }
 
+/// What `--ranks` means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RankChoice {
+    These(Ranks),
+    /// `all`: every rank of the job. Those that should be there and are not are named.
+    All,
+}
+
+impl FromStr for RankChoice {
+    type Err = NotRanks;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "all" => Ok(Self::All),
+            text => text.parse().map(Self::These),
+        }
+    }
+}
+
 /// The text names no ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRanks {
-    #[error("ranks are numbers and ranges: 0,2-5")]
+    #[error("ranks are numbers and ranges: 0,2-5; or all")]
     Malformed,
     #[error("a range goes from the smaller rank to the larger: {first}-{last}")]
     Backwards { first: u32, last: u32 },
@@ -38,6 +57,14 @@ impl Ranks {
         self.ranges
             .get(after)
             .is_some_and(|range| range.contains(&rank))
+    }
+
+    /// The first so many.
+    pub(crate) fn first(count: u32) -> Self {
+        let ranges = count.checked_sub(1).map(|last| 0..=last);
+        Self {
+            ranges: ranges.into_iter().collect(),
+        }
     }
 
     /// The ranges in ascending order.
@@ -172,6 +199,10 @@ mod tests {
         let backwards = NotRanks::Backwards { first: 5, last: 2 };
         assert_eq!("5-2".parse::<Ranks>(), Err(backwards));
         assert_eq!("failed".parse::<Ranks>(), Err(NotRanks::Failed));
+        assert_eq!("all".parse(), Ok(RankChoice::All));
+        assert_eq!("7".parse(), Ok(RankChoice::These(ranks("7"))));
+        assert_eq!(Ranks::first(3), ranks("0-2"));
+        assert_eq!(Ranks::first(0), Ranks::default());
     }
 
     #[test]

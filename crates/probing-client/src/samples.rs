@@ -199,7 +199,7 @@ impl Samples {
             .add_all(&Place::words(&who.to_string()), &other.calls);
     }
 
-    fn none(pid: Pid, plan: &Plan) -> Self {
+    pub(crate) fn none(pid: Pid, plan: &Plan) -> Self {
         Self {
             pid,
             note: None,

@@ -2,24 +2,50 @@
 
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 
+use crate::agent::{Endpoint, Keys, Node};
 use crate::ask::{Manner, ask_each};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
-use crate::ranks::Ranks;
-use crate::target::{NotATarget, Target};
+use crate::ranks::{RankChoice, Ranks};
+use crate::target::{NotATarget, Remote, Target};
 use crate::who::Who;
+
+/// For an agent to say who is there.
+const NODE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// One word behind `-t`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// `all`: every Python process of this user.
     All,
+    /// `host:8080`: those that an agent offers; `host:8080/4242`: one of its machine.
+    Node(Endpoint, Option<Pid>),
     One(Target),
+}
+
+impl FromStr for Choice {
+    type Err = NotATarget;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let (endpoint, pid) = match text.rsplit_once('/').map(|(node, pid)| (node, pid.parse())) {
+            Some((node, Ok(pid))) => (node, Some(pid)),
+            _ => (text, None),
+        };
+        match endpoint.parse() {
+            Ok(endpoint) if !text.starts_with("unix:") => Ok(Self::Node(endpoint, pid)),
+            _ => text.parse().map(Self::One),
+        }
+    }
 }
 
 /// What is written behind one `-t`, or in `PROBING_TARGET`: `4242`, `4242,4243`, `all`.
@@ -30,7 +56,9 @@ pub struct Choices(Vec<Choice>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetSet {
     choices: Vec<Choice>,
-    ranks: Option<Ranks>,
+    ranks: Option<RankChoice>,
+    /// The agents among them.
+    nodes: Vec<Arc<Node>>,
 }
 
 /// One process of a set.
@@ -57,25 +85,71 @@ impl FromStr for Choices {
     type Err = NotATarget;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let choice = |word: &str| match word.trim() {
-            "all" => Ok(Choice::All),
-            word => word.parse().map(Choice::One),
-        };
         text.split(',')
-            .map(choice)
+            .map(|word| word.trim().parse())
             .collect::<Result<_, _>>()
             .map(Self)
     }
 }
 
+impl Members {
+    /// The agent that all of them are reached through, if it is one.
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        let node = |member: &'_ Member| match &member.target {
+            Target::Remote(remote) => Some(Arc::clone(&remote.node)),
+            _ => None,
+        };
+        let first = match &self.all.first()?.target {
+            Target::Remote(remote) => &remote.node,
+            _ => return None,
+        };
+        let is_same = |member: &Member| node(member).is_some_and(|node| node == *first);
+        self.all.iter().all(is_same).then_some(first)
+    }
+}
+
 impl TargetSet {
     /// With `ranks`, those of the chosen (of all when none are) that have one of these ranks.
-    pub fn new(choices: impl IntoIterator<Item = Choices>, ranks: Option<Ranks>) -> Self {
+    pub fn new(choices: impl IntoIterator<Item = Choices>, ranks: Option<RankChoice>) -> Self {
         let choices = choices.into_iter().flat_map(|Choices(choices)| choices);
-        Self {
+        let set = Self {
             choices: choices.collect(),
             ranks,
+            nodes: Vec::new(),
+        };
+        set.with_keys(&Keys::default())
+    }
+
+    /// These processes of this machine, or those of them that have such a rank.
+    pub fn of_pids(pids: Vec<Pid>, ranks: Option<RankChoice>) -> Self {
+        let one = |pid| Choice::One(Target::Local(pid));
+        Self {
+            choices: pids.into_iter().map(one).collect(),
+            ranks,
+            nodes: Vec::new(),
         }
+    }
+
+    /// With what opens the agents among them.
+    #[must_use]
+    pub fn with_keys(mut self, keys: &Keys) -> Self {
+        let mut endpoints: Vec<&Endpoint> = Vec::new();
+        for choice in &self.choices {
+            match choice {
+                Choice::Node(endpoint, _) if !endpoints.contains(&endpoint) => {
+                    endpoints.push(endpoint);
+                }
+                _ => {}
+            }
+        }
+        let node = |endpoint: &Endpoint| Arc::new(Node::new(endpoint.clone(), keys.clone()));
+        self.nodes = endpoints.into_iter().map(node).collect();
+        self
+    }
+
+    /// The agents among them.
+    pub fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
     }
 
     /// Whether the user named nothing.
@@ -111,14 +185,26 @@ impl TargetSet {
 
     /// Looks who is there. A target that cannot be reached is a member, too: asking it tells why.
     pub fn members(&self) -> Result<Members, ClientError> {
-        let mut candidates = self.candidates();
+        let mut candidates = self.candidates()?;
         let mut seen = HashSet::new();
-        candidates.retain(|candidate| seen.insert(candidate.target.clone()));
+        candidates.retain(|candidate| seen.insert(candidate.target.to_string()));
         let bearers = bearers(&candidates, processes::parent);
+        let sizes = candidates
+            .iter()
+            .filter_map(|candidate| candidate.world_size);
+        let expected = match &self.ranks {
+            Some(RankChoice::These(ranks)) => ranks.clone(),
+            Some(RankChoice::All) => Ranks::first(sizes.max().unwrap_or(0)),
+            None => Ranks::default(),
+        };
         let (mut all, mut found) = (Vec::new(), Vec::new());
         for (candidate, bearer) in candidates.into_iter().zip(bearers) {
             if let Some(ranks) = &self.ranks {
-                let wanted = candidate.rank().filter(|rank| ranks.contains(*rank));
+                let is_wanted = |rank: &u32| match ranks {
+                    RankChoice::These(ranks) => ranks.contains(*rank),
+                    RankChoice::All => true,
+                };
+                let wanted = candidate.rank().filter(is_wanted);
                 if wanted.is_none() || bearer == Bearer::No {
                     continue;
                 }
@@ -126,8 +212,7 @@ impl TargetSet {
             }
             all.push(candidate.member(bearer));
         }
-        let missing = self.ranks.clone().unwrap_or_default();
-        let missing = missing.without(&found.into_iter().collect());
+        let missing = expected.without(&found.into_iter().collect());
         if all.is_empty() {
             return Err(ClientError::NobodyChosen { ranks: missing });
         }
@@ -135,29 +220,45 @@ impl TargetSet {
         Ok(Members { all, missing })
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self) -> Result<Vec<Candidate>, ClientError> {
         let everybody = [Choice::All];
         let choices = match self.choices.as_slice() {
             [] => &everybody,
             choices => choices,
         };
-        let by_rank = self.ranks.is_some();
-        let found = ask_each(choices, Manner::within(2 * PATIENCE), move |choice| {
-            candidates_of(choice, by_rank)
+        let patience = if self.nodes.is_empty() {
+            2 * PATIENCE
+        } else {
+            NODE_PATIENCE
+        };
+        let (by_rank, nodes) = (self.ranks.is_some(), self.nodes.clone());
+        let found = ask_each(choices, Manner::within(patience), move |choice| {
+            candidates_of(choice, &nodes, by_rank)
         });
-        let found = found.into_iter().zip(choices);
-        let each = found.map(|(found, choice)| match (found, choice) {
-            (Some(found), _) => found,
-            (None, Choice::One(target)) => vec![Candidate::unseen(target.clone())],
-            (None, Choice::All) => Vec::new(),
-        });
-        each.flatten().collect()
+        let mut all = Vec::new();
+        for (found, choice) in found.into_iter().zip(choices) {
+            match (found, choice) {
+                (Some(found), _) => all.extend(found?),
+                (None, Choice::One(target)) => all.push(Candidate::unseen(target.clone())),
+                (None, Choice::Node(..)) => return Err(ClientError::TooLong { patience }),
+                (None, Choice::All) => {}
+            }
+        }
+        Ok(all)
     }
 }
 
-fn candidates_of(choice: &Choice, by_rank: bool) -> Vec<Candidate> {
+fn candidates_of(
+    choice: &Choice,
+    nodes: &[Arc<Node>],
+    by_rank: bool,
+) -> Result<Vec<Candidate>, ClientError> {
     let target = match choice {
-        Choice::All => return ours(&processes::all_python()).map(Candidate::of).collect(),
+        Choice::All => return Ok(ours(&processes::all_python()).map(Candidate::of).collect()),
+        Choice::Node(endpoint, pid) => {
+            let node = nodes.iter().find(|node| node.endpoint() == endpoint);
+            return node.map_or(Ok(Vec::new()), |node| on_node(node, *pid));
+        }
         Choice::One(target) => target,
     };
     let found = match target {
@@ -176,8 +277,38 @@ fn candidates_of(choice: &Choice, by_rank: bool) -> Vec<Candidate> {
                 ..Candidate::unseen(target.clone())
             }]
         }),
+        Target::Remote(_) => None,
     };
-    found.unwrap_or_else(|| vec![Candidate::unseen(target.clone())])
+    Ok(found.unwrap_or_else(|| vec![Candidate::unseen(target.clone())]))
+}
+
+/// Those that an agent offers, or the one that is meant.
+fn on_node(node: &Arc<Node>, pid: Option<Pid>) -> Result<Vec<Candidate>, ClientError> {
+    let mut offered = node.targets()?.targets;
+    let remote = |pid| {
+        Target::Remote(Remote {
+            node: Arc::clone(node),
+            pid,
+        })
+    };
+    offered.retain(|target| match pid {
+        Some(pid) => target.process.pid == pid,
+        None => target.member,
+    });
+    if let (Some(pid), []) = (pid, offered.as_slice()) {
+        return Ok(vec![Candidate::unseen(remote(pid))]);
+    }
+    let candidate = |target: probing_proto::agent::NodeTarget| {
+        let rank = target.process.rank;
+        Candidate {
+            target: remote(target.process.pid),
+            pid: Some(target.process.pid),
+            claim: rank.map(|rank| Claim { rank, strength: 0 }),
+            world_size: target.world_size,
+            is_helper: !target.bears_rank,
+        }
+    };
+    Ok(offered.into_iter().map(candidate).collect())
 }
 
 /// This user's, without ourselves.
@@ -194,6 +325,10 @@ struct Candidate {
     target: Target,
     pid: Option<Pid>,
     claim: Option<Claim>,
+    /// How many ranks its job has.
+    world_size: Option<u32>,
+    /// Its own machine knows that it only inherited the rank.
+    is_helper: bool,
 }
 
 /// A rank that a process's variables name.
@@ -211,6 +346,8 @@ impl Candidate {
             target: Target::Local(process.pid),
             pid: Some(process.pid),
             claim: claim.map(|(rank, strength)| Claim { rank, strength }),
+            world_size: process.world_size(),
+            is_helper: false,
         }
     }
 
@@ -223,6 +360,8 @@ impl Candidate {
             target,
             pid,
             claim: None,
+            world_size: None,
+            is_helper: false,
         }
     }
 
@@ -234,7 +373,8 @@ impl Candidate {
         let rank = self.rank();
         let who = match (rank, self.pid) {
             (Some(rank), _) if bearer == Bearer::Only => Who::Rank(rank),
-            (_, Some(pid)) => Who::Pid(pid),
+            // Other machines have the same pids.
+            (_, Some(pid)) if !self.target.is_remote() => Who::Pid(pid),
             _ => Who::Named(self.target.to_string()),
         };
         Member {
@@ -258,10 +398,17 @@ enum Bearer {
     No,
 }
 
+/// Which of these processes of one machine are what people mean by their ranks.
+pub(crate) fn bear_ranks(processes: &[Process]) -> Vec<bool> {
+    let candidates: Vec<Candidate> = processes.iter().map(Candidate::of).collect();
+    let bearers = bearers(&candidates, processes::parent).into_iter();
+    bearers.map(|bearer| bearer != Bearer::No).collect()
+}
+
 fn bearers(candidates: &[Candidate], parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Bearer> {
     let mut by_rank: HashMap<u32, Vec<usize>> = HashMap::new();
     for (index, candidate) in candidates.iter().enumerate() {
-        if let Some(rank) = candidate.rank() {
+        if let Some(rank) = candidate.rank().filter(|_| !candidate.is_helper) {
             by_rank.entry(rank).or_default().push(index);
         }
     }
@@ -271,12 +418,14 @@ fn bearers(candidates: &[Candidate], parent: impl Fn(Pid) -> Option<Pid>) -> Vec
         let strongest = claimants.iter().filter_map(strength).min();
         claimants.retain(|index| strength(index) == strongest);
         if claimants.len() > 1 {
-            let pids: HashSet<Pid> = claimants
-                .iter()
-                .filter_map(|index| candidates[*index].pid)
-                .collect();
+            // Of other machines their agents have told.
+            let local_pid = |index: &usize| {
+                let candidate = &candidates[*index];
+                candidate.pid.filter(|_| !candidate.target.is_remote())
+            };
+            let pids: HashSet<Pid> = claimants.iter().filter_map(local_pid).collect();
             claimants.retain(|index| {
-                let pid = candidates[*index].pid;
+                let pid = local_pid(index);
                 !pid.is_some_and(|pid| ancestors(pid, &parent).any(|above| pids.contains(&above)))
             });
         }
@@ -315,6 +464,22 @@ mod tests {
         assert_eq!(choices("42"), Ok(vec![local(42)]));
         assert_eq!(choices("42,43"), Ok(vec![local(42), local(43)]));
         assert_eq!(choices("all"), Ok(vec![Choice::All]));
+        let node = |text: &str, pid: Option<u32>| {
+            let endpoint = text.parse().unwrap();
+            Choice::Node(endpoint, pid.map(Pid))
+        };
+        assert_eq!(
+            choices("h:80,42,[::1]:81/7"),
+            Ok(vec![
+                node("h:80", None),
+                local(42),
+                node("[::1]:81", Some(7))
+            ])
+        );
+        let socket = Choice::One(Target::Socket("/x:80".into()));
+        assert_eq!(choices("unix:/x:80"), Ok(vec![socket]));
+        let name = Choice::One(Target::Name("a/b.py".into()));
+        assert_eq!(choices("a/b.py"), Ok(vec![name]));
         assert_eq!(choices(""), Err(NotATarget::Empty));
         assert_eq!(choices("42,"), Err(NotATarget::Empty));
     }
@@ -341,6 +506,8 @@ mod tests {
                 target: Target::Local(Pid(pid)),
                 pid: Some(Pid(pid)),
                 claim: Some(Claim { rank, strength }),
+                world_size: None,
+                is_helper: false,
             })
             .collect();
         let parent = |pid: Pid| {

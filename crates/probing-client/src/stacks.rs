@@ -8,9 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use probing_process::proc;
 use probing_process::processes::Process;
+use probing_proto::agent::StacksRequest;
 use probing_proto::process::Pid;
 use probing_proto::report::{
-    BacktraceReport, GilState, MissingFrames, ReadWay, ReportedFrame, ReportedLocal, ReportedThread,
+    BacktraceReport, FrameType, GilState, MissingFrames, ReadWay, ReportedFrame, ReportedLocal,
+    ReportedThread, TasksReport,
 };
 use probing_stacks::{
     Frame, FrameKind, Gil, Local, LocalLimits, Missing, Options, Pause, State, ThreadStack,
@@ -18,6 +20,7 @@ use probing_stacks::{
 
 use crate::access::{Access, Subject};
 use crate::error::ClientError;
+use crate::target::Remote;
 
 /// What `threading` calls the main thread.
 pub(crate) const MAIN: &str = "MainThread";
@@ -47,14 +50,101 @@ impl StackQuery {
 
 /// The stacks of one process, to be read again and again.
 #[derive(Debug)]
-pub struct Stacks {
+pub struct Stacks(Place);
+
+/// Where they are read.
+#[derive(Debug)]
+enum Place {
+    Here(Box<Here>),
+    /// On its machine, by its agent.
+    There(There),
+}
+
+impl Stacks {
+    pub(crate) fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
+        let here = Here::of(subject, query)?;
+        Ok(Self(Place::Here(Box::new(here))))
+    }
+
+    pub(crate) fn there(remote: Remote, query: &StackQuery) -> Self {
+        let query = query.clone();
+        Self(Place::There(There { remote, query }))
+    }
+
+    pub fn pid(&self) -> Pid {
+        match &self.0 {
+            Place::Here(here) => here.access.pid,
+            Place::There(there) => there.remote.pid,
+        }
+    }
+
+    /// What is to be said about how they are read.
+    pub fn note(&self) -> Option<String> {
+        match &self.0 {
+            Place::Here(here) => here.access.note(),
+            Place::There(_) => None,
+        }
+    }
+
+    /// The stacks of all threads, main first, with their source lines.
+    pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
+        match &mut self.0 {
+            Place::Here(here) => here.read(),
+            Place::There(there) => there.read(),
+        }
+    }
+
+    /// All asyncio tasks that are not done, with their source lines.
+    pub fn tasks(&mut self) -> Result<TasksReport, ClientError> {
+        match &mut self.0 {
+            Place::Here(here) => here.tasks(),
+            Place::There(there) => there.tasks(),
+        }
+    }
+}
+
+/// A process on another machine.
+#[derive(Debug)]
+struct There {
+    remote: Remote,
+    query: StackQuery,
+}
+
+impl There {
+    fn read(&self) -> Result<BacktraceReport, ClientError> {
+        self.remote.node.stacks(&self.request())
+    }
+
+    fn tasks(&self) -> Result<TasksReport, ClientError> {
+        self.remote.node.stacks(&StacksRequest {
+            tasks: true,
+            all: false,
+            ..self.request()
+        })
+    }
+
+    fn request(&self) -> StacksRequest {
+        StacksRequest {
+            pid: Some(self.remote.pid),
+            all: true,
+            locals: self.query.locals,
+            native: self.query.native,
+            pause: self.query.pause == Pause::Moving,
+            ..StacksRequest::default()
+        }
+    }
+}
+
+/// A process of this machine.
+#[derive(Debug)]
+pub(crate) struct Here {
     pub(crate) access: Access,
     pub(crate) options: Options,
     pub(crate) sources: Sources,
 }
 
-impl Stacks {
-    pub(crate) fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
+impl Here {
+    fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
         if let Subject::Process(process) = subject {
             check_python(process)?;
         }
@@ -66,17 +156,7 @@ impl Stacks {
         })
     }
 
-    pub fn pid(&self) -> Pid {
-        self.access.pid
-    }
-
-    /// What is to be said about how they are read.
-    pub fn note(&self) -> Option<String> {
-        self.access.note()
-    }
-
-    /// The stacks of all threads, main first, with their source lines.
-    pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
+    fn read(&mut self) -> Result<BacktraceReport, ClientError> {
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
         let read = self.access.reader.read(&self.options);
         let snapshot = self.access.checked(read)?;
@@ -120,6 +200,32 @@ pub(crate) fn stack(subject: &Subject, ident: u64) -> Option<ReportedThread> {
     let mut threads = snapshot.threads.into_iter();
     let thread = threads.find(|thread| thread.ident == ident)?;
     Some(reported(thread, &mut Sources::of(access.process())))
+}
+
+/// The same of a process on another machine.
+pub(crate) fn stack_there(remote: &Remote, ident: u64) -> Option<ReportedThread> {
+    let mut stacks = Stacks::there(remote.clone(), &StackQuery::default());
+    let threads = stacks.read().ok()?.threads;
+    threads.into_iter().find(|thread| thread.ident == ident)
+}
+
+/// The same of a process on another machine.
+pub(crate) fn gil_holder_there(remote: &Remote) -> Option<String> {
+    let mut stacks = Stacks::there(remote.clone(), &StackQuery::default());
+    let threads = stacks.read().ok()?.threads;
+    let holder = threads
+        .into_iter()
+        .find(|thread| thread.gil == GilState::Holds)?;
+    let place = holder.frames.first().map_or_else(String::new, |frame| {
+        let line = frame
+            .lineno
+            .map_or_else(String::new, |line| format!(":{line}"));
+        format!(" in {} ({}{line})", frame.func, frame.file)
+    });
+    let name = holder
+        .thread_name
+        .unwrap_or_else(|| holder.ident.to_string());
+    Some(format!("thread {name} holds the GIL{place}"))
 }
 
 fn with_probe_threads() -> Options {
@@ -251,8 +357,8 @@ impl Sources {
     pub(crate) fn frames(&mut self, frames: Vec<Frame>) -> Vec<ReportedFrame> {
         let reported = |(depth, frame): (usize, Frame)| {
             let (frame_type, address) = match frame.kind {
-                FrameKind::Python => ("Python", None),
-                FrameKind::Native { address } => ("Native", Some(address)),
+                FrameKind::Python => (FrameType::Python, None),
+                FrameKind::Native { address } => (FrameType::Native, Some(address)),
             };
             let locals = |locals: Vec<Local>| locals.into_iter().map(reported_local).collect();
             let source_file = frame.source_file.as_ref();

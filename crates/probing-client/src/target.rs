@@ -1,8 +1,10 @@
 //! What `-t` means.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_process::processes::{self, Process};
@@ -10,6 +12,7 @@ use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use crate::access::Subject;
+use crate::agent::{self, Node};
 use crate::attach;
 use crate::connection::PATIENCE;
 use crate::core_file::Left;
@@ -31,17 +34,34 @@ pub enum Target {
     Socket(PathBuf),
     /// `train.py`: the one Python process that is called so.
     Name(String),
+    /// `host:8080/4242`: a process on the machine of an agent.
+    Remote(Remote),
+}
+
+/// A process on the machine of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    pub node: Arc<Node>,
+    pub pid: Pid,
+}
+
+impl Hash for Remote {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.node.endpoint(), self.pid).hash(state);
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.node.endpoint(), self.pid)
+    }
 }
 
 /// The text names no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotATarget {
-    #[error("a target is a pid, a program's name, unix:PATH, or all")]
+    #[error("a target is a pid, a program's name, HOST:PORT of an agent, unix:PATH, or all")]
     Empty,
-    #[error(
-        "a process on another machine (host:port) cannot be reached by this version: it has no agents yet"
-    )]
-    Remote,
     #[error("unix: needs the path of a socket")]
     NoPath,
 }
@@ -63,11 +83,6 @@ impl FromStr for Target {
                 Ok(Self::Socket(path.into()))
             };
         }
-        if let Some((_, port)) = text.rsplit_once(':')
-            && port.parse::<u16>().is_ok()
-        {
-            return Err(NotATarget::Remote);
-        }
         Ok(Self::Name(text.to_owned()))
     }
 }
@@ -78,6 +93,7 @@ impl fmt::Display for Target {
             Self::Local(pid) => pid.fmt(f),
             Self::Socket(path) => write!(f, "unix:{}", path.display()),
             Self::Name(name) => name.fmt(f),
+            Self::Remote(remote) => remote.fmt(f),
         }
     }
 }
@@ -108,14 +124,26 @@ impl Target {
                 probe: Probe::at(path, PATIENCE)?,
                 attached: None,
             }),
+            Self::Remote(Remote { node, pid }) => {
+                let (probe, attached) = node.connect(*pid, entry)?;
+                let attached = attached.as_ref().and_then(attach::by_agent);
+                Ok(Reached { probe, attached })
+            }
         }
+    }
+
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self, Self::Remote(_))
     }
 }
 
 impl Target {
     /// The stacks of all its threads, read from outside. Needs no probe.
     pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
-        Stacks::of(&self.subject()?, query)
+        match self {
+            Self::Remote(remote) => Ok(Stacks::there(remote.clone(), query)),
+            _ => Stacks::of(&self.subject()?, query),
+        }
     }
 
     /// Has the probe put the locals of a report into the program's own words. Does nothing without a probe.
@@ -123,6 +151,8 @@ impl Target {
         let probe = match self {
             Self::Socket(path) => Probe::at(path, PATIENCE),
             Self::Local(_) | Self::Name(_) => Probe::of_process(&self.process()?),
+            // Its agent has asked it already.
+            Self::Remote(_) => return Ok(()),
         };
         match probe {
             Err(ClientError::NoProbe { .. }) => Ok(()),
@@ -137,17 +167,28 @@ impl Target {
         stop: &Stop,
         on_reading: impl FnMut(&Samples),
     ) -> Result<Samples, ClientError> {
-        samples::sample(&self.subject()?, plan, stop, on_reading)
+        match self {
+            Self::Remote(Remote { node, pid }) => {
+                agent::sample((node, *pid), plan, stop, on_reading)
+            }
+            _ => samples::sample(&self.subject()?, plan, stop, on_reading),
+        }
     }
 
     /// Which thread of it holds the GIL and where, if any does and we may look.
     pub fn gil_holder(&self) -> Option<String> {
-        stacks::gil_holder(&self.subject().ok()?)
+        match self {
+            Self::Remote(remote) => stacks::gil_holder_there(remote),
+            _ => stacks::gil_holder(&self.subject().ok()?),
+        }
     }
 
     /// The stack of one thread, by `threading.get_ident()`, if it can be read.
     pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
-        stacks::stack(&self.subject().ok()?, ident)
+        match self {
+            Self::Remote(remote) => stacks::stack_there(remote, ident),
+            _ => stacks::stack(&self.subject().ok()?, ident),
+        }
     }
 
     /// What it has recorded, living or dead; `None` when it has not. Needs no probe and runs nothing in it.
@@ -185,6 +226,10 @@ impl Target {
                     Some(process) => process,
                     None => return Ok(Subject::Unseen(path.clone())),
                 }
+            }
+            Self::Remote(remote) => {
+                let target = remote.to_string();
+                return Err(ClientError::Elsewhere { target });
             }
         };
         Ok(Subject::Process(Box::new(process)))
@@ -286,6 +331,5 @@ mod tests {
         check("4x", Target::Name("4x".into()));
         refuse("", NotATarget::Empty);
         refuse("unix:", NotATarget::NoPath);
-        refuse("host:8080", NotATarget::Remote);
     }
 }

@@ -5,11 +5,10 @@ use probing_proto::report::{ReportedTask, ReportedWait, TaskProgress, TasksRepor
 use probing_stacks::{AsyncTask, TaskState, WaitKind as Kind};
 
 use crate::error::ClientError;
-use crate::stacks::{self, Sources, Stacks};
+use crate::stacks::{self, Here, Sources};
 
-impl Stacks {
-    /// All asyncio tasks that are not done, with their source lines.
-    pub fn tasks(&mut self) -> Result<TasksReport, ClientError> {
+impl Here {
+    pub(crate) fn tasks(&mut self) -> Result<TasksReport, ClientError> {
         let read = self.access.reader.tasks(&self.options);
         let found = self.access.checked(read)?;
         let ((major, minor), pid) = (found.python, self.access.pid);

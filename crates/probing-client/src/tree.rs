@@ -13,7 +13,7 @@ mod odd;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use probing_proto::report::{GilState, ReportedFrame, ReportedThread};
+use probing_proto::report::{FrameType, GilState, ReportedFrame, ReportedThread};
 
 use crate::who::{Group, Who};
 
@@ -130,7 +130,7 @@ struct Place {
     func: u32,
     file: u32,
     lineno: Option<u32>,
-    frame_type: &'static str,
+    frame_type: FrameType,
 }
 
 impl Merge {
@@ -343,7 +343,7 @@ mod tests {
                 file: "job.py".into(),
                 lineno: line.parse().ok(),
                 depth,
-                frame_type: "Python",
+                frame_type: FrameType::Python,
                 address: None,
                 source_file: None,
                 source: None,

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
+use crate::elsewhere::Elsewhere;
 use crate::error::EngineError;
 use crate::sight::{Missing, Sight};
 
@@ -102,7 +103,7 @@ pub struct Answer {
     batches: mpsc::Receiver<Read<RecordBatch>>,
     /// Reads them. On threads of the engine: whoever waits here can leave, also while it computes.
     reading: JoinHandle<()>,
-    sight: Arc<Sight>,
+    source: Source,
     patience: Patience,
     memory_bytes: usize,
     rows: usize,
@@ -121,8 +122,14 @@ pub struct Summary {
 pub(crate) struct Planned {
     pub(crate) sql: String,
     pub(crate) stream: SendableRecordBatchStream,
-    pub(crate) sight: Arc<Sight>,
+    pub(crate) source: Source,
     pub(crate) memory_bytes: usize,
+}
+
+/// Whose rows they are.
+pub(crate) enum Source {
+    Here(Arc<Sight>),
+    Elsewhere(Elsewhere),
 }
 
 impl Answer {
@@ -130,7 +137,7 @@ impl Answer {
         let Planned {
             sql,
             mut stream,
-            sight,
+            source,
             memory_bytes,
         } = planned;
         let schema = stream.schema();
@@ -149,7 +156,7 @@ impl Answer {
             schema,
             batches,
             reading,
-            sight,
+            source,
             patience,
             memory_bytes,
             rows: 0,
@@ -181,10 +188,14 @@ impl Answer {
 
     /// What is to be said when all rows have come. An error when there are none because nobody could be asked.
     pub fn end(self) -> Result<Summary, EngineError> {
-        let missing = self.sight.missing();
-        if self.sight.is_blind() {
-            return Err(EngineError::Blind { missing });
-        }
+        let missing = match &self.source {
+            Source::Elsewhere(elsewhere) => elsewhere.missing()?,
+            Source::Here(sight) if sight.is_blind() => {
+                let missing = sight.missing();
+                return Err(EngineError::Blind { missing });
+            }
+            Source::Here(sight) => sight.missing(),
+        };
         Ok(Summary {
             rows: self.rows,
             took: self.patience.began.elapsed(),

@@ -19,7 +19,8 @@ use probing_client::Members;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-use crate::answer::{Answer, Patience, Planned, Terms};
+use crate::answer::{Answer, Patience, Planned, Source, Terms};
+use crate::elsewhere::Elsewhere;
 use crate::error::EngineError;
 use crate::functions;
 use crate::live::LiveTable;
@@ -106,6 +107,17 @@ impl Engine {
 
     /// The tables that these targets have recorded.
     pub fn recorded(&self, members: &Members) -> Result<Vec<String>, EngineError> {
+        if members.node().is_some() {
+            let answer = self.blocking_ask(RECORDED, members, &Terms::default())?;
+            let (table, _) = answer.into_json(usize::MAX)?;
+            let names = table
+                .rows
+                .into_iter()
+                .filter_map(|row| row.into_iter().next());
+            return Ok(names
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect());
+        }
         let sight = Sight::of(members);
         let names = recorded::recorded_names(&sight);
         if sight.is_blind() {
@@ -123,6 +135,15 @@ impl Workshop {
         members: &Members,
         memory_bytes: usize,
     ) -> Result<Planned, EngineError> {
+        if let Some(node) = members.node() {
+            let (elsewhere, stream) = Elsewhere::ask(node, &sql, members)?;
+            return Ok(Planned {
+                sql,
+                stream,
+                source: Source::Elsewhere(elsewhere),
+                memory_bytes,
+            });
+        }
         let sight = Arc::new(Sight::of(members));
         let asked = match Question::parse(&sql)? {
             Question::Rows(statement) => *statement,
@@ -140,7 +161,7 @@ impl Workshop {
         Ok(Planned {
             sql,
             stream,
-            sight,
+            source: Source::Here(sight),
             memory_bytes,
         })
     }
@@ -239,6 +260,9 @@ impl fmt::Debug for Workshop {
 /// What `SHOW TABLES` asks.
 pub const SHOW_TABLES: &str =
     "SELECT DISTINCT table_name, kind, description FROM probing.tables ORDER BY table_name";
+/// What a target has recorded, as its own machine tells.
+const RECORDED: &str =
+    "SELECT DISTINCT table_name FROM probing.tables WHERE kind = 'recorded' ORDER BY table_name";
 const DESCRIBE: &str = "SELECT column_name, data_type, description FROM (SELECT DISTINCT table_name, column_name, data_type, description, \
      position FROM probing.columns) WHERE table_name =";
 

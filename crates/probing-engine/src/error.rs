@@ -7,6 +7,8 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
+use probing_client::ClientError;
+use probing_proto::agent::RefusalKind;
 
 use crate::nearest::nearest;
 use crate::sight::Missing;
@@ -54,6 +56,9 @@ pub enum EngineError {
     Blind { missing: Vec<Missing> },
     #[error("the query was stopped")]
     Stopped,
+    /// The targets are on another machine, whose agent says this.
+    #[error(transparent)]
+    Elsewhere(#[from] ClientError),
     #[error("{message}")]
     Failed { message: String },
     #[error("cannot start the engine: {source}")]
@@ -94,6 +99,7 @@ impl EngineError {
                 [only] => return only.why.hint.clone(),
                 _ => return None,
             },
+            Self::Elsewhere(error) => return error.hint(),
             Self::Syntax { .. } | Self::Stopped | Self::Failed { .. } | Self::NotStarted { .. } | Self::NotWritten { .. } => return None,
         };
         Some(hint)
@@ -101,10 +107,23 @@ impl EngineError {
 
     /// Whether the text could not be understood at all.
     pub fn is_syntax(&self) -> bool {
-        matches!(
-            self,
-            Self::Syntax { .. } | Self::Empty | Self::Several { .. }
-        )
+        let is_refused = |error: &ClientError| matches!(error, ClientError::Agent { refusal, .. } if refusal.kind == Some(RefusalKind::Syntax));
+        match self {
+            Self::Syntax { .. } | Self::Empty | Self::Several { .. } => true,
+            Self::Elsewhere(error) => is_refused(error),
+            _ => false,
+        }
+    }
+
+    /// Whether no target could be asked.
+    pub fn is_blind(&self) -> bool {
+        match self {
+            Self::Elsewhere(ClientError::Agent { refusal, .. }) => {
+                matches!(refusal.kind, Some(RefusalKind::Blind | RefusalKind::Ended))
+            }
+            Self::Blind { .. } | Self::Elsewhere(_) => true,
+            _ => false,
+        }
     }
 
     /// A thread of the engine ended without an answer.

@@ -10,6 +10,7 @@
 
 mod answer;
 mod arrays;
+mod elsewhere;
 mod engine;
 mod error;
 mod formats;

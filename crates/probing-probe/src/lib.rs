@@ -4,8 +4,10 @@
 //! thread of its own, made for it and gone after it. Nothing here prints, exits, installs a signal handler, changes
 //! the environment, holds the GIL while it waits, or lets a panic or an exception out.
 
+mod agent;
 mod code;
 mod connection;
+mod detached;
 mod directory;
 mod dispatch;
 mod eval;

@@ -12,6 +12,7 @@ use probing_proto::message::{Call, Event, Failure, Hello, Request, RequestId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::agent::Wanted;
 use crate::connection::{Connection, Fate};
 use crate::directory::Directory;
 use crate::evals::Evals;
@@ -52,6 +53,8 @@ pub(crate) struct Life {
     accept_again: Option<Instant>,
     hello: Hello,
     directory: Directory,
+    /// To be started, by this thread: nobody waits for it.
+    wanted: Option<Wanted>,
 }
 
 impl Life {
@@ -74,11 +77,21 @@ impl Life {
             accept_again: None,
             hello,
             directory,
+            wanted: None,
         }
+    }
+
+    /// With an agent to be started.
+    pub(crate) fn wanting(mut self, wanted: Option<Wanted>) -> Self {
+        self.wanted = wanted;
+        self
     }
 
     /// Serves clients until someone wishes otherwise.
     pub(crate) fn serve(&mut self) {
+        if let Some(wanted) = self.wanted.take() {
+            wanted.start();
+        }
         let wished = |wish: &AtomicBool| wish.load(Ordering::Acquire);
         while !wished(&self.wishes.end) && !wished(&self.wishes.pause) {
             let ready = self.wait();

@@ -17,6 +17,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
@@ -81,11 +82,15 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     }
     let key = own_key()?;
     let hello = hello(py, key);
+    let prefix = py
+        .import("sys")
+        .and_then(|sys| sys.getattr("prefix")?.extract());
+    let wanted = Wanted::here(prefix.ok());
     let _starting = Starting::begin();
     forks::kept_out(py, || {
         py.detach(|| {
             let directory = Directory::open(key)?;
-            let server = Server::start(directory, hello, Evals::of_this_process())
+            let server = Server::start(directory, hello, Evals::of_this_process(), wanted)
                 .map_err(|source| StartError::NoThread { source })?;
             RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
             Ok(true)

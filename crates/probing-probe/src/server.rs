@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use probing_proto::message::Hello;
 
+use crate::agent::Wanted;
 use crate::directory::Directory;
 use crate::evals::Evals;
 use crate::life::{Life, Wishes};
@@ -30,7 +31,7 @@ enum Thread {
     /// Gives back what it knows when it is sent away for a moment.
     Runs(JoinHandle<Option<Life>>),
     /// Sent away for a moment.
-    Paused(Life),
+    Paused(Box<Life>),
     Gone,
 }
 
@@ -39,16 +40,19 @@ impl Server {
         directory: Directory,
         hello: Hello,
         evals: &'static Evals,
+        wanted: Option<Wanted>,
     ) -> io::Result<Self> {
         let waker = Arc::new(Waker::new()?);
         let wishes = Arc::new(Wishes {
             end: AtomicBool::new(false),
             pause: AtomicBool::new(false),
         });
+        let (weak, shared) = (Arc::downgrade(&waker), Arc::clone(&wishes));
+        let life = Life::new(directory, hello, waker, wishes, evals).wanting(wanted);
         Ok(Self {
-            waker: Arc::downgrade(&waker),
-            wishes: Arc::clone(&wishes),
-            thread: Mutex::new(spawn(Life::new(directory, hello, waker, wishes, evals))?),
+            waker: weak,
+            wishes: shared,
+            thread: Mutex::new(spawn(life)?),
         })
     }
 
@@ -63,7 +67,7 @@ impl Server {
         self.wish(&self.wishes.pause);
         *thread = match mem::replace(&mut *thread, Thread::Gone) {
             Thread::Runs(thread) => match thread.join() {
-                Ok(Some(life)) => Thread::Paused(life),
+                Ok(Some(life)) => Thread::Paused(Box::new(life)),
                 Ok(None) | Err(_) => Thread::Gone,
             },
             other => other,
@@ -75,7 +79,7 @@ impl Server {
     pub(crate) fn resume(&self) {
         let mut thread = self.thread();
         if let Thread::Paused(life) = mem::replace(&mut *thread, Thread::Gone) {
-            match spawn(life) {
+            match spawn(*life) {
                 Ok(spawned) => *thread = spawned,
                 // No thread to be had: the probe is over; its files are left to be swept.
                 Err(_) => self.wishes.end.store(true, Ordering::Release),

@@ -86,6 +86,11 @@ impl Process {
         env::rank_claim(|variable| variable.value_in(&self.environ))
     }
 
+    /// How many ranks its job has.
+    pub fn world_size(&self) -> Option<u32> {
+        env::world_size(|variable| variable.value_in(&self.environ))
+    }
+
     pub fn age_seconds(&self) -> u64 {
         let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec as u64;
         uptime.saturating_sub(self.stat.start_ticks / rustix::param::clock_ticks_per_second())

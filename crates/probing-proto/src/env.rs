@@ -34,8 +34,25 @@ pub const PROBING: Variable = Variable {
 pub const PROBING_PORT: Variable = Variable {
     name: "PROBING_PORT",
     read_by: ReadBy::Target,
-    doc: "Starts the probe as `PROBING=1` does (`PROBING=0` wins). Reserved for the port of the node's agent; \
-          nothing listens on it yet.",
+    doc: "Starts the probe as `PROBING=1` does (`PROBING=0` wins), and the node's agent on this port, unless it is \
+          there already: `8080`, or `127.0.0.1:8080` for this machine only. See docs/remote.md.",
+};
+pub const PROBING_TOKEN: Variable = Variable {
+    name: "PROBING_TOKEN",
+    read_by: ReadBy::Both,
+    doc: "The secret that lets a command in at an agent. The agent takes it instead of making one; the command shows \
+          it to the agents that `-t HOST:PORT` names.",
+};
+pub const PROBING_TLS: Variable = Variable {
+    name: "PROBING_TLS",
+    read_by: ReadBy::Both,
+    doc: "What `probing agent --tls` takes: `auto`, `off` (on loopback only) or `CERTIFICATE,KEY`. For the command, \
+          `off` lets it speak plain text to a loopback address whose agent is not its own.",
+};
+pub const PROBING_ALLOW: Variable = Variable {
+    name: "PROBING_ALLOW",
+    read_by: ReadBy::Target,
+    doc: "The address ranges that may reach the agent, separated by commas: `10.0.0.0/8,fd00::/8`. Without it, all.",
 };
 pub const PROBING_DIR: Variable = Variable {
     name: "PROBING_DIR",
@@ -60,6 +77,11 @@ pub const PROBING_PACKAGE: Variable = Variable {
     read_by: ReadBy::Command,
     doc: "The folder that contains the Python package `probing`, when the command cannot find it beside itself.",
 };
+pub const PROBING_COMMAND: Variable = Variable {
+    name: "PROBING_COMMAND",
+    read_by: ReadBy::Target,
+    doc: "The command beside which the agent's program is, when it is not beside the package; set by `probing run`.",
+};
 pub const RANK: Variable = Variable {
     name: "RANK",
     read_by: ReadBy::Target,
@@ -74,6 +96,21 @@ pub const OMPI_COMM_WORLD_RANK: Variable = Variable {
     name: "OMPI_COMM_WORLD_RANK",
     read_by: ReadBy::Target,
     doc: "The rank when neither `RANK` nor `SLURM_PROCID` is set (set by Open MPI).",
+};
+pub const WORLD_SIZE: Variable = Variable {
+    name: "WORLD_SIZE",
+    read_by: ReadBy::Target,
+    doc: "How many ranks the job has, so that missing ones can be named (set by torchrun).",
+};
+pub const SLURM_NTASKS: Variable = Variable {
+    name: "SLURM_NTASKS",
+    read_by: ReadBy::Target,
+    doc: "The same when `WORLD_SIZE` is not set (set by Slurm).",
+};
+pub const OMPI_COMM_WORLD_SIZE: Variable = Variable {
+    name: "OMPI_COMM_WORLD_SIZE",
+    read_by: ReadBy::Target,
+    doc: "The same when neither is set (set by Open MPI).",
 };
 pub const PYTHONPATH: Variable = Variable {
     name: "PYTHONPATH",
@@ -111,13 +148,20 @@ pub const PROBING_TEST_TORCH: Variable = Variable {
 pub const ALL: &[Variable] = &[
     PROBING,
     PROBING_PORT,
+    PROBING_ALLOW,
+    PROBING_TOKEN,
+    PROBING_TLS,
     PROBING_DIR,
     PROBING_STORE_BYTES,
     PROBING_TARGET,
     PROBING_PACKAGE,
+    PROBING_COMMAND,
     RANK,
     SLURM_PROCID,
     OMPI_COMM_WORLD_RANK,
+    WORLD_SIZE,
+    SLURM_NTASKS,
+    OMPI_COMM_WORLD_SIZE,
     PYTHONPATH,
     XDG_STATE_HOME,
     HOME,
@@ -163,6 +207,13 @@ pub fn rank_claim(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<(u3
     })
 }
 
+/// How many ranks the job has of the process whose variables `value_of` knows: by the launcher that numbered it.
+pub fn world_size(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<u32> {
+    let sizes = [WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE];
+    let (_, launcher) = rank_claim(&value_of)?;
+    value_of(sizes[launcher])?.to_str()?.parse().ok()
+}
+
 /// The text of `docs/environment.md`.
 pub fn reference() -> String {
     let mut text = String::from(
@@ -204,5 +255,17 @@ mod tests {
         assert_eq!(rank_of(b"LOCAL_RANK=4\0XRANK=5\0"), None);
         assert_eq!(rank_of(b"RANK=first\0"), None);
         assert_eq!(rank_of(b""), None);
+    }
+
+    #[test]
+    fn the_size_of_a_job_is_told_by_who_numbered_its_ranks() {
+        let size_of = |environ: &[u8]| world_size(|variable| variable.value_in(environ));
+        assert_eq!(size_of(b"RANK=3\0WORLD_SIZE=8\0"), Some(8));
+        assert_eq!(
+            size_of(b"RANK=3\0SLURM_PROCID=0\0SLURM_NTASKS=1\0WORLD_SIZE=8\0"),
+            Some(8)
+        );
+        assert_eq!(size_of(b"RANK=3\0SLURM_NTASKS=1\0"), None);
+        assert_eq!(size_of(b"WORLD_SIZE=8\0"), None);
     }
 }

@@ -3,7 +3,10 @@
 //! Everything serialisable lives here: a type in this crate is a promise to every client.
 //! Nothing here opens a file or a socket; both ends do that for themselves.
 
+pub mod agent;
+pub mod clock;
 pub mod env;
+pub mod form;
 pub mod lines;
 pub mod message;
 pub mod names;

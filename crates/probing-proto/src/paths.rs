@@ -53,6 +53,32 @@ pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
     memory_root(uid).join(key.to_string())
 }
 
+/// What the agents of a user have in common: the token that lets in, the certificate, who did what.
+pub fn agents_dir(runtime_dir: &Path) -> PathBuf {
+    runtime_dir.join("agents")
+}
+
+/// The tokens that let in, and as what. Made by the first agent, read by commands of the same user.
+pub fn token_path(runtime_dir: &Path) -> PathBuf {
+    agents_dir(runtime_dir).join("token")
+}
+
+/// What the agent on `port` says of itself: an [`crate::agent::AgentState`].
+pub fn agent_state_path(runtime_dir: &Path, port: u16) -> PathBuf {
+    agents_dir(runtime_dir).join(format!("{port}.json"))
+}
+
+/// Locked by the agent on `port` while it lives.
+pub fn agent_lock_path(runtime_dir: &Path, port: u16) -> PathBuf {
+    agents_dir(runtime_dir).join(format!("{port}.lock"))
+}
+
+/// The certificates of agents elsewhere, as they were when they were first met. The values are those of
+/// `XDG_STATE_HOME` and `HOME`.
+pub fn known_agents_path(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    Some(state_dir(state_home, home)?.join("known_agents"))
+}
+
 const RINGS: &str = "rings";
 const RECORDER: &str = "store.json";
 
@@ -82,13 +108,18 @@ pub fn history_file(
     home: Option<OsString>,
 ) -> Option<PathBuf> {
     let name = match history {
-        History::Python => "probing/history",
-        History::Sql => "probing/sql_history",
+        History::Python => "history",
+        History::Sql => "sql_history",
     };
+    Some(state_dir(state_home, home)?.join(name))
+}
+
+/// What commands remember of earlier ones.
+fn state_dir(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let state = state_home
         .map(PathBuf::from)
         .or_else(|| home.map(|home| Path::new(&home).join(".local/state")))?;
-    Some(state.join(name))
+    Some(state.join("probing"))
 }
 
 /// Why a folder is not one that only its owner can enter.

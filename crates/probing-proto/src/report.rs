@@ -6,7 +6,7 @@ mod tasks;
 
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
@@ -20,7 +20,7 @@ pub use sets::{
 pub use tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
 
 /// A process that can be looked at: one element of `probing list --json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedProcess {
     pub pid: Pid,
     pub rank: Option<u32>,
@@ -37,7 +37,7 @@ pub struct ListedProcess {
 }
 
 /// What is known of a process's probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeState {
     /// There is none.
@@ -68,7 +68,7 @@ pub struct AttachedReport {
 }
 
 /// What `probing backtrace --json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BacktraceReport {
     pub pid: Pid,
     /// `3.12`
@@ -83,7 +83,7 @@ pub struct BacktraceReport {
 }
 
 /// How stacks were read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadWay {
     Outside,
@@ -92,7 +92,7 @@ pub enum ReadWay {
 }
 
 /// One thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedThread {
     /// The kernel's id.
     pub thread_id: Option<u32>,
@@ -115,7 +115,7 @@ pub struct ReportedThread {
 }
 
 /// Which frames are missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingFrames {
     /// The thread moved too fast: only the frames that stayed are here.
@@ -127,7 +127,7 @@ pub enum MissingFrames {
 }
 
 /// What a thread has to do with the GIL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GilState {
     Holds,
@@ -137,18 +137,18 @@ pub enum GilState {
 }
 
 /// One frame of a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReportedFrame {
-    #[serde(serialize_with = "text")]
+    #[serde(serialize_with = "text", deserialize_with = "read_text")]
     pub func: Arc<str>,
-    #[serde(serialize_with = "text")]
+    #[serde(serialize_with = "text", deserialize_with = "read_text")]
     pub file: Arc<str>,
     /// The line being executed.
     pub lineno: Option<u32>,
     /// 0 is the innermost frame of the program.
     pub depth: usize,
     /// `Python` or `Native`. Of a native frame, `file` is its library or program.
-    pub frame_type: &'static str,
+    pub frame_type: FrameType,
     /// Of a native frame: where in its file the code is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
@@ -156,7 +156,10 @@ pub struct ReportedFrame {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
     /// The text of the line, where the file can be read.
-    #[serde(serialize_with = "text_or_null")]
+    #[serde(
+        serialize_with = "text_or_null",
+        deserialize_with = "read_text_or_null"
+    )]
     pub source: Option<Arc<str>>,
     /// Those that are bound; `null` when not asked for, or when the frame was left before they were read.
     pub locals: Option<Vec<ReportedLocal>>,
@@ -164,21 +167,41 @@ pub struct ReportedFrame {
     pub more_locals: usize,
 }
 
+/// Whose call a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FrameType {
+    Python,
+    Native,
+}
+
+impl FrameType {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::Native => "Native",
+        }
+    }
+}
+
 /// A local variable.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReportedLocal {
-    #[serde(serialize_with = "text")]
+    #[serde(serialize_with = "text", deserialize_with = "read_text")]
     pub name: Arc<str>,
     /// As Python would write it, cut to a bounded length.
-    #[serde(serialize_with = "text")]
+    #[serde(serialize_with = "text", deserialize_with = "read_text")]
     pub value: Arc<str>,
     /// Name of its type; `null` when the value could not be read.
-    #[serde(rename = "type", serialize_with = "text_or_null")]
+    #[serde(
+        rename = "type",
+        serialize_with = "text_or_null",
+        deserialize_with = "read_text_or_null"
+    )]
     pub kind: Option<Arc<str>>,
 }
 
 /// What `probing eval --json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalReport {
     pub pid: Pid,
     /// The `repr` of the last expression's value.
@@ -198,7 +221,7 @@ pub struct EvalReport {
 }
 
 /// Code that did not do as it was told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckReport {
     /// False: it never ran and never will.
     pub begun: bool,
@@ -209,7 +232,7 @@ pub struct StuckReport {
 }
 
 /// The exception that ended an eval.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedException {
     #[serde(rename = "type")]
     pub kind: String,
@@ -272,4 +295,14 @@ fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error
 #[expect(clippy::ref_option, reason = "serde calls it so")]
 fn text_or_null<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
     text.as_deref().serialize(serializer)
+}
+
+fn read_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    String::deserialize(deserializer).map(Arc::from)
+}
+
+fn read_text_or_null<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Arc<str>>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(Arc::from))
 }

@@ -48,6 +48,18 @@ pub fn encode(
 }
 
 impl Frame {
+    /// As bytes of at most `limit`, ready for one write.
+    pub fn to_bytes(&self, limit: usize) -> Result<Vec<u8>, WireError> {
+        let Self { json, payload } = self;
+        check_length(json.len() as u64 + payload.len() as u64, limit)?;
+        let mut bytes = Vec::with_capacity(HEADER + json.len() + payload.len());
+        bytes.extend_from_slice(&(json.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(json);
+        bytes.extend_from_slice(payload);
+        Ok(bytes)
+    }
+
     /// The message in it.
     pub fn message<T: DeserializeOwned>(&self) -> Result<T, WireError> {
         serde_json::from_slice(&self.json).map_err(|source| WireError::NotUnderstood { source })
@@ -96,6 +108,11 @@ impl Decoder {
         Ok(Some(frame))
     }
 
+    /// What was pushed and not taken as frames.
+    pub fn into_rest(self) -> Vec<u8> {
+        self.bytes
+    }
+
     fn lengths(&self) -> Option<(usize, usize)> {
         let (json, rest) = self.bytes.split_first_chunk::<4>()?;
         let (payload, _) = rest.split_first_chunk::<4>()?;
@@ -134,6 +151,11 @@ mod tests {
                 decoder.push(piece);
                 rest = tail;
                 while let Some(frame) = decoder.next_frame().unwrap() {
+                    let again = frame.to_bytes(MAX_REQUEST).unwrap();
+                    let mut other = Decoder::new(MAX_REQUEST);
+                    other.push(&again);
+                    let twin = other.next_frame().unwrap();
+                    prop_assert_eq!(twin.as_ref(), Some(&frame));
                     received.push((frame.message::<String>().unwrap(), frame.payload));
                 }
             }

@@ -34,12 +34,22 @@ const EDGES: &[(&str, &[&str])] = &[
         &["probing-proto", "probing-store", "probing-client"],
     ),
     (
+        "probing-agent",
+        &[
+            "probing-proto",
+            "probing-store",
+            "probing-client",
+            "probing-engine",
+        ],
+    ),
+    (
         "probing-cli",
         &[
             "probing-proto",
             "probing-store",
             "probing-client",
             "probing-engine",
+            "probing-agent",
         ],
     ),
     ("probing-testkit", &["probing-proto", "probing-engine"]),
@@ -67,7 +77,8 @@ const BANS: &[(&str, &[&str])] = &[
     ("probing-attach", &["pyo3", "tokio"]),
     ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
-    ("probing-engine", &["pyo3", "clap"]),
+    ("probing-engine", &["pyo3", "clap", "rcgen"]),
+    ("probing-agent", &["pyo3", "clap", "hyper"]),
     ("probing-cli", &["pyo3"]),
 ];
 
@@ -198,16 +209,32 @@ fn documents_keep_to_their_size() {
 
 #[test]
 fn every_line_of_the_safety_document_names_a_test_that_exists() {
-    let text = fs::read_to_string(root().join("docs/safety.md")).unwrap();
+    let in_tests = |file: &&PathBuf| file.components().any(|part| part.as_os_str() == "tests");
+    check_lines("docs/safety.md", &in_tests);
+}
+
+#[test]
+fn every_line_of_the_security_document_names_a_test_that_exists() {
+    let of_the_agent = |file: &&PathBuf| {
+        file.components()
+            .any(|part| part.as_os_str() == "probing-agent" || part.as_os_str() == "remote")
+    };
+    check_lines("docs/security.md", &of_the_agent);
+}
+
+/// That each line of a table names, in its last cell, tests that there are in these files.
+fn check_lines(document: &str, is_searched: &dyn Fn(&&PathBuf) -> bool) {
+    let text = fs::read_to_string(root().join(document)).unwrap();
     let tests: String = files(&root().join("crates"), "rs")
         .iter()
-        .filter(|file| file.components().any(|part| part.as_os_str() == "tests"))
+        .filter(is_searched)
         .map(|file| fs::read_to_string(file).unwrap())
         .collect();
     let named: Vec<&str> = text
         .lines()
         .filter(|line| {
-            line.starts_with("| ") && !line.contains("---") && !line.starts_with("| what")
+            let is_heading = line.starts_with("| what |") || line.starts_with("| threat |");
+            line.starts_with("| ") && !line.contains("---") && !is_heading
         })
         .map(|line| {
             let cell = line.trim_end_matches(" |").rsplit("| ").next().unwrap();
@@ -216,11 +243,7 @@ fn every_line_of_the_safety_document_names_a_test_that_exists() {
         })
         .flat_map(|cell| cell.split(", ").map(|name| name.trim_matches('`')))
         .collect();
-    assert!(
-        named.len() > 10,
-        "docs/safety.md names {} tests",
-        named.len()
-    );
+    assert!(named.len() > 10, "{document} names {} tests", named.len());
     for name in named {
         assert!(
             tests.contains(&format!("fn {name}(")),

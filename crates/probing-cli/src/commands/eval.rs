@@ -33,7 +33,9 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status
     if let Some(members) = several {
         return set::run(arguments, &members, aim.entry.clone(), code);
     }
-    let running = Running::start(aim.target()?, aim.connect()?, code)?;
+    let target = aim.target()?;
+    let probe = aim.connect_to(&target)?;
+    let running = Running::start(target, probe, code)?;
     let interrupted = cancel_on_interrupt(running.eval.clone())?;
     let end = if arguments.json {
         running.collect()?

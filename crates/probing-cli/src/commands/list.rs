@@ -4,21 +4,28 @@ use std::io::Write as _;
 use std::time::SystemTime;
 
 use anstyle::Style;
+use anyhow::ensure;
 use probing_client::Recording;
+use probing_proto::agent::{NodeReport, NodeTarget};
 use probing_proto::report::{DeadProcess, ListedProcess, ProbeState, RecordedTable};
 use probing_proto::store::Storage;
 use probing_store::Store;
 
+use super::Aim;
 use crate::arguments::ListArguments;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
 
-pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
+    if !aim.targets.nodes().is_empty() {
+        return run_elsewhere(arguments, aim);
+    }
     if arguments.dead {
         return run_dead(arguments);
     }
     let processes = probing_client::list();
+    say_agents()?;
     if arguments.json {
         json::print(&processes)?;
         return Ok(exit::OK);
@@ -32,6 +39,43 @@ pub(crate) fn run(arguments: &ListArguments) -> anyhow::Result<Status> {
     }
     show(&table(&processes))?;
     Ok(exit::OK)
+}
+
+/// Those on the machines of agents.
+fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
+    ensure!(
+        !arguments.dead,
+        "--dead is for this machine: ask those of others by SQL"
+    );
+    let nodes = aim.targets.nodes();
+    let reports = nodes.iter().map(|node| node.targets());
+    let reports = reports.collect::<Result<Vec<NodeReport>, _>>();
+    aim.say_notes()?;
+    let targets: Vec<NodeTarget> = reports?
+        .into_iter()
+        .flat_map(|report| report.targets)
+        .collect();
+    if arguments.json {
+        json::print(&targets)?;
+        return Ok(exit::OK);
+    }
+    let processes: Vec<ListedProcess> = targets.into_iter().map(|target| target.process).collect();
+    show(&table(&processes))?;
+    Ok(exit::OK)
+}
+
+/// Names agents that programs asked for and that could not start.
+fn say_agents() -> anyhow::Result<()> {
+    for standing in probing_client::agents_here() {
+        if let Some(trouble) = &standing.state.trouble {
+            let port = standing.port;
+            writeln!(
+                anstream::stderr(),
+                "note: no agent on port {port}: {trouble}"
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// Processes that have ended and whose recorded rows are still there.

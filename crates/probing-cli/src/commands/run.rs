@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use probing_client::package_dir;
-use probing_proto::env::{PROBING, PYTHONPATH};
+use probing_proto::env::{PROBING, PROBING_COMMAND, PYTHONPATH};
 
 use crate::arguments::RunArguments;
 use crate::exit::{self, Status};
@@ -22,12 +22,16 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<Status> {
         path.push(OsString::from(":"));
         path.push(before);
     }
-    // Returns only when it fails.
-    let error = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(rest)
         .env(PROBING.name, "1")
-        .env(PYTHONPATH.name, path)
-        .exec();
+        .env(PYTHONPATH.name, path);
+    if let Ok(own) = std::env::current_exe() {
+        command.env(PROBING_COMMAND.name, own);
+    }
+    // Returns only when it fails.
+    let error = command.exec();
     let status = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_STARTED,

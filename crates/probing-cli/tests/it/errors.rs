@@ -150,9 +150,14 @@ fn arguments_that_make_no_sense() {
     };
     check(&["eval", "1"], 1, "no target: name one with -t PID");
     check(
-        &["-t", "host:8080", "eval", "1"],
+        &["-t", "127.0.0.1:9", "eval", "1"],
+        3,
+        "no token for the agent at 127.0.0.1:9",
+    );
+    check(
+        &["--ranks", "failed", "backtrace"],
         2,
-        "cannot be reached by this version",
+        "name them by number: 0,2-5",
     );
     check(&["-t", "1", "eval"], 2, "Usage:");
     check(

@@ -1,6 +1,6 @@
 //! `python.backtrace`: every frame of every thread; and the same with the frames of native code between them.
 
-use probing_proto::report::{GilState, ReportedFrame, ReportedThread};
+use probing_proto::report::{FrameType, GilState, ReportedFrame, ReportedThread};
 
 use crate::rows::{Rows, Value};
 use crate::sight::{Needs, Seen, Unseen};
@@ -108,7 +108,7 @@ fn fill(seen: &Seen, rows: &mut Rows, which: Which) -> Result<(), Unseen> {
     let with_locals = rows.wants("locals");
     for thread in &seen.stacks()?.threads {
         let frames = thread.frames.iter();
-        let shown = frames.filter(|frame| which == All || frame.frame_type == "Python");
+        let shown = frames.filter(|frame| which == All || frame.frame_type == FrameType::Python);
         for (depth, frame) in shown.enumerate() {
             if rows.is_full() {
                 return Ok(());
@@ -136,7 +136,7 @@ fn push(
             .filter(|file| !file.is_empty())
             .into(),
         frame.lineno.into(),
-        frame.frame_type.into(),
+        frame.frame_type.name().into(),
         frame.source.as_deref().into(),
         Value::from(locals),
         thread.main.into(),

@@ -1,6 +1,6 @@
 //! `python.threads`: the threads that Python knows.
 
-use probing_proto::report::GilState;
+use probing_proto::report::{FrameType, GilState};
 
 use crate::rows::Rows;
 use crate::sight::{Needs, Seen, Unseen};
@@ -59,7 +59,7 @@ fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
         let mut python = thread
             .frames
             .iter()
-            .filter(|frame| frame.frame_type == "Python");
+            .filter(|frame| frame.frame_type == FrameType::Python);
         let innermost = python.next();
         rows.push([
             thread.thread_id.into(),

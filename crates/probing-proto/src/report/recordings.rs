@@ -1,11 +1,11 @@
 //! What `--json` prints of processes that have ended and whose recorded rows are still there.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::process::Pid;
 
 /// One element of `probing list --dead --json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadProcess {
     /// As it saw itself.
     pub pid: Pid,
@@ -21,7 +21,7 @@ pub struct DeadProcess {
 }
 
 /// A table that it has recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedTable {
     /// `user.train`
     pub name: String,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{BacktraceReport, GilState, text, text_or_null};
+use super::{BacktraceReport, FrameType, GilState, text, text_or_null};
 use crate::process::Pid;
 
 /// What commands print for several targets.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SetReport<R> {
     pub targets: Vec<TargetReport<R>>,
     /// Ranks that were asked for and that no process has, as `--ranks` takes them.
@@ -25,7 +25,7 @@ pub struct BacktracesReport {
 }
 
 /// One target of a set and its answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TargetReport<R> {
     /// As `-t` takes it.
     pub target: String,
@@ -71,7 +71,7 @@ pub struct ReportedCall {
     #[serde(serialize_with = "text")]
     pub file: Arc<str>,
     pub lineno: Option<u32>,
-    pub frame_type: &'static str,
+    pub frame_type: FrameType,
     #[serde(serialize_with = "text_or_null")]
     pub source: Option<Arc<str>>,
 }

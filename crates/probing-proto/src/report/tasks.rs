@@ -1,12 +1,12 @@
 //! What `--tasks --json` prints.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ReportedFrame;
 use crate::process::Pid;
 
 /// What `probing backtrace --tasks --json` prints of a target.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TasksReport {
     pub pid: Pid,
     /// `3.12`
@@ -23,7 +23,7 @@ pub struct TasksReport {
 }
 
 /// A task of asyncio.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedTask {
     pub name: String,
     /// Python's `id(task)`.
@@ -43,7 +43,7 @@ pub struct ReportedTask {
     pub frames: Vec<ReportedFrame>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskProgress {
     /// Its code runs now, or blocks its thread and so all tasks of its loop.
@@ -54,7 +54,7 @@ pub enum TaskProgress {
 }
 
 /// What a task waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedWait {
     pub kind: WaitKind,
     /// Ids of tasks that are not done.
@@ -63,7 +63,7 @@ pub struct ReportedWait {
     pub held_by: Vec<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
     Sleep,

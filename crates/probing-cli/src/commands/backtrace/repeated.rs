@@ -8,10 +8,10 @@ use probing_client::{ClientError, Group, Members, Pace, Stacks, Stop, Target};
 
 use super::{choose, set, tasks, text};
 use crate::arguments::BacktraceArguments;
-use crate::clock::utc;
 use crate::commands::answers::Answers;
 use crate::commands::screen::{self, Screen};
 use crate::exit::{self, Status};
+use probing_proto::clock::utc;
 
 /// How often, and how many of them.
 #[derive(Debug, Clone, Copy)]

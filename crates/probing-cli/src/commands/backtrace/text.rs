@@ -1,7 +1,8 @@
 //! Stacks of one process as a terminal shows them.
 
 use probing_proto::report::{
-    BacktraceReport, GilState, MissingFrames, ReportedFrame, ReportedLocal, ReportedThread,
+    BacktraceReport, FrameType, GilState, MissingFrames, ReportedFrame, ReportedLocal,
+    ReportedThread,
 };
 
 use crate::terminal;
@@ -98,7 +99,7 @@ fn push_frames(text: &mut String, frames: &[ReportedFrame], width: usize) {
 
 /// Its file does not say what the function is called.
 fn is_unnamed(frame: &ReportedFrame) -> bool {
-    frame.frame_type == "Native" && frame.func.starts_with("0x")
+    frame.frame_type == FrameType::Native && frame.func.starts_with("0x")
 }
 
 fn file_name(frame: &ReportedFrame) -> &str {
@@ -163,7 +164,7 @@ fn push_frame(text: &mut String, frame: &ReportedFrame, width: usize) {
     if is_unnamed(frame) {
         return text.push_str(&format!("  native {}\n", frame.func));
     }
-    if frame.frame_type == "Native" {
+    if frame.frame_type == FrameType::Native {
         let place = match (&frame.source_file, frame.lineno) {
             (Some(file), Some(line)) => {
                 let name = file.rsplit('/').next().unwrap_or_default();

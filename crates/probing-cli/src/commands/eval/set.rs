@@ -24,7 +24,9 @@ pub(super) fn several(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Op
         return Ok(None);
     }
     let members = aim.members()?;
-    if !aim.targets.is_by_rank() && !arguments.all {
+    // The only one that an agent offers is plainly meant.
+    let is_only = !aim.targets.nodes().is_empty() && members.all.len() == 1;
+    if !aim.targets.is_by_rank() && !arguments.all && !is_only {
         let group = members.all.iter().map(|member| &member.who).collect();
         return Err(ClientError::NotExplicit { group }.into());
     }

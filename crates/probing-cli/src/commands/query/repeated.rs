@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probing_client::{Pace, Stop};
 use probing_engine::{EngineError, Format, Layout};
+use probing_proto::clock::utc;
 
 use super::{Asker, counted, said_whom_it_lacks};
-use crate::clock::utc;
 use crate::commands::answers::missing_lines;
 use crate::commands::screen::{Kept, Screen};
 use crate::exit::{self, Status};

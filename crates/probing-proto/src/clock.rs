@@ -1,7 +1,7 @@
 //! Moments as text.
 
 /// UTC, from nanoseconds since 1970: `2026-11-15T23:52:23.123Z`
-pub(crate) fn utc(nanos: u64) -> String {
+pub fn utc(nanos: u64) -> String {
     let (seconds, millis) = (nanos / 1_000_000_000, nanos / 1_000_000 % 1000);
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     // Years that begin in March have their odd day at the end; 400 of them have always the same number of days.

@@ -1,0 +1,81 @@
+//! `/backtrace`: stacks, read from outside.
+
+use probing_client::{ClientError, Manner, Member, Pause, StackQuery};
+use probing_proto::agent::{Role, StacksRequest};
+use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
+
+use super::{PATIENCE, each, set};
+use crate::choice::Choice;
+use crate::http::Refused;
+use crate::life::Agent;
+use crate::routes::Asked;
+
+pub(crate) fn backtrace(_: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
+    let request: StacksRequest = asked.query()?;
+    let kinds = [request.all, request.thread.is_some(), request.tasks];
+    if kinds.iter().filter(|is_asked| **is_asked).count() > 1 {
+        return Err(Refused::bad(
+            "all threads, one thread and tasks exclude each other",
+        ));
+    }
+    let choice = Choice {
+        rank: request.rank,
+        ranks: request.ranks.as_deref(),
+        pid: request.pid,
+        pids: &[],
+    };
+    let members = choice.members()?;
+    let is_one = choice.is_one();
+    let query = query(&request);
+    let manner = Manner::within(PATIENCE);
+    if request.tasks {
+        let read = move |member: &Member| tasks(member, &query);
+        return set(&members, each(&members, manner, read), is_one);
+    }
+    // Values in the program's own words are made by its code.
+    let in_words = request.locals && asked.role == Role::Control;
+    let wanted = request.clone();
+    let read = move |member: &Member| stacks(member, &wanted, &query, in_words);
+    set(&members, each(&members, manner, read), is_one)
+}
+
+fn query(request: &StacksRequest) -> StackQuery {
+    StackQuery {
+        locals: request.locals,
+        native: request.native,
+        pause: if request.pause {
+            Pause::Moving
+        } else {
+            Pause::Never
+        },
+    }
+}
+
+fn tasks(member: &Member, query: &StackQuery) -> Result<TasksReport, ClientError> {
+    member.target.stacks(query)?.tasks()
+}
+
+fn stacks(
+    member: &Member,
+    request: &StacksRequest,
+    query: &StackQuery,
+    in_words: bool,
+) -> Result<BacktraceReport, ClientError> {
+    let mut report = member.target.stacks(query)?.read()?;
+    report.threads.retain(|thread| match &request.thread {
+        Some(wanted) => is_named(thread, wanted),
+        None => request.all || thread.main,
+    });
+    if in_words {
+        // What was read from outside stays where the probe cannot tell.
+        member.target.tell_locals(&mut report).ok();
+    }
+    Ok(report)
+}
+
+fn is_named(thread: &ReportedThread, wanted: &str) -> bool {
+    (thread.main && wanted == "main")
+        || thread.thread_name.as_deref() == Some(wanted)
+        || thread.ident.to_string() == wanted
+        || thread.thread_id.is_some_and(|id| id.to_string() == wanted)
+}

@@ -1,0 +1,70 @@
+//! Why an agent does not start, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use probing_proto::process::Pid;
+use probing_store::FolderError;
+
+/// Why there is no agent.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("cannot use {path}: {source}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("others may read the secret in {path} (mode {mode:03o})")]
+    OpenSecret { path: PathBuf, mode: u32 },
+    #[error("no token in {path}")]
+    NoTokens { path: PathBuf },
+    #[error("a token for other machines has at least {least} characters, and this has {length}")]
+    ShortToken { length: usize, least: usize },
+    #[error("without TLS it listens on loopback addresses only, and this is none: {listen}")]
+    PlainForAll { listen: SocketAddr },
+    #[error("cannot use the certificate in {path}: {why}")]
+    Certificate { path: PathBuf, why: String },
+    /// Somebody else does what was asked for.
+    #[error("an agent of this user is on port {port} already{}", pid.map(|pid| format!(": process {pid}")).unwrap_or_default())]
+    Runs { port: u16, pid: Option<Pid> },
+    #[error("cannot listen on {listen}: {source}")]
+    NotBound {
+        listen: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl AgentError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Folder(error) => error.hint(),
+            Self::OpenSecret { path, .. } => format!("run: chmod 600 {}", path.display()),
+            Self::NoTokens { .. } => {
+                "one token a line, with `control` or `observe` in front of it".to_owned()
+            }
+            Self::ShortToken { .. } => {
+                "PROBING_TOKEN=$(openssl rand -hex 32) is one that nobody guesses".to_owned()
+            }
+            Self::PlainForAll { .. } => {
+                "leave --tls away: a certificate is made, and commands remember it".to_owned()
+            }
+            Self::Certificate { .. } => {
+                "PEM files: --tls CERTIFICATE,KEY; or leave it away".to_owned()
+            }
+            Self::Runs { .. } => {
+                "it serves all of this user's processes; `probing list` shows them".to_owned()
+            }
+            Self::NotBound { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                "another program listens there: choose another port".to_owned()
+            }
+            Self::NotBound { .. } | Self::File { .. } => return None,
+        };
+        Some(hint)
+    }
+}

@@ -1,0 +1,290 @@
+//! One agent: what it is made of, from when it listens until nobody needs it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_client::anyone_probed;
+use probing_engine::{Engine, EngineError};
+use probing_proto::agent::AgentState;
+use probing_proto::process::{Pid, Stat};
+
+use crate::audit::{Actor, Audit};
+use crate::certificate::Certificate;
+use crate::door::Door;
+use crate::error::AgentError;
+use crate::folder::{Folder, Lock};
+use crate::http::Refused;
+use crate::listener;
+use crate::origin::Names;
+use crate::settings::{Settings, TlsChoice};
+use crate::tokens::{self, Tokens};
+
+/// Connections at the same time, conversations with probes among them.
+const MOST_CONNECTIONS: usize = 512;
+/// Requests that are answered at the same time: a probe has room for 64 clients, and others want some of it.
+const MOST_TURNS: usize = 24;
+/// For a turn.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A shorter secret can be found by trying.
+const LEAST_TOKEN: usize = 16;
+/// How often to look whether anybody needs it.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// An agent that has its port.
+#[derive(Debug)]
+pub struct Agent {
+    pub(crate) door: Door,
+    pub(crate) tokens: Tokens,
+    pub(crate) names: Names,
+    audit: Audit,
+    certificate: Option<Certificate>,
+    folder: Folder,
+    listener: TcpListener,
+    address: SocketAddr,
+    _lock: Lock,
+    engine: OnceLock<Engine>,
+    connections: AtomicUsize,
+    turns: Mutex<usize>,
+    turn_ended: Condvar,
+    used: Mutex<Instant>,
+    idle: Duration,
+}
+
+/// Why an agent has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// There was no target and no client for a while.
+    Idle,
+}
+
+impl Agent {
+    /// Takes its port and says so in its folder. Nothing is served yet.
+    pub fn start(settings: &Settings) -> Result<Self, AgentError> {
+        let folder = Folder::open()?;
+        let certificate = certificate(settings, &folder)?;
+        let is_local = settings.listen.ip().is_loopback();
+        if let Some(token) = settings.token.as_ref().filter(|_| !is_local)
+            && token.len() < LEAST_TOKEN
+        {
+            let (length, least) = (token.len(), LEAST_TOKEN);
+            return Err(AgentError::ShortToken { length, least });
+        }
+        let own = folder.token();
+        tokens::make(&own)?;
+        let files: Vec<&Path> = [&own]
+            .into_iter()
+            .chain(&settings.token_file)
+            .map(PathBuf::as_path)
+            .collect();
+        let tokens = Tokens::of(&files, settings.token.as_deref(), settings.read_only)?;
+        let (listener, address, lock) = bound(settings.listen, &folder)?;
+        let agent = Self {
+            door: Door::new(settings.allow.clone()),
+            tokens,
+            names: Names::of_this_machine(),
+            audit: Audit::at(folder.audit()),
+            certificate,
+            listener,
+            address,
+            _lock: lock,
+            engine: OnceLock::new(),
+            connections: AtomicUsize::new(0),
+            turns: Mutex::new(0),
+            turn_ended: Condvar::new(),
+            used: Mutex::new(Instant::now()),
+            idle: settings.idle,
+            folder,
+        };
+        let state = AgentState {
+            listen: address.to_string(),
+            fingerprint: agent.fingerprint(),
+            trouble: None,
+            ..state(settings)
+        };
+        agent.folder.set_state(address.port(), &state)?;
+        Ok(agent)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Of its certificate; none when it speaks plain text.
+    pub fn fingerprint(&self) -> Option<String> {
+        let certificate = self.certificate.as_ref();
+        certificate.map(|certificate| certificate.fingerprint.to_string())
+    }
+
+    /// The tokens that let in.
+    pub fn token_file(&self) -> PathBuf {
+        self.folder.token()
+    }
+
+    /// What was done through it.
+    pub fn audit_file(&self) -> PathBuf {
+        self.folder.audit()
+    }
+
+    /// Serves until nobody needs it.
+    pub fn run(self) -> Ended {
+        let agent = Arc::new(self);
+        let serving = Arc::clone(&agent);
+        thread::spawn(move || listener::listen(&serving.listener, &serving));
+        loop {
+            thread::sleep(LOOK_EVERY.min(agent.idle));
+            if agent.connections.load(Ordering::Acquire) > 0 || anyone_probed() {
+                agent.touch();
+            }
+            let used = *agent.used.lock().unwrap_or_else(PoisonError::into_inner);
+            if used.elapsed() >= agent.idle {
+                agent.folder.clear_state(agent.address.port());
+                return Ended::Idle;
+            }
+        }
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
+    }
+
+    /// Somebody needs it.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Started by the first query.
+    pub(crate) fn engine(&self) -> Result<&Engine, EngineError> {
+        if self.engine.get().is_none() {
+            // Whoever comes second drops its own.
+            drop(self.engine.set(Engine::start()?));
+        }
+        Ok(self
+            .engine
+            .get_or_init(|| unreachable!("it was just started")))
+    }
+
+    /// Writes down what is about to be done; what cannot be written down is not done.
+    pub(crate) fn note(
+        &self,
+        actor: &Actor,
+        action: &str,
+        pid: Pid,
+        code: Option<&str>,
+    ) -> Result<(), Refused> {
+        let noted = self.audit.note(actor, action, pid, code);
+        noted.map_err(|error| {
+            Refused::new(503, format!("what is done cannot be written down: {error}"))
+                .hint("the agent's private folder must be writable")
+        })
+    }
+
+    /// Room for another connection, until it is dropped.
+    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
+        let before = self.connections.fetch_add(1, Ordering::AcqRel);
+        let place = Place(Arc::clone(self));
+        (before < MOST_CONNECTIONS).then_some(place)
+    }
+
+    /// Waits until it may be answered, for a while.
+    pub(crate) fn turn(&self) -> Option<Turn<'_>> {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .turn_ended
+            .wait_timeout_while(turns, PATIENCE, |turns| *turns >= MOST_TURNS);
+        let (mut turns, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return None;
+        }
+        *turns += 1;
+        Some(Turn(self))
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Agent>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a Agent);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        *turns -= 1;
+        self.0.turn_ended.notify_one();
+    }
+}
+
+/// Says in the agent's folder why there is none: for one that nobody watches. `probing list` tells.
+pub fn say_trouble(settings: &Settings, error: &AgentError) {
+    if matches!(error, AgentError::Runs { .. }) {
+        return;
+    }
+    let state = AgentState {
+        trouble: Some(error.to_string()),
+        ..state(settings)
+    };
+    // Where that cannot be said, nothing can.
+    if let Ok(folder) = Folder::open() {
+        folder.set_state(settings.listen.port(), &state).ok();
+    }
+}
+
+fn state(settings: &Settings) -> AgentState {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    AgentState {
+        pid: Pid(std::process::id()),
+        start_ticks: Stat::parse(&stat).map_or(0, |stat| stat.start_ticks),
+        listen: settings.listen.to_string(),
+        fingerprint: None,
+        wanted: settings.wanted,
+        trouble: None,
+    }
+}
+
+fn certificate(settings: &Settings, folder: &Folder) -> Result<Option<Certificate>, AgentError> {
+    let listen = settings.listen;
+    let is_local = listen.ip().is_loopback();
+    match &settings.tls {
+        TlsChoice::Auto | TlsChoice::Off if is_local => Ok(None),
+        TlsChoice::Off => Err(AgentError::PlainForAll { listen }),
+        TlsChoice::Auto => Certificate::in_folder(&folder.path()).map(Some),
+        TlsChoice::Files { certificate, key } => Certificate::of(certificate, key).map(Some),
+    }
+}
+
+/// The port, and the lock that says that it is ours.
+fn bound(
+    listen: SocketAddr,
+    folder: &Folder,
+) -> Result<(TcpListener, SocketAddr, Lock), AgentError> {
+    let runs = |port: u16| AgentError::Runs {
+        port,
+        pid: folder.state(port).map(|state| state.pid),
+    };
+    let not_bound = |source: io::Error| AgentError::NotBound { listen, source };
+    let port = listen.port();
+    if port == 0 {
+        let listener = TcpListener::bind(listen).map_err(not_bound)?;
+        let address = listener.local_addr().map_err(not_bound)?;
+        let lock = folder.lock(address.port())?;
+        return Ok((listener, address, lock.ok_or_else(|| runs(address.port()))?));
+    }
+    // First the lock: who has it decides whether the port is taken by one of ours.
+    let lock = folder.lock(port)?.ok_or_else(|| runs(port))?;
+    let listener = TcpListener::bind(listen).map_err(not_bound)?;
+    Ok((listener, listen, lock))
+}

@@ -1,0 +1,148 @@
+//! No web page may drive an agent, whatever name it calls it by.
+//!
+//! A browser says which page a request is from (`Origin`), and by which name it found the agent (`Host`). A page of
+//! another origin is refused; so is a name that is none of this machine's, which somebody's name server may have given to
+//! this address only now. Commands and `curl` say no origin, and call the agent by its address.
+
+use std::net::IpAddr;
+
+use crate::http::{Head, Refused};
+
+/// Names of this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Names(Vec<String>);
+
+impl Names {
+    /// `localhost`, and what the machine calls itself, with or without its domain.
+    pub(crate) fn of_this_machine() -> Self {
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy().to_lowercase();
+        let short = host.split('.').next().unwrap_or_default().to_owned();
+        Self(vec!["localhost".to_owned(), host, short])
+    }
+
+    /// Whether a request may be meant for us.
+    pub(crate) fn check(&self, head: &Head) -> Result<(), Refused> {
+        let host = match head.only("host") {
+            Ok(Some(host)) => host,
+            Ok(None) => return Err(Refused::bad("a request without Host")),
+            Err(refused) => return Err(refused),
+        };
+        if !self.is_ours(host) {
+            return Err(
+                Refused::new(403, format!("no name of this machine: {host}")).hint(
+                    "call the agent by its address, by `localhost`, or by the machine's own name",
+                ),
+            );
+        }
+        let is_foreign = |origin: &str| {
+            let page = origin
+                .strip_prefix("https://")
+                .or_else(|| origin.strip_prefix("http://"));
+            page.is_none_or(|page| !page.eq_ignore_ascii_case(host))
+        };
+        if let Some(origin) = head.only("origin")?.filter(|origin| is_foreign(origin)) {
+            return Err(
+                Refused::new(403, format!("a web page of another origin: {origin}")).hint(
+                    "no page may drive an agent; use `probing`, or a program without an Origin",
+                ),
+            );
+        }
+        // Browsers say so of requests that have no origin, too.
+        match head.only("sec-fetch-site")? {
+            Some("cross-site" | "same-site") => {
+                Err(Refused::new(403, "a web page of another site")
+                    .hint("no page may drive an agent; use `probing`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_ours(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            // An IPv6 address stands in brackets.
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let address = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'))
+            .unwrap_or(name);
+        let name = name.to_lowercase();
+        let of_domain = |known: &String| {
+            let rest = name.strip_prefix(known.as_str());
+            rest.is_some_and(|rest| rest.starts_with('.'))
+                && known != "localhost"
+                && !known.is_empty()
+        };
+        address.parse::<IpAddr>().is_ok() || self.0.contains(&name) || self.0.iter().any(of_domain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names(vec!["localhost".into(), "node7".into()])
+    }
+
+    fn check(fields: &[(&str, &str)]) -> Result<(), u16> {
+        let head = Head::of("GET", "/targets", fields);
+        names().check(&head).map_err(|refused| refused.status)
+    }
+
+    #[test]
+    fn a_host_is_an_address_or_a_name_of_this_machine() {
+        for host in [
+            "127.0.0.1:8080",
+            "10.1.2.3",
+            "[::1]:8080",
+            "localhost:8080",
+            "LOCALHOST",
+            "node7",
+            "node7:8080",
+            "node7.cluster.local:8080",
+        ] {
+            assert_eq!(check(&[("Host", host)]), Ok(()), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8080",
+            "node70",
+            "xnode7.local",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            ":8080",
+        ] {
+            assert_eq!(check(&[("Host", host)]), Err(403), "{host}");
+        }
+        assert_eq!(check(&[]), Err(400));
+        assert_eq!(
+            check(&[("Host", "localhost"), ("Host", "localhost")]),
+            Err(400)
+        );
+    }
+
+    #[test]
+    fn a_page_of_another_origin_is_refused() {
+        let host = ("Host", "localhost:8080");
+        for origin in ["http://localhost:8080", "https://localhost:8080"] {
+            assert_eq!(check(&[host, ("Origin", origin)]), Ok(()), "{origin}");
+        }
+        for origin in [
+            "https://evil.example",
+            "http://localhost",
+            "http://localhost:8081",
+            "http://localhost:8080.evil.example",
+            "null",
+            "",
+            "file://",
+        ] {
+            assert_eq!(check(&[host, ("Origin", origin)]), Err(403), "{origin}");
+        }
+        assert_eq!(check(&[host, ("Sec-Fetch-Site", "cross-site")]), Err(403));
+        assert_eq!(check(&[host, ("Sec-Fetch-Site", "none")]), Ok(()));
+    }
+}

@@ -1,0 +1,85 @@
+//! `probing agent`: serves this machine's targets to others.
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use probing_agent::{Agent, AgentError, Ended, Settings, TlsChoice, say_trouble};
+use probing_proto::env::{PROBING_ALLOW, PROBING_TLS, PROBING_TOKEN, Variable};
+
+use crate::arguments::AgentArguments;
+use crate::exit::{self, Status};
+
+pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
+    let settings = settings(arguments)?;
+    if settings.wanted {
+        // It may be a leader of one already.
+        rustix::process::setsid().ok();
+    }
+    let agent = match Agent::start(&settings) {
+        Ok(agent) => agent,
+        // Another was quicker, and does what was wanted.
+        Err(AgentError::Runs { .. }) if settings.wanted => return Ok(exit::OK),
+        Err(error) => {
+            if settings.wanted {
+                say_trouble(&settings, &error);
+            }
+            return Err(error.into());
+        }
+    };
+    if !settings.wanted {
+        write!(anstream::stderr(), "{}", greeting(&agent))?;
+    }
+    match agent.run() {
+        Ended::Idle if settings.wanted => {}
+        Ended::Idle => writeln!(anstream::stderr(), "nobody needed it any more")?,
+    }
+    Ok(exit::OK)
+}
+
+fn settings(arguments: &AgentArguments) -> anyhow::Result<Settings> {
+    let text = |variable: Variable| {
+        variable
+            .value()
+            .map(|value| value.to_string_lossy().into_owned())
+    };
+    let tls = match (&arguments.tls, text(PROBING_TLS)) {
+        (Some(tls), _) => tls.clone(),
+        (None, Some(tls)) => tls.parse().context(PROBING_TLS.name)?,
+        (None, None) => TlsChoice::Auto,
+    };
+    let mut allow = arguments.allow.clone();
+    if let Some(ranges) = text(PROBING_ALLOW).filter(|_| allow.is_empty()) {
+        let ranges: Result<Vec<_>, _> = ranges.split(',').map(Settings::range).collect();
+        allow = ranges.context(PROBING_ALLOW.name)?;
+    }
+    Ok(Settings {
+        listen: arguments.listen,
+        token_file: arguments.token_file.clone(),
+        token: text(PROBING_TOKEN),
+        tls,
+        allow,
+        read_only: arguments.read_only,
+        idle: arguments.idle,
+        wanted: arguments.wanted,
+    })
+}
+
+fn greeting(agent: &Agent) -> String {
+    let (address, token) = (agent.address(), agent.token_file());
+    let mut text = format!("listening on {address}");
+    match agent.fingerprint() {
+        Some(fingerprint) => text += &format!(" within TLS\ncertificate {fingerprint}"),
+        None => text += " in plain text: for this machine only",
+    }
+    let port = address.port();
+    let host = if address.ip().is_loopback() {
+        address.ip().to_string()
+    } else {
+        "HOST".to_owned()
+    };
+    text + &format!(
+        "\ntokens in {}\nwho runs code is written to {}\nuse it with: probing -t {host}:{port} list\n",
+        token.display(),
+        agent.audit_file().display()
+    )
+}

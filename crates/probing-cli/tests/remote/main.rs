@@ -1,0 +1,19 @@
+//! Targets of another machine, through an agent: what works, and what is refused.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod agent;
+mod commands;
+mod described;
+mod load;
+mod machines;
+mod ranks;
+mod refusals;
+mod sockets;
+mod tls;
+mod wanted;
+
+use probing_testkit::Sandbox;
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(env!("CARGO_BIN_EXE_probing"))
+}

@@ -1,0 +1,50 @@
+//! Agents that programs asked for and that were killed: what it takes to start them again.
+
+use std::ffi::OsString;
+
+use probing_process::processes;
+use probing_proto::env::{PROBING_ALLOW, PROBING_PORT, PROBING_TLS, PROBING_TOKEN, Variable};
+
+use super::local::{self, Standing};
+
+/// One that is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallen {
+    /// As `--listen` takes it.
+    pub listen: OsString,
+    /// What the program that asked for it told it: names and values.
+    pub variables: Vec<(&'static str, OsString)>,
+}
+
+/// Those whose programs still live.
+pub fn fallen_agents() -> Vec<Fallen> {
+    let is_missing = |standing: &Standing| {
+        let state = &standing.state;
+        state.wanted && state.trouble.is_none() && !standing.lives
+    };
+    let mut missing = local::agents_here();
+    missing.retain(is_missing);
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let programs = processes::all_python();
+    let uid = rustix::process::geteuid().as_raw();
+    let found = missing.iter().filter_map(|standing| {
+        let port = standing.port.to_string();
+        let mut programs = programs.iter().filter(|program| program.uid == uid);
+        programs.find_map(|program| {
+            let value = |variable: Variable| variable.value_in(&program.environ);
+            let listen = value(PROBING_PORT)?;
+            let asked = listen.to_str()?.rsplit(':').next()? == port;
+            let told = [PROBING_TOKEN, PROBING_TLS, PROBING_ALLOW];
+            let variables = told
+                .into_iter()
+                .filter_map(|variable| Some((variable.name, value(variable)?)));
+            asked.then(|| Fallen {
+                variables: variables.collect(),
+                listen,
+            })
+        })
+    });
+    found.collect()
+}
