@@ -47,7 +47,7 @@ def test_who_cannot_be_reached() -> None:
         connect(999999999)
     with pytest.raises(ConnectionError, match="no Python process is named: no-such-program"):
         connect(name="no-such-program")
-    with pytest.raises(probing.TargetError, match="cannot reach an agent at 127.0.0.1:9: Connection refused"):
+    with pytest.raises(probing.TargetError, match=r"cannot reach an agent at 127\.0\.0\.1:9: Connection refused"):
         connect("127.0.0.1:9", token="secret")
     with pytest.raises(probing.TargetError, match="nobody listens at socket: /nowhere"):
         connect("unix:/nowhere")

@@ -126,7 +126,7 @@ fn the_description_is_true() {
         ask("POST /query", Some(json!({"sql": "SELECT 1 AS one"}))),
         200
     );
-    assert_eq!(ask("POST /query", Some(json!({"sql": "SELEC"}))), 400);
+    assert_eq!(ask("POST /query", Some(json!({"sql": "SELECT FROM"}))), 400);
     assert_eq!(
         ask("POST /query", Some(json!({"sql": "DROP TABLE x"}))),
         400

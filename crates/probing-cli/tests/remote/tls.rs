@@ -65,7 +65,12 @@ fn everything_works_from_another_machine_too() {
         let sql = "SELECT func FROM python.backtrace WHERE main AND depth = 0";
         let rows = agent.probing_elsewhere(&here, ["query", "--json", sql]);
         assert_eq!(rows.json(), json!([{"func": "<module>"}]), "{rows:?}");
-        assert_eq!(agent.probing_elsewhere(&here, ["query", "SELEC"]).status, 2);
+        assert_eq!(
+            agent
+                .probing_elsewhere(&here, ["query", "SELECT FROM"])
+                .status,
+            2
+        );
         let wrong = agent.probing_elsewhere(&here, ["query", "SELECT x FROM python.backtrac"]);
         assert_eq!(wrong.status, 1);
         assert!(
