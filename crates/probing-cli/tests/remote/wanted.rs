@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
+use probing_proto::process::Stat;
 use probing_testkit::{Python, Sandbox, Target, every_python, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -31,9 +32,15 @@ fn state(sandbox: &Sandbox, port: u16) -> Option<Value> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
+/// The agent on that port, if it lives. One that was killed may be listed until its parent notices.
 fn agent_pid(sandbox: &Sandbox, port: u16) -> Option<i32> {
     let pid = state(sandbox, port)?["pid"].as_i64()? as i32;
-    fs::exists(format!("/proc/{pid}")).unwrap().then_some(pid)
+    is_alive(pid).then_some(pid)
+}
+
+fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    Stat::parse(&stat).is_some_and(|stat| !stat.is_dead())
 }
 
 /// Ends an agent that is no child of ours.
@@ -48,11 +55,7 @@ impl Detached {
     fn kill(&self) {
         // It may have ended already.
         kill_process(Pid::from_raw(self.0).unwrap(), Signal::KILL).ok();
-        wait_until("the agent has ended", || {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
-            let stat = probing_proto::process::Stat::parse(&stat);
-            stat.is_none_or(probing_proto::process::Stat::is_dead)
-        });
+        wait_until("the agent has ended", || !is_alive(self.0));
     }
 }
 
