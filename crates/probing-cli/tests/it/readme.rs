@@ -166,7 +166,12 @@ impl Shell {
 
     fn until_over(&mut self) -> Vec<String> {
         let lines = self.stdout.by_ref().lines().map(Result::unwrap);
-        lines.take_while(|line| line != "over").collect()
+        // Bash notices at some time that a program was killed, and says so then.
+        let is_notice = |line: &String| line.starts_with("bash: ") && line.contains("Killed");
+        lines
+            .take_while(|line| line != "over")
+            .filter(|line| !is_notice(line))
+            .collect()
     }
 }
 
