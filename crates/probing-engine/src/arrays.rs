@@ -51,9 +51,11 @@ pub(crate) fn word(kind: Kind) -> &'static str {
 pub(crate) fn array(data: ColumnData) -> Result<ArrayRef, ArrowError> {
     let rows = data.rows;
     let bits = |bytes: Bytes| BooleanBuffer::new(buffer(bytes), 0, rows);
+    // Where nothing is missing, kernels need not look.
     let nulls = data
         .validity
-        .map(|validity| NullBuffer::new(bits(validity)));
+        .map(|validity| NullBuffer::new(bits(validity)))
+        .filter(|nulls| nulls.null_count() > 0);
     Ok(match data.kind {
         Kind::Bool => Arc::new(BooleanArray::new(bits(data.values), nulls)),
         Kind::U8 => primitive::<UInt8Type>(data.values, rows, nulls)?,

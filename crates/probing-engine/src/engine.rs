@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use datafusion::catalog::{
@@ -12,7 +12,7 @@ use datafusion::common::TableReference;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use probing_client::Members;
@@ -26,7 +26,7 @@ use crate::functions;
 use crate::live::LiveTable;
 use crate::memory;
 use crate::nearest::nearest;
-use crate::recorded;
+use crate::recorded::{self, Sharing};
 use crate::sight::Sight;
 use crate::statement::{self, Question};
 use crate::table::Table;
@@ -51,6 +51,19 @@ struct Workshop {
     runtime: Option<Runtime>,
     handle: Handle,
     threads: usize,
+    /// Functions and rules, which are the same for all queries: they take as long to gather as a small query.
+    basis: OnceLock<SessionState>,
+}
+
+fn basis() -> SessionState {
+    let state = SessionStateBuilder::new()
+        .with_config(SessionConfig::new().with_create_default_catalog_and_schema(false))
+        .with_default_features()
+        .with_file_formats(Vec::new())
+        .build();
+    let context = SessionContext::new_with_state(state);
+    functions::register(&context);
+    context.state()
 }
 
 impl Engine {
@@ -68,6 +81,7 @@ impl Engine {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
             threads,
+            basis: OnceLock::new(),
         })))
     }
 
@@ -174,36 +188,15 @@ impl Workshop {
         memory_bytes: usize,
     ) -> Result<SessionContext, EngineError> {
         let failed = |error| EngineError::of(error, "");
-        let config = SessionConfig::new()
-            .with_target_partitions(self.threads)
-            // Scans come in as many parts as are of use; and rows of few stay in their order.
-            .with_round_robin_repartition(false)
-            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-            .with_create_default_catalog_and_schema(false);
-        let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_limit(memory_bytes, 1.0)
-            .with_disk_manager_builder(no_disk)
-            .build_arc()
-            .map_err(failed)?;
-        let state = SessionStateBuilder::new()
-            .with_config(config)
-            .with_runtime_env(runtime)
-            .with_default_features()
-            .with_file_formats(Vec::new())
-            .build();
-        let context = SessionContext::new_with_state(state);
-        let files = ObjectStoreUrl::local_filesystem();
-        context
-            .deregister_object_store(files.as_ref())
-            .map_err(failed)?;
-        functions::register(&context);
+        let basis = self.basis.get_or_init(basis);
         let catalog = MemoryCatalogProvider::new();
-        for reference in statement::tables_of(&context, asked)? {
-            if context.table_function(reference.table()).is_ok() {
+        let mut rows = 0;
+        for reference in statement::tables_of(basis, asked)? {
+            if basis.table_functions().contains_key(reference.table()) {
                 continue;
             }
-            let table = self.table(&reference, sight)?;
+            let (table, count) = self.table(&reference, sight)?;
+            rows = rows.max(count);
             // As the statement writes them.
             let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
             let name = reference.table();
@@ -220,21 +213,50 @@ impl Workshop {
                     .map_err(failed)?;
             }
         }
+        let parts = Sharing::among(self.threads).parts(rows);
+        let mut config = SessionConfig::new();
+        // To look up each row of one side among those of the other costs more than to read it.
+        let optimizer = &mut config.options_mut().optimizer;
+        optimizer.enable_join_dynamic_filter_pushdown = false;
+        let config = config
+            .with_target_partitions(parts)
+            // Scans come in as many parts as are of use; and rows of few stay in their order.
+            .with_round_robin_repartition(false)
+            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+            .with_create_default_catalog_and_schema(false);
+        let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_limit(memory_bytes, 1.0)
+            .with_disk_manager_builder(no_disk)
+            .build_arc()
+            .map_err(failed)?;
+        let state = SessionStateBuilder::new_from_existing(basis.clone())
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .build();
+        let context = SessionContext::new_with_state(state);
+        let files = ObjectStoreUrl::local_filesystem();
+        context
+            .deregister_object_store(files.as_ref())
+            .map_err(failed)?;
         context.register_catalog(CATALOG, Arc::new(catalog));
         Ok(context)
     }
 
-    /// The table that is meant, over these targets.
+    /// The table that is meant, over these targets; and how many rows of it are recorded.
     fn table(
         &self,
         reference: &TableReference,
         sight: &Arc<Sight>,
-    ) -> Result<Arc<dyn TableProvider>, EngineError> {
+    ) -> Result<(Arc<dyn TableProvider>, usize), EngineError> {
         if let Some(table) = live(reference) {
-            return Ok(Arc::new(LiveTable::new(table, Arc::clone(sight))));
+            return Ok((Arc::new(LiveTable::new(table, Arc::clone(sight))), 0));
         }
-        match recorded::table(&full_name(reference), sight, self.threads) {
-            Some(table) if is_ours(reference) => Ok(Arc::new(table)),
+        match recorded::table(&full_name(reference), sight, Sharing::among(self.threads)) {
+            Some(table) if is_ours(reference) => {
+                let rows = table.rows();
+                Ok((Arc::new(table), rows))
+            }
             _ => Err(no_table(reference, sight)),
         }
     }

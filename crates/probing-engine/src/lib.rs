@@ -10,6 +10,7 @@
 
 mod answer;
 mod arrays;
+mod condition;
 mod elsewhere;
 mod engine;
 mod error;

@@ -13,8 +13,9 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 
+use crate::condition::Condition;
 use crate::rows::Rows;
-use crate::scan::{Part, Scan};
+use crate::scan::{Part, Range, Scan};
 use crate::sight::{Seen, Sight};
 use crate::table::{Column, Table};
 use crate::whose::{chosen, pushdown, whose};
@@ -147,6 +148,14 @@ impl Part for LivePart {
     }
 
     fn rows(&self) -> Option<usize> {
+        None
+    }
+
+    fn range(&self, _: usize) -> Option<Range> {
+        None
+    }
+
+    fn with_condition(&self, _: Condition) -> Option<Arc<dyn Part>> {
         None
     }
 }

@@ -3,47 +3,68 @@
 //! What the query does not name is not copied, and chunks whose least and greatest values say that nothing in them can
 //! matter are left out.
 
+mod part;
 #[cfg(test)]
 mod tests;
+mod zones;
 
-use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::pruning::PruningStatistics;
-use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use probing_proto::store::{TIME, TRACE_EVENT, trace_event_columns};
-use probing_store::{Chunk, Kind, Snapshot, Zone};
+use probing_store::{Chunk, Kind, Snapshot};
 
-use crate::arrays::{self, data_type};
-use crate::rows::Value;
+use self::part::RecordedPart;
+use crate::arrays::data_type;
 use crate::scan::{Part, Scan};
 use crate::sight::{Seen, Sight, Unseen};
 use crate::table::WHOSE;
-use crate::whose::{chosen, is_about_whose, pushdown, whose};
+use crate::whose::{chosen, is_about_whose, pushdown};
 
-/// So many rows are read in one part, in their order; it pays to share more.
-const ROWS_FOR_ONE: usize = 64 << 10;
+/// How rows are shared among threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sharing {
+    threads: usize,
+    rows_for_one: usize,
+}
+
+impl Sharing {
+    /// One thread reads two million rows, in their order, in some hundredths of a second. It pays to share more: what
+    /// threads have grouped apart has to be put together again.
+    pub(crate) fn among(threads: usize) -> Self {
+        Self {
+            threads,
+            rows_for_one: 2 << 20,
+        }
+    }
+
+    pub(crate) fn parts(self, rows: usize) -> usize {
+        rows.div_ceil(self.rows_for_one)
+            .clamp(1, self.threads.max(1))
+    }
+}
 
 /// One table of all targets that recorded it.
 #[derive(Debug)]
 pub(crate) struct RecordedTable {
     name: String,
-    schema: SchemaRef,
-    kinds: Vec<Kind>,
+    shape: Arc<Shape>,
     sources: Vec<Arc<Source>>,
-    threads: usize,
+    sharing: Sharing,
+}
+
+/// Its columns, those that say whose a row is first.
+#[derive(Debug)]
+struct Shape {
+    schema: SchemaRef,
+    /// Of those behind the first ones.
+    kinds: Vec<Kind>,
 }
 
 /// The table as one target has it.
@@ -115,7 +136,7 @@ pub(crate) fn columns(name: &str, sight: &Sight) -> Vec<RecordedColumn> {
 }
 
 /// The table with this name of all targets that have it; `None` when none has.
-pub(crate) fn table(name: &str, sight: &Sight, threads: usize) -> Option<RecordedTable> {
+pub(crate) fn table(name: &str, sight: &Sight, sharing: Sharing) -> Option<RecordedTable> {
     let mut snapshots = Vec::new();
     let mut columns: Vec<RecordedColumn> = Vec::new();
     merge(&mut columns, &known(name));
@@ -139,7 +160,7 @@ pub(crate) fn table(name: &str, sight: &Sight, threads: usize) -> Option<Recorde
             ),
         }
     }
-    (!columns.is_empty()).then(|| RecordedTable::new(name, &columns, snapshots, threads))
+    (!columns.is_empty()).then(|| RecordedTable::new(name, &columns, snapshots, sharing))
 }
 
 /// The targets, after a look at what each has recorded, all at once.
@@ -167,7 +188,7 @@ impl RecordedTable {
         name: &str,
         columns: &[RecordedColumn],
         snapshots: Vec<(Arc<Seen>, Snapshot)>,
-        threads: usize,
+        sharing: Sharing,
     ) -> Self {
         let whose = WHOSE
             .iter()
@@ -189,11 +210,19 @@ impl RecordedTable {
         };
         Self {
             name: name.to_owned(),
-            schema: Arc::new(Schema::new(whose.chain(own).collect::<Vec<_>>())),
-            kinds: columns.iter().map(|column| column.kind).collect(),
+            shape: Arc::new(Shape {
+                schema: Arc::new(Schema::new(whose.chain(own).collect::<Vec<_>>())),
+                kinds: columns.iter().map(|column| column.kind).collect(),
+            }),
             sources: snapshots.into_iter().map(source).collect(),
-            threads,
+            sharing,
         }
+    }
+
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        let sources = self.sources.iter();
+        sources.map(|source| source.snapshot.rows()).sum()
     }
 
     /// The chunks of these targets that may hold rows which meet the conditions.
@@ -213,21 +242,11 @@ impl RecordedTable {
         let mut pieces: Vec<Piece> = pieces.collect();
         let all = pieces.len();
         let own = filters.iter().filter(|filter| !is_about_whose(filter));
-        if let Some(condition) = conjunction(own.cloned())
-            && !pieces.is_empty()
-        {
-            let schema = DFSchema::try_from(Arc::clone(&self.schema))?;
+        if let Some(condition) = conjunction(own.cloned()) {
+            let schema = DFSchema::try_from(Arc::clone(&self.shape.schema))?;
             let condition = session.create_physical_expr(condition, &schema)?;
-            // What it cannot decide about it keeps.
-            let builder = PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.schema));
-            if let Some(predicate) = builder.build(condition) {
-                let zones = Zones {
-                    table: self,
-                    pieces: &pieces,
-                };
-                let mut kept = predicate.prune(&zones)?.into_iter();
-                pieces.retain(|_| kept.next().unwrap_or(true));
-            }
+            self.shape
+                .prune(&mut pieces, condition, &self.shape.schema)?;
         }
         Ok((pieces, all))
     }
@@ -236,7 +255,7 @@ impl RecordedTable {
 #[async_trait]
 impl TableProvider for RecordedTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        Arc::clone(&self.shape.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -258,7 +277,7 @@ impl TableProvider for RecordedTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let all = || (0..self.schema.fields().len()).collect();
+        let all = || (0..self.shape.schema.fields().len()).collect();
         let projection: Arc<[usize]> = projection.cloned().unwrap_or_else(all).into();
         let seen: Vec<Arc<Seen>> = self
             .sources
@@ -281,16 +300,12 @@ impl TableProvider for RecordedTable {
             });
             note.push_str(&format!(", limit={limit}"));
         }
-        let schema: SchemaRef = Arc::new(self.schema.project(&projection)?);
-        let kinds: Arc<[Kind]> = self.kinds.clone().into();
+        let schema: SchemaRef = Arc::new(self.shape.schema.project(&projection)?);
         let part = |pieces: Vec<Piece>| -> Arc<dyn Part> {
-            Arc::new(RecordedPart {
-                pieces: pieces.into(),
-                projection: Arc::clone(&projection),
-                kinds: Arc::clone(&kinds),
-            })
+            let shape = Arc::clone(&self.shape);
+            Arc::new(RecordedPart::new(pieces, shape, Arc::clone(&projection)))
         };
-        let parts = shared(pieces, self.threads).into_iter().map(part).collect();
+        let parts = shared(pieces, self.sharing).into_iter().map(part).collect();
         Ok(Arc::new(Scan::of(&self.name, note, schema, parts)))
     }
 }
@@ -303,10 +318,9 @@ struct Piece {
 }
 
 /// As even a share as whole chunks allow, neighbours together. There is always one.
-fn shared(pieces: Vec<Piece>, threads: usize) -> Vec<Vec<Piece>> {
+fn shared(pieces: Vec<Piece>, sharing: Sharing) -> Vec<Vec<Piece>> {
     let rows: usize = pieces.iter().map(|piece| piece.chunk.rows()).sum();
-    let parts = rows.div_ceil(ROWS_FOR_ONE).clamp(1, threads.max(1));
-    let share = rows.div_ceil(parts).max(1);
+    let share = rows.div_ceil(sharing.parts(rows)).max(1);
     let mut shared: Vec<Vec<Piece>> = vec![Vec::new()];
     let mut taken = 0;
     for piece in pieces {
@@ -319,164 +333,4 @@ fn shared(pieces: Vec<Piece>, threads: usize) -> Vec<Vec<Piece>> {
         }
     }
     shared
-}
-
-struct RecordedPart {
-    pieces: Arc<[Piece]>,
-    /// Columns of the table, those that say whose a row is among them.
-    projection: Arc<[usize]>,
-    kinds: Arc<[Kind]>,
-}
-
-impl Part for RecordedPart {
-    fn read(&self, schema: &SchemaRef) -> Result<SendableRecordBatchStream> {
-        let (schema, read) = (Arc::clone(schema), Arc::clone(schema));
-        let (pieces, projection, kinds) = (
-            Arc::clone(&self.pieces),
-            Arc::clone(&self.projection),
-            Arc::clone(&self.kinds),
-        );
-        let batches = (0..pieces.len())
-            .filter_map(move |index| batch(&pieces[index], &projection, &kinds, &read).transpose());
-        let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches));
-        Ok(Box::pin(stream))
-    }
-
-    fn rows(&self) -> Option<usize> {
-        Some(self.pieces.iter().map(|piece| piece.chunk.rows()).sum())
-    }
-}
-
-impl fmt::Debug for RecordedPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} chunks", self.pieces.len())
-    }
-}
-
-/// The rows of a chunk; `None` when they are gone because newer ones came.
-fn batch(
-    piece: &Piece,
-    projection: &[usize],
-    kinds: &[Kind],
-    schema: &SchemaRef,
-) -> Result<Option<RecordBatch>> {
-    let source = &piece.source;
-    let own = |column: &usize| column.checked_sub(WHOSE.len());
-    let places: Vec<usize> = projection
-        .iter()
-        .filter_map(|column| source.places[own(column)?])
-        .collect();
-    let read = source.snapshot.read(&piece.chunk, &places);
-    let read = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
-    let Some(read) = read else {
-        return Ok(None);
-    };
-    let rows = piece.chunk.rows();
-    let mut read = read.into_iter();
-    let mut arrays = Vec::with_capacity(projection.len());
-    for column in projection {
-        let array = match own(column) {
-            None => constant(&whose(&source.seen)[*column], *column, rows)?,
-            Some(own) => match source.places[own].and_then(|_| read.next()) {
-                Some(data) => {
-                    let (array, wanted) = (arrays::array(data)?, data_type(kinds[own]));
-                    if *array.data_type() == wanted {
-                        array
-                    } else {
-                        cast(&array, &wanted)?
-                    }
-                }
-                None => ScalarValue::try_from(&data_type(kinds[own]))?.to_array_of_size(rows)?,
-            },
-        };
-        arrays.push(array);
-    }
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    let batch = RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?;
-    Ok(Some(batch))
-}
-
-/// The same value in every row.
-fn constant(value: &Value<'_>, column: usize, rows: usize) -> Result<ArrayRef> {
-    let value = match value {
-        Value::Int(number) => ScalarValue::Int64(Some(*number)),
-        Value::Text(text) => ScalarValue::Utf8View(Some(text.to_string())),
-        _ => ScalarValue::try_from(&WHOSE[column].kind.data_type())?,
-    };
-    value.to_array_of_size(rows)
-}
-
-/// What is known of the chunks before they are read.
-struct Zones<'a> {
-    table: &'a RecordedTable,
-    pieces: &'a [Piece],
-}
-
-impl Zones<'_> {
-    fn bounds(
-        &self,
-        column: &Column,
-        bound: impl Fn(Zone, Kind) -> ScalarValue,
-    ) -> Option<ArrayRef> {
-        let index = self.table.schema.index_of(&column.name).ok()?;
-        let own = index.checked_sub(WHOSE.len())?;
-        let kind = *self.table.kinds.get(own)?;
-        let unknown = ScalarValue::try_from(&data_type(kind)).ok()?;
-        let scalars = self.pieces.iter().map(|piece| {
-            let snapshot = &piece.source.snapshot;
-            let place = piece.source.places[own];
-            // A target that recorded it as another kind has bounds of that kind.
-            let place = place.filter(|place| snapshot.columns()[*place].kind == kind);
-            let zone = place.and_then(|place| snapshot.zone(&piece.chunk, place));
-            zone.map_or_else(|| unknown.clone(), |zone| bound(zone, kind))
-        });
-        ScalarValue::iter_to_array(scalars).ok()
-    }
-}
-
-impl PruningStatistics for Zones<'_> {
-    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.bounds(column, |zone, kind| match zone {
-            Zone::Int { min, .. } => int(min, kind),
-            Zone::Float { min, .. } => ScalarValue::Float64(Some(min)),
-            Zone::Empty => unknown(kind),
-        })
-    }
-
-    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.bounds(column, |zone, kind| match zone {
-            Zone::Int { max, .. } => int(max, kind),
-            Zone::Float { max, .. } => ScalarValue::Float64(Some(max)),
-            Zone::Empty => unknown(kind),
-        })
-    }
-
-    fn num_containers(&self) -> usize {
-        self.pieces.len()
-    }
-
-    fn null_counts(&self, _: &Column) -> Option<ArrayRef> {
-        None
-    }
-
-    fn row_counts(&self) -> Option<ArrayRef> {
-        None
-    }
-
-    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
-        None
-    }
-}
-
-/// A bound of whole numbers as the column's type has it.
-fn int(bound: i64, kind: Kind) -> ScalarValue {
-    let wide = ScalarValue::Int64(Some(bound));
-    match data_type(kind) {
-        DataType::Boolean => ScalarValue::Boolean(Some(bound != 0)),
-        wanted => wide.cast_to(&wanted).unwrap_or_else(|_| unknown(kind)),
-    }
-}
-
-fn unknown(kind: Kind) -> ScalarValue {
-    ScalarValue::try_from(&data_type(kind)).unwrap_or(ScalarValue::Null)
 }

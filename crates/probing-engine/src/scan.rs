@@ -6,16 +6,22 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::{Result, ScalarValue, Statistics, internal_err};
+use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
 };
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
 };
+
+use crate::condition::Condition;
 
 /// One part of a table, read by one thread.
 pub(crate) trait Part: fmt::Debug + Send + Sync {
@@ -23,7 +29,16 @@ pub(crate) trait Part: fmt::Debug + Send + Sync {
 
     /// How many rows it gives, when that is known before.
     fn rows(&self) -> Option<usize>;
+
+    /// The least and the greatest value of a column of those that are read, when that is known before.
+    fn range(&self, column: usize) -> Option<Range>;
+
+    /// The same part, of which only rows that meet the condition are wanted; `None` when it cannot choose.
+    fn with_condition(&self, condition: Condition) -> Option<Arc<dyn Part>>;
 }
+
+/// The least and the greatest.
+pub(crate) type Range = (ScalarValue, ScalarValue);
 
 /// Reads parts of a table at the same time.
 #[derive(Debug)]
@@ -32,6 +47,7 @@ pub(crate) struct Scan {
     /// What was decided before reading, in words.
     note: String,
     parts: Vec<Arc<dyn Part>>,
+    condition: Option<Condition>,
     properties: Arc<PlanProperties>,
 }
 
@@ -53,8 +69,41 @@ impl Scan {
             table: table.into(),
             note,
             parts,
+            condition: None,
             properties: Arc::new(properties),
         }
+    }
+
+    /// The same of which only rows that meet these conditions, too, are wanted; `None` when it cannot choose.
+    fn with_conditions(&self, more: &[Arc<dyn PhysicalExpr>]) -> Result<Option<Self>> {
+        let known = self.condition.iter().map(Condition::whole);
+        let all = conjunction(known.chain(more.iter().cloned()));
+        let condition = Condition::new(all, &self.schema())?;
+        let parts = self.parts.iter();
+        let parts: Option<Vec<_>> = parts
+            .map(|part| part.with_condition(condition.clone()))
+            .collect();
+        Ok(parts.map(|parts| Self {
+            table: self.table.clone(),
+            note: self.note.clone(),
+            parts,
+            condition: Some(condition),
+            properties: Arc::clone(&self.properties),
+        }))
+    }
+
+    fn range(&self, column: usize, parts: &[Arc<dyn Part>]) -> Option<Range> {
+        if self.condition.is_some() {
+            return None;
+        }
+        let mut ranges = parts.iter().map(|part| part.range(column));
+        let first = ranges.next()??;
+        ranges.try_fold(first, |(least, most), range| {
+            let (min, max) = range?;
+            let least = if min < least { min } else { least };
+            let most = if max > most { max } else { most };
+            Some((least, most))
+        })
     }
 }
 
@@ -72,7 +121,11 @@ impl DisplayAs for Scan {
             self.table,
             columns.join(", "),
             self.note
-        )
+        )?;
+        match &self.condition {
+            Some(condition) => write!(f, ", where={condition}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -91,9 +144,12 @@ impl ExecutionPlan for Scan {
 
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
+        match &self.condition {
+            Some(condition) => visit(&condition.whole()),
+            None => Ok(TreeNodeRecursion::Continue),
+        }
     }
 
     fn replace_children(
@@ -119,23 +175,53 @@ impl ExecutionPlan for Scan {
         }
     }
 
+    /// Rows are chosen here, where what is not wanted need not be copied.
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        conditions: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let more = conditions.parent_filters.iter();
+        let more: Vec<_> = more
+            .map(|condition| Arc::clone(&condition.filter))
+            .collect();
+        if more.is_empty() {
+            return Ok(FilterPushdownPropagation::all_unsupported(conditions));
+        }
+        Ok(match self.with_conditions(&more)? {
+            None => FilterPushdownPropagation::all_unsupported(conditions),
+            Some(scan) => {
+                let met = vec![PushedDown::Yes; more.len()];
+                FilterPushdownPropagation::with_parent_pushdown_result(met)
+                    .with_updated_node(Arc::new(scan))
+            }
+        })
+    }
+
     fn execute(&self, part: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.parts[part].read(&self.schema())
     }
 
-    /// With the number of rows known, they need not be read to be counted.
+    /// With the number of rows known, they need not be read to be counted; nor for the greatest of them.
     fn statistics_from_inputs(
         &self,
         _: &[Arc<Statistics>],
         arguments: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let rows = match arguments.partition() {
-            Some(part) => self.parts[part].rows(),
-            None => self.parts.iter().map(|part| part.rows()).sum(),
+        let parts = match arguments.partition() {
+            Some(part) => &self.parts[part..=part],
+            None => &self.parts[..],
         };
         let mut statistics = Statistics::new_unknown(&self.schema());
-        if let Some(rows) = rows {
+        if let Some(rows) = parts.iter().map(|part| part.rows()).sum() {
             statistics.num_rows = Precision::Exact(rows);
+        }
+        for (column, known) in statistics.column_statistics.iter_mut().enumerate() {
+            if let Some((least, most)) = self.range(column, parts) {
+                known.min_value = Precision::Exact(least);
+                known.max_value = Precision::Exact(most);
+            }
         }
         Ok(Arc::new(statistics))
     }

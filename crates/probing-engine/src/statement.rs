@@ -1,7 +1,7 @@
 //! What may be asked. Only what reads is let through, by name: whatever else the parser learns to understand is refused.
 
 use datafusion::common::TableReference;
-use datafusion::prelude::SessionContext;
+use datafusion::execution::SessionState;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{ShowStatementOptions, Statement as Sql};
@@ -103,11 +103,10 @@ fn first_words(statement: &str) -> String {
 
 /// The tables that a statement names, without those that it defines itself.
 pub(crate) fn tables_of(
-    context: &SessionContext,
+    state: &SessionState,
     statement: &Statement,
 ) -> Result<Vec<TableReference>, EngineError> {
-    context
-        .state()
+    state
         .resolve_table_references(statement)
         .map_err(|error| EngineError::of(error, ""))
 }

@@ -341,9 +341,12 @@ fn checked_views(views: &mut Bytes, validity: Option<&Bytes>, buffers: [&Bytes; 
         }
         let view = match text::whereabouts(u128::from_le_bytes(*slot)) {
             Whereabouts::Inline { length } => {
-                let short = &slot[4..4 + length];
-                std::str::from_utf8(short).ok()?;
-                text::inline(short)
+                let view = text::without_rest(u128::from_le_bytes(*slot), length);
+                // Most texts are of plain letters, and a look at all bytes at once tells.
+                if !text::is_ascii(view) {
+                    std::str::from_utf8(&slot[4..4 + length]).ok()?;
+                }
+                view
             }
             Whereabouts::Buffer {
                 buffer,

@@ -25,6 +25,19 @@ pub(crate) fn pointing(length: usize, first: &[u8], buffer: u32, offset: u32) ->
         | u128::from(offset) << 96
 }
 
+/// The view of a short text with zero behind it.
+pub(crate) fn without_rest(view: u128, length: usize) -> u128 {
+    debug_assert!(length <= INLINE, "only short texts are in their views");
+    let unused = 8 * (INLINE - length);
+    view << unused >> unused
+}
+
+/// Whether a short text is of ASCII alone.
+pub(crate) fn is_ascii(view: u128) -> bool {
+    const HIGH: u128 = 0x8080_8080_8080_8080_8080_8080 << 32;
+    view & HIGH == 0
+}
+
 /// Where a text is, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
@@ -54,4 +67,19 @@ pub(crate) fn whereabouts(view: u128) -> Whereabouts {
 /// The longest beginning of `text` of at most `bytes` bytes that ends where a character does.
 pub(crate) fn beginning(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_text_is_cut_from_what_follows_it() {
+        for text in ["", "a", "forward", "ä", "twelve bytes"] {
+            let clean = inline(text.as_bytes());
+            let dirty = clean | u128::MAX.unbounded_shl(8 * (4 + text.len() as u32));
+            assert_eq!(without_rest(dirty, text.len()), clean, "{text}");
+            assert_eq!(is_ascii(clean), text.is_ascii(), "{text}");
+        }
+    }
 }

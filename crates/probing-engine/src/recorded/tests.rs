@@ -10,7 +10,7 @@ use probing_client::{Member, Members, Ranks, Target, Who};
 use probing_proto::process::{Pid, ProcessKey};
 use probing_store::{Budget, Column, Kind, Schema, Store, Value, Writer};
 
-use super::{RecordedTable, merge};
+use super::{RecordedTable, Sharing, merge};
 use crate::sight::Sight;
 
 const BUDGET: u64 = 64 << 20;
@@ -71,7 +71,11 @@ fn table(folders: &[&Path]) -> SessionContext {
     }
     let config = SessionConfig::new().with_target_partitions(2);
     let context = SessionContext::new_with_config(config);
-    let table = RecordedTable::new("user.t", &columns, snapshots, 2);
+    let sharing = Sharing {
+        threads: 2,
+        rows_for_one: 64 << 10,
+    };
+    let table = RecordedTable::new("user.t", &columns, snapshots, sharing);
     context.register_table("t", Arc::new(table)).unwrap();
     context
 }
@@ -181,6 +185,66 @@ fn many_rows_in_many_parts_are_all_there_once() {
     let plan = shown(&context, "EXPLAIN SELECT line FROM t LIMIT 3");
     assert!(plan.contains("limit=3"), "{plan}");
     assert!(shown(&context, "SELECT line FROM t LIMIT 2").contains("| 1    |"));
+}
+
+/// The numbers of the first row.
+fn numbers(context: &SessionContext, sql: &str) -> Vec<i64> {
+    let text = shown(context, sql);
+    let line = text.lines().nth(3).unwrap_or_default();
+    let cells = line.split('|');
+    cells.filter_map(|cell| cell.trim().parse().ok()).collect()
+}
+
+#[test]
+fn conditions_are_met_where_rows_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &every_kind(), 20_000, a_row);
+    let context = table(&[folder.path()]);
+    let check = |sql: &str, wanted: &[i64]| {
+        let plan = shown(&context, &format!("EXPLAIN {sql}"));
+        assert!(
+            plan.contains("where=") && !plan.contains("FilterExec"),
+            "{plan}"
+        );
+        assert_eq!(numbers(&context, sql), wanted, "{sql}");
+    };
+    check(
+        "SELECT count(*), min(line), sum(length(note)) FROM t WHERE delta < -19990",
+        &[4, 19_992, 96],
+    );
+    // What is unknown is not met, nor is its opposite.
+    check("SELECT count(*) FROM t WHERE delta < 0", &[9_999]);
+    check("SELECT count(*) FROM t WHERE NOT (delta < 0)", &[1]);
+    check("SELECT count(*) FROM t WHERE note = 'short'", &[5_000]);
+    check("SELECT count(module) FROM t WHERE line % 2 = 0", &[10_000]);
+    // Known only while it runs.
+    check(
+        "SELECT count(*), min(line) FROM t WHERE step > (SELECT max(step) - 5 FROM t)",
+        &[50, 19_950],
+    );
+    check(
+        "SELECT line, small FROM t ORDER BY line DESC LIMIT 3",
+        &[19_999, 199],
+    );
+}
+
+#[test]
+fn the_greatest_is_known_without_reading_all() {
+    let folder = tempfile::tempdir().unwrap();
+    // The last chunk is not full.
+    record(folder.path(), &every_kind(), 10_000, a_row);
+    let context = table(&[folder.path()]);
+    let sql = "SELECT min(line), max(line), max(step), min(small), max(delta), min(delta) FROM t";
+    assert_eq!(numbers(&context, sql), [0, 9_999, 999, 0, 0, -9_998]);
+    let plan = shown(&context, &format!("EXPLAIN {sql}"));
+    assert!(!plan.contains("Scan: user.t"), "{plan}");
+    let plan = shown(
+        &context,
+        "EXPLAIN SELECT max(loss), max(note), max(yes) FROM t",
+    );
+    assert!(plan.contains("Scan: user.t"), "{plan}");
+    let none = "SELECT count(*), max(line) FROM t WHERE step > 500";
+    assert_eq!(numbers(&context, none), [4_990, 9_999]);
 }
 
 /// How many chunks a query reads, of how many.
