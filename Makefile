@@ -92,7 +92,7 @@ test-all:
 check: $(VENV)/dev-tools
 	@echo '==> rustfmt'; cargo fmt --all --check
 	@echo '==> clippy'; cargo clippy --quiet --workspace --all-targets --profile $(PROFILE) -- -D warnings
-	@if rustup target list --installed 2>/dev/null | grep -q aarch64-unknown-linux-gnu; then echo '==> aarch64 compiles'; cargo check --quiet --profile $(PROFILE) --target aarch64-unknown-linux-gnu -p probing-client -p probing-store; else echo '    left out: does aarch64 compile? Get it with: rustup target add aarch64-unknown-linux-gnu'; fi
+	@if rustup target list --installed 2>/dev/null | grep -q aarch64-unknown-linux-gnu; then echo '==> aarch64 compiles'; cargo check --quiet --profile $(PROFILE) --target aarch64-unknown-linux-gnu -p probing-attach -p probing-stacks -p probing-store; else echo '    left out: does aarch64 compile? Get it with: rustup target add aarch64-unknown-linux-gnu'; fi
 	@echo '==> ruff'; ruff format --quiet --check . && ruff check --quiet .
 	@echo '==> mypy'; mypy --no-error-summary
 	@echo '==> typos'; typos
