@@ -2,6 +2,8 @@
 //!
 //! One file each behind the same names; the flow in `inject.rs` is written once.
 
+use std::time::Duration;
+
 use crate::block::Layout;
 use crate::python::Functions;
 
@@ -14,6 +16,11 @@ pub(crate) use x86_64::*;
 mod aarch64;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use aarch64::*;
+
+/// Its decisions and its instructions are plain data: they are tested where we are.
+#[cfg(all(test, not(target_arch = "aarch64")))]
+#[expect(dead_code, reason = "only what the tests ask for")]
+mod aarch64;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("probing-attach knows x86_64 and aarch64");
@@ -48,13 +55,14 @@ pub(crate) struct Code {
 
 /// Where a stopped thread goes when we are through with it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Home {
-    pub(crate) regs: Regs,
+pub(crate) struct Home<R = Regs> {
+    pub(crate) regs: R,
     /// What to set at once, at the stop itself, if the thread would otherwise see that there was one.
-    pub(crate) resumed: Option<Regs>,
+    pub(crate) resumed: Option<R>,
     /// Result register and program counter if a signal waits for it.
     pub(crate) interrupted: (u64, u64),
-    /// The result register in the signal frame: there the kernel has forgotten how to restart a system call.
+    /// The register with the number of the system call, in the signal frame: there the kernel has forgotten how to
+    /// restart one.
     pub(crate) fallback_result: u64,
 }
 
@@ -63,4 +71,19 @@ pub(crate) struct Home {
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// What is left of a wait that has no restart block, in milliseconds: or its timers would come late.
+///
+/// If it is not known how long it has lasted the lesser harm is done: a short wait begins anew, a long one answers
+/// EINTR (`None`). Who waits that long (Python, libuv, libev) then goes on for the rest of its time, which only it knows.
+fn rest_of_wait(timeout: Duration, waited: Option<Duration>) -> Option<u64> {
+    const SHORT_WAIT: Duration = Duration::from_millis(100);
+    let left = match waited {
+        Some(waited) => timeout.saturating_sub(waited),
+        None if timeout <= SHORT_WAIT => timeout,
+        None => return None,
+    };
+    let left = left.as_nanos().div_ceil(1_000_000);
+    Some(i32::try_from(left).ok()?.cast_unsigned().into())
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start      one page of code, r-x
-//! context    one page: the borrowed thread's registers, then the words of `at`, rw- from here on
+//! context    the borrowed thread's registers, then the words of `at`, rw- from here on
 //!            room for its vector registers
 //!            text that comes back when the source raised
 //!            the source
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::memory::Memory;
 
-pub(crate) const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = crate::arch::PAGE;
 /// Room for the vector registers; today's widest machine (AMX) needs 11 KB.
 pub(crate) const VECTOR_ROOM: usize = 0x4000;
 /// The longest text that comes back.

@@ -3,6 +3,7 @@
 //! Everything here is done by reading and writing words of the block; the thread needs us no more.
 
 use std::io;
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,7 @@ impl Borrowed {
             .memory
             .write_u64(self.block.word(at::CANCEL), 1)
             .during(pid, "write memory")?;
+        fence(Ordering::SeqCst); // with the one in the stub: it sees this, or we see that it runs
         let asked = Instant::now();
         let mut status = self.status(target)?;
         while status.state == State::Running && asked.elapsed() < GRACE {

@@ -42,8 +42,8 @@ pub enum AttachError {
 pub enum Unsupported {
     #[error("Python {}.{} is older than 3.10", version.0, version.1)]
     OldPython { version: (u8, u8) },
-    #[error("entering by ptrace is not written for this machine: {name}")]
-    Architecture { name: &'static str },
+    #[error("entering by ptrace was never run on a machine like this: {name}")]
+    Untried { name: &'static str },
     #[error("its C library is not known to work: {name}")]
     Libc { name: &'static str },
     #[error("it runs with a shadow stack (CET)")]
@@ -76,9 +76,11 @@ impl AttachError {
             Self::NotSupported { what, .. } => match what {
                 Unsupported::OldPython { .. } => "Python 3.10 or newer is needed",
                 Unsupported::NotInitialized => "try again in a moment",
-                Unsupported::Architecture { .. } | Unsupported::NewCode => {
-                    "start the program with PROBING=1 instead"
+                Unsupported::Untried { .. } => {
+                    "start the program with PROBING=1 instead; to be the first to try, on a process that may \
+                     crash, use --force, and please report how it went"
                 }
+                Unsupported::NewCode => "start the program with PROBING=1 instead",
                 _ => "start the program with PROBING=1 instead, and please report this",
             },
             Self::Busy { .. } => {

@@ -15,9 +15,10 @@ const OVERLAP: usize = 16;
 pub(crate) fn find(pid: Pid, maps: &[Mapping], memory: &Memory) -> Result<Gadgets, AttachError> {
     let mut places: Vec<&Mapping> = maps
         .iter()
-        .filter(|mapping| mapping.executable && mapping.readable && mapping.path.starts_with('/'))
+        .filter(|mapping| mapping.executable && mapping.readable)
+        .filter(|mapping| mapping.path.starts_with('/') || mapping.path == "[vdso]")
         .collect();
-    places.sort_by_key(|mapping| !is_libc(mapping.name())); // it has both
+    places.sort_by_key(|mapping| !is_libc(mapping.name())); // on x86_64 it has both
     let (mut call, mut restorer) = (None, None);
     for mapping in places {
         let mut start = mapping.start;

@@ -21,7 +21,7 @@
 //! `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
 #![cfg_attr(
     not(target_arch = "x86_64"),
-    expect(dead_code, reason = "entering by ptrace is only written for x86_64")
+    expect(dead_code, reason = "pending calls are only written for x86_64")
 )]
 
 mod arch;
@@ -62,7 +62,8 @@ use crate::steps::Steps;
 pub struct Options {
     /// After this the source is taken back.
     pub deadline: Duration,
-    /// Run the source inside a blocked thread if nothing else works: this may hang or crash the target.
+    /// Run the source inside a blocked thread if nothing else works, and enter on a machine on which that was never
+    /// run: this may hang or crash the target.
     pub force: bool,
     /// For tests: SIGKILL this process at the n-th step.
     #[doc(hidden)]
@@ -196,12 +197,18 @@ fn enter(
     if !stopped && remote_exec::run(target, source)?.is_some() {
         return Ok((Strategy::RemoteExec, Duration::ZERO));
     }
-    arch::check().map_err(|what| AttachError::NotSupported { pid, what })?;
+    match arch::check() {
+        Ok(()) => {}
+        Err(Unsupported::Untried { .. }) if options.force => {}
+        Err(what) => return Err(AttachError::NotSupported { pid, what }),
+    }
     let text = wrapper::in_thread(source, status.blocked);
-    let ways: &[Way] = match (stopped, is_musl(target)) {
+    // The helper's storage is laid out for glibc.
+    let has_pending = arch::HAS_PENDING && !is_musl(target);
+    let ways: &[Way] = match (stopped, has_pending) {
         (true, _) => &[],
-        (false, true) => &[Way::Thread], // the helper's storage is laid out for glibc
-        (false, false) => &[Way::Thread, Way::Pending],
+        (false, true) => &[Way::Thread, Way::Pending],
+        (false, false) => &[Way::Thread],
     };
     if options.force {
         target.deadline = target.started + options.deadline / 2; // the other half is for the last resort

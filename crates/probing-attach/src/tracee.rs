@@ -4,8 +4,8 @@
 //!
 //! * **A** its own; if a stop makes its system call answer EINTR, that is at once made an answer upon which the kernel
 //!   calls again;
-//! * **B** a `syscall; ret` of libc with the stack pointer on a signal frame: the call runs, `ret` enters libc's
-//!   `rt_sigreturn`, which puts everything back. Only taken to its end if we die;
+//! * **B** a system call and a return, in libc, with the stack pointer on a signal frame: the call runs, the return
+//!   enters an `rt_sigreturn`, which puts everything back. Only taken to its end if we die;
 //! * **C** the stub in memory of ours, which works and then restores everything by itself.
 //!
 //! From A to B to C are single system calls, which our death does not cut in two.
@@ -61,7 +61,7 @@ pub(crate) struct Tracee<'a> {
 /// What state B stands on: the frame on the thread's stack catches it if we die.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Net {
-    gadget: u64,
+    gadgets: Gadgets,
     frame: u64,
 }
 
@@ -99,7 +99,9 @@ impl<'a> Tracee<'a> {
         };
         let read = || -> io::Result<(Regs, u64, Vec<u8>)> {
             let vectors = ptrace::register_set(tid, arch::VECTOR_SET, VECTOR_ROOM)?;
-            Ok((ptrace::regs(tid)?, ptrace::signal_mask(tid)?, vectors))
+            let mut regs = ptrace::regs(tid)?;
+            arch::complete(&mut regs, look.place);
+            Ok((regs, ptrace::signal_mask(tid)?, vectors))
         };
         let prepared = read().and_then(|(regs, mask, vectors)| {
             // A process that was stopped by a signal had its wait interrupted by that.
@@ -167,7 +169,7 @@ impl<'a> Tracee<'a> {
             .write(frame.address, &frame.bytes)
             .during(pid, "write the signal frame")?;
         Ok(Some(Net {
-            gadget: gadgets.call,
+            gadgets,
             frame: frame.address,
         }))
     }
@@ -180,7 +182,7 @@ impl<'a> Tracee<'a> {
         arguments: [u64; 6],
         what: &'static str,
     ) -> Result<u64, AttachError> {
-        let regs = arch::regs_for_call(&self.home, net.gadget, net.frame, number, arguments);
+        let regs = arch::regs_for_call(&self.home, net.gadgets, net.frame, number, arguments);
         self.held = Held::Borrowed;
         let result = ptrace::set_regs(self.tid, &regs)
             .and_then(|()| {

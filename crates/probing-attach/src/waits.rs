@@ -21,6 +21,7 @@ use crate::threads;
 pub(crate) struct Look {
     pid: Pid,
     tid: Tid,
+    pub(crate) place: Place,
     /// Nothing if it was in no epoll call: then one that it is stopped in has only begun.
     asleep: Option<Asleep>,
 }
@@ -35,9 +36,14 @@ struct Asleep {
 
 impl Look {
     pub(crate) fn at(pid: Pid, tid: Tid) -> Self {
-        let asleep = is_in_epoll(pid, tid).then(|| Asleep::see(pid, tid));
-        let asleep = asleep.flatten();
-        Self { pid, tid, asleep }
+        let place = Place::of(pid, tid);
+        let asleep = is_epoll(place).then(|| Asleep::see(pid, tid)).flatten();
+        Self {
+            pid,
+            tid,
+            place,
+            asleep,
+        }
     }
 
     /// How long, at least, the wait has lasted in which the thread is stopped now, for so many `stops`; `None` if that
@@ -60,7 +66,7 @@ impl Asleep {
     fn see(pid: Pid, tid: Tid) -> Option<Self> {
         let account = Account::of(&format!("{pid}/task/{tid}"));
         let cpu = cpu_of(pid, tid);
-        is_in_epoll(pid, tid).then(|| Self {
+        is_epoll(Place::of(pid, tid)).then(|| Self {
             switches: account.map(|account| account.switches),
             since: account
                 .zip(cpu)
@@ -69,8 +75,8 @@ impl Asleep {
     }
 }
 
-fn is_in_epoll(pid: Pid, tid: Tid) -> bool {
-    threads::safe_call(Place::of(pid, tid)).is_some_and(arch::is_epoll)
+fn is_epoll(place: Place) -> bool {
+    threads::safe_call(place).is_some_and(arch::is_epoll)
 }
 
 /// What the scheduler tells of a thread.

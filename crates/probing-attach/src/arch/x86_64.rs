@@ -5,7 +5,9 @@ mod stub;
 
 use std::time::Duration;
 
-use super::Home;
+use probing_process::threads::Place;
+
+use super::{Gadgets, Home, rest_of_wait};
 use crate::block::VECTOR_ROOM;
 use crate::error::Unsupported;
 
@@ -16,10 +18,14 @@ pub(crate) type Regs = libc::user_regs_struct;
 
 pub(crate) const MMAP: u64 = libc::SYS_mmap as u64;
 pub(crate) const MUNMAP: u64 = libc::SYS_munmap as u64;
+pub(crate) const PAGE: u64 = 4096;
 /// The register set (ELF note type) with everything that is not a general register.
 pub(crate) const VECTOR_SET: usize = 0x202;
 /// The register set that only a thread with a shadow stack has.
 pub(crate) const SHADOW_STACK_SET: usize = 0x204;
+
+/// Whether main can be borrowed amid its work, to clone a helper that queues a call for it.
+pub(crate) const HAS_PENDING: bool = true;
 
 /// `syscall; ret`.
 pub(crate) const CALL_PATTERNS: &[&[u8]] = &[&[0x0f, 0x05, 0xc3]];
@@ -106,6 +112,9 @@ pub(crate) fn restart_cost(number: i64, fourth_argument: u64) -> u8 {
         _ => 0,
     }
 }
+
+/// Nothing is missing: the registers tell in which system call the thread is.
+pub(crate) fn complete(_regs: &mut Regs, _seen: Place) {}
 
 /// The system call that the thread was stopped in.
 pub(crate) fn call_of(regs: &Regs) -> Option<i64> {
@@ -220,12 +229,7 @@ fn call_again(
     }
 }
 
-const SHORT_WAIT: Duration = Duration::from_millis(100);
-
-/// epoll has no restart block: take off the time that it has waited, or its timers would come late.
-///
-/// If that is not known the lesser harm is done: a short wait begins anew, a long one answers EINTR. Who waits that
-/// long (Python, libuv, libev) then goes on for the rest of its time, which only it knows.
+/// epoll has no restart block: it waits for the rest of its time.
 fn epoll_again(
     stopped: &Regs,
     number: i64,
@@ -241,16 +245,7 @@ fn epoll_again(
             Err(_endless) => return Some(Again::call(number, stopped.r10)),
         },
     };
-    let left = match waited {
-        Some(waited) => timeout.saturating_sub(waited),
-        None if timeout <= SHORT_WAIT => timeout,
-        None => return None,
-    };
-    let left = left.as_nanos().div_ceil(1_000_000);
-    Some(Again::call(
-        number,
-        i32::try_from(left).ok()?.cast_unsigned().into(),
-    ))
+    Some(Again::call(number, rest_of_wait(timeout, waited)?))
 }
 
 /// Whether this call, though it has done nothing yet and waits without end, answers EINTR to a stop; on a socket that
@@ -279,13 +274,13 @@ const ON_SOCKETS: &[i64] = &[
 /// State B: one system call from existing code, with the signal frame as the way home.
 pub(crate) fn regs_for_call(
     home: &Home,
-    gadget: u64,
+    gadgets: Gadgets,
     frame: u64,
     number: u64,
     a: [u64; 6],
 ) -> Regs {
     Regs {
-        rip: gadget,
+        rip: gadgets.call,
         rsp: frame,
         rax: number,
         rdi: a[0],
