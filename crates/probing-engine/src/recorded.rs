@@ -17,7 +17,7 @@ use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use probing_proto::store::{TIME, TRACE_EVENT, trace_event_columns};
+use probing_proto::own;
 use probing_store::{Chunk, Kind, Snapshot};
 
 use self::part::RecordedPart;
@@ -85,21 +85,12 @@ pub(crate) struct RecordedColumn {
 
 /// The columns of a table that is there, with its types, also when nobody has recorded anything in it.
 pub(crate) fn known(name: &str) -> Vec<probing_store::Column> {
-    if !name.eq_ignore_ascii_case(TRACE_EVENT) {
-        return Vec::new();
-    }
-    let time = probing_store::Column {
-        name: TIME.to_owned(),
-        kind: Kind::Time,
-        nullable: false,
-        doc: "when it was recorded; of a span, when it began".to_owned(),
-    };
-    std::iter::once(time).chain(trace_event_columns()).collect()
+    own::named(name).map_or_else(Vec::new, |table| table.all_columns())
 }
 
 /// The tables that targets have recorded, each once, as they call them; and those that are there in any case.
 pub(crate) fn names(sight: &Sight) -> Vec<String> {
-    let mut names: Vec<String> = vec![TRACE_EVENT.to_owned()];
+    let mut names: Vec<String> = own::ALL.map(|table| table.name.to_owned()).into();
     names.extend(recorded_names(sight));
     names.sort();
     names.dedup();

@@ -257,6 +257,18 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
             connection.say(Some(id), Event::Progress(progress));
         }
         Call::Cancel { request } => connection.cancel(id, request),
+        Call::Arm(_)
+        | Call::Disarm { .. }
+        | Call::Points
+        | Call::Stops
+        | Call::Follow { .. }
+        | Call::Drive { .. }
+        | Call::Step(_)
+        | Call::Release { .. }
+        | Call::Source { .. } => {
+            let failure = Failure::new("this probe has no breakpoints yet");
+            connection.say(Some(id), Event::Failed(failure));
+        }
         Call::Detach => {
             connection.say(Some(id), Event::Done);
             wishes.end.store(true, Ordering::Release);

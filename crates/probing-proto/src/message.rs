@@ -6,8 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{Complete, Completion, Describe, Description};
+use crate::omitted::{is_false, is_zero};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
+use crate::stops::{Arm, Point, PointId, Source, StepCall, Stop, StopId, StopNews};
 
 /// Version of this protocol, said in the hello.
 pub const PROTOCOL: u32 = 1;
@@ -48,6 +50,30 @@ pub enum Call {
     Progress { request: RequestId },
     /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.
     Cancel { request: RequestId },
+    /// Arm a breakpoint or a watch. Answered by `armed`.
+    Arm(Arm),
+    /// Disarm these points; all, when none is named. Answered by `points`: those that were.
+    Disarm { points: Vec<PointId> },
+    /// Tell what is armed. Answered by `points`.
+    Points,
+    /// Tell which threads are stopped. Answered by `stops`.
+    Stops,
+    /// Hear of stops and of what points see, from now on. Answered by `stops`, then a `news` for each, until it is
+    /// cancelled or the connection ends. `driving`: threads that stop while nobody else drives them are driven by this
+    /// connection.
+    Follow { driving: bool },
+    /// Drive a stop from this connection; `take` it from another. Answered by `done`.
+    Drive { stop: StopId, take: bool },
+    /// Have a stopped thread that this connection drives go on. Answered by `done`; where it stops next is `news`.
+    Step(StepCall),
+    /// Have these stopped threads go on, whoever drives them; all, when none is named. Answered by `stops`: those that do.
+    Release { stops: Vec<StopId> },
+    /// Tell lines of a source file, as the target has it. Answered by `source`.
+    Source {
+        file: String,
+        first: u32,
+        count: u32,
+    },
     /// Take the probe out of the process. Answered by `done`, then the connection ends.
     Detach,
 }
@@ -63,6 +89,10 @@ pub struct Eval {
     /// the code has a thread of its own again; `thread` only says whose frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<u32>,
+    /// Run it on the thread that is stopped so, which this connection drives, in the locals of `frame` (of the innermost, if
+    /// none is named): what it assigns there is assigned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopId>,
     /// Most bytes of output to send; what is printed beyond is counted and dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
@@ -98,7 +128,10 @@ pub enum Event {
     /// The first message on every connection that is let in.
     Hello(Hello),
     /// Text that evaluated code printed.
-    Output { stream: Stream, text: String },
+    Output {
+        stream: Stream,
+        text: String,
+    },
     /// An eval has ended.
     Evaluated(Evaluated),
     /// The values of local variables.
@@ -106,12 +139,27 @@ pub enum Event {
     /// Bytes that were asked for; they are the payload.
     Read(Pieces),
     /// Ways to go on with a name, best first.
-    Completions { completions: Vec<Completion> },
+    Completions {
+        completions: Vec<Completion>,
+    },
     /// What an object is; nothing when it is not there, or only code could tell.
     Described {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         description: Option<Description>,
     },
+    /// What was armed, and what came of it.
+    Armed(Point),
+    /// Points, in the order in which they were armed.
+    Points {
+        points: Vec<Point>,
+    },
+    /// Threads that are stopped, in the order in which they stopped.
+    Stops {
+        stops: Vec<Stop>,
+    },
+    /// To one who follows.
+    News(StopNews),
+    Source(Source),
     /// A request without a result of its own has been carried out.
     Done,
     /// How far an eval is.
@@ -177,22 +225,6 @@ pub struct Evaluated {
     pub thread: Option<String>,
     #[serde(flatten)]
     pub outcome: Outcome,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// What became of evaluated code.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::omitted::is_zero;
+
 /// The most bytes that one answer brings.
 pub const MAX_READ: usize = 4 << 20;
 /// The most ranges of one request.
@@ -43,14 +45,6 @@ impl Pieces {
         }
         Some(pieces)
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]

@@ -14,8 +14,6 @@ pub const MAX_NAME: usize = 128;
 pub const USER: &str = "user";
 /// The first column of every table: when the row was recorded.
 pub const TIME: &str = "ts";
-/// Spans and events, of the program and of tracers.
-pub const TRACE_EVENT: &str = "python.trace_event";
 
 /// A recorded table. The first column is its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,63 +183,6 @@ impl fmt::Display for Kind {
             Self::Text => "text",
         })
     }
-}
-
-/// The columns of [`TRACE_EVENT`] beside its time.
-pub fn trace_event_columns() -> Vec<Column> {
-    let column = |name: &str, kind, nullable, doc: &str| Column {
-        name: name.to_owned(),
-        kind,
-        nullable,
-        doc: doc.to_owned(),
-    };
-    vec![
-        column(
-            "kind",
-            Kind::Symbol,
-            false,
-            "`begin` when a span is entered, `span` when it is left (`ts` is when it began), `event`; of tracers: `call`, `return`, `line`, `exception`",
-        ),
-        column(
-            "name",
-            Kind::Symbol,
-            false,
-            "what the program calls it; of tracers, the function",
-        ),
-        column(
-            "thread_id",
-            Kind::U32,
-            false,
-            "the kernel's id of the thread",
-        ),
-        column(
-            "span_id",
-            Kind::I64,
-            true,
-            "the span, unique in its process",
-        ),
-        column("parent_id", Kind::I64, true, "the span around it"),
-        column(
-            "duration_ns",
-            Kind::I64,
-            true,
-            "how long a span that was left lasted",
-        ),
-        column(
-            "error",
-            Kind::Text,
-            true,
-            "the exception that a span was left by",
-        ),
-        column(
-            "attributes",
-            Kind::Text,
-            true,
-            "what the program said about it, as JSON",
-        ),
-        column("file", Kind::Symbol, true, "of tracers: where"),
-        column("lineno", Kind::U32, true, "of tracers: where"),
-    ]
 }
 
 /// Who records, and where to: `store.json` in the process's folder. It outlives the process.

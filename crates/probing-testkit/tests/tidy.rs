@@ -78,7 +78,7 @@ const BANS: &[(&str, &[&str])] = &[
     ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
     ("probing-engine", &["pyo3", "clap", "rcgen"]),
-    ("probing-agent", &["pyo3", "clap", "hyper"]),
+    ("probing-agent", &["pyo3", "clap"]),
     ("probing-cli", &["pyo3"]),
 ];
 

@@ -1,9 +1,8 @@
 //! `probing.tables` and `probing.columns`: what can be asked for, as rows.
 
-use probing_proto::store::TRACE_EVENT;
+use probing_proto::own;
 
 use crate::arrays;
-use crate::recorded::known;
 use crate::rows::{Rows, Value};
 use crate::sight::{Needs, Seen, Unseen};
 use crate::table::{Kind, Table, WHOSE, col};
@@ -66,8 +65,10 @@ fn tables(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
         let count = table.snapshot().ok().map(|snapshot| snapshot.rows());
         rows.push(recorded_table(table.name(), count));
     }
-    if !is_among(recorded, TRACE_EVENT) {
-        rows.push(recorded_table(TRACE_EVENT, Some(0)));
+    for table in own::ALL {
+        if !is_among(recorded, table.name) {
+            rows.push(recorded_table(table.name, Some(0)));
+        }
     }
     Ok(())
 }
@@ -88,8 +89,10 @@ fn columns(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
     for table in recorded {
         recorded_columns(table.name(), table.columns(), rows);
     }
-    if !is_among(recorded, TRACE_EVENT) {
-        recorded_columns(TRACE_EVENT, &known(TRACE_EVENT), rows);
+    for table in own::ALL {
+        if !is_among(recorded, table.name) {
+            recorded_columns(table.name, &table.all_columns(), rows);
+        }
     }
     Ok(())
 }
@@ -99,8 +102,7 @@ fn is_among(tables: &[probing_store::Table], name: &str) -> bool {
 }
 
 fn recorded_table(name: &str, rows: Option<usize>) -> [Value<'_>; 5] {
-    let doc =
-        (name == TRACE_EVENT).then_some("Spans and events of the program, and what tracers saw.");
+    let doc = own::named(name).map(|table| table.doc);
     [
         name.into(),
         "recorded".into(),

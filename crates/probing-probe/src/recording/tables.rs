@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use probing_proto::env::{PROBING_DIR, PROBING_STORE_BYTES};
+use probing_proto::own::OwnTable;
 use probing_proto::paths;
 use probing_proto::process::ProcessKey;
 use probing_proto::size;
@@ -105,15 +106,11 @@ impl Tables {
         self.all.get_mut(index)
     }
 
-    /// The number of a table of Probing's own, which is made with these columns when it is not there.
-    pub(super) fn own(
-        &mut self,
-        name: &str,
-        columns: impl FnOnce() -> Vec<Column>,
-    ) -> Result<usize, RecordError> {
-        match self.by_name.get(name) {
+    /// The number of a table of Probing's own, which is made when it is not there.
+    pub(super) fn own(&mut self, own: &OwnTable) -> Result<usize, RecordError> {
+        match self.by_name.get(own.name) {
             Some(index) => Ok(*index),
-            None => self.make(name, with_time(columns())),
+            None => self.make(own.name, own.all_columns()),
         }
     }
 
@@ -124,7 +121,7 @@ impl Tables {
         columns: &[(&str, Kind)],
     ) -> Result<(), RecordError> {
         let full = full_name(name)?;
-        let declared = extended(with_time(Vec::new()), columns)?;
+        let declared = extended(time(), columns)?;
         self.declared.insert(full, declared);
         self.table_for(name, columns).map(|_| ())
     }
@@ -139,7 +136,7 @@ impl Tables {
         let name = full_name(name)?;
         let Some(&index) = self.by_name.get(&name) else {
             let declared = self.declared.get(&name).cloned();
-            let columns = declared.unwrap_or_else(|| with_time(Vec::new()));
+            let columns = declared.unwrap_or_else(time);
             return self.make(&name, extended(columns, wanted)?);
         };
         let table = &self.all[index];
@@ -255,14 +252,14 @@ fn extended(mut columns: Vec<Column>, wanted: &[(&str, Kind)]) -> Result<Vec<Col
     Ok(columns)
 }
 
-fn with_time(columns: Vec<Column>) -> Vec<Column> {
-    let time = Column {
+/// What every table of the program begins with.
+fn time() -> Vec<Column> {
+    vec![Column {
         name: TIME.to_owned(),
         kind: Kind::Time,
         nullable: false,
         doc: "when the row was recorded".to_owned(),
-    };
-    std::iter::once(time).chain(columns).collect()
+    }]
 }
 
 /// `train` is `user.train`.

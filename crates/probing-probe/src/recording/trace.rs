@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use probing_proto::store::{TRACE_EVENT, trace_event_columns};
+use probing_proto::own::TRACE_EVENT;
 use probing_store::{Value, monotonic_nanos};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -100,7 +100,7 @@ pub(super) fn end(
 fn write(py: Python<'_>, row: &Row<'_>) -> PyResult<()> {
     let thread_id = i64::from(thread_id());
     with_tables(py, |tables| {
-        let index = tables.own(TRACE_EVENT, trace_event_columns)?;
+        let index = tables.own(&TRACE_EVENT)?;
         let Some(table) = tables.get(index) else {
             return Ok(());
         };

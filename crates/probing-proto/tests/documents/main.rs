@@ -49,8 +49,22 @@ fn through<T: Serialize + DeserializeOwned>(example: &Value) -> Value {
 fn check_kinds(part: &str, fields: &[&str], all: &[&str]) {
     let shown: BTreeSet<String> = examples(part)
         .iter()
-        .flat_map(|example| fields.iter().filter_map(|field| example.get(*field)))
-        .map(|kind| kind.as_str().unwrap().to_owned())
+        .flat_map(|example| kinds(example, fields))
         .collect();
     assert_eq!(shown, all.iter().map(|kind| (*kind).to_owned()).collect());
+}
+
+/// What stands in these fields, at any depth.
+fn kinds(value: &Value, fields: &[&str]) -> Vec<String> {
+    let own = fields
+        .iter()
+        .filter_map(|field| value.get(*field)?.as_str());
+    let mut kinds: Vec<String> = own.map(str::to_owned).collect();
+    let within: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Object(members) => Box::new(members.values()),
+        Value::Array(elements) => Box::new(elements.iter()),
+        _ => Box::new(std::iter::empty()),
+    };
+    kinds.extend(within.flat_map(|inner| self::kinds(inner, fields)));
+    kinds
 }

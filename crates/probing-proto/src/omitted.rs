@@ -1,0 +1,18 @@
+//! What a message leaves out, because its absence says the same.
+#![expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for references"
+)]
+
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+pub(crate) fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// As a count of times: the first is meant when none is named.
+pub(crate) fn is_first(count: &u64) -> bool {
+    *count <= 1
+}

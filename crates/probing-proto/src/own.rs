@@ -1,0 +1,237 @@
+//! The tables that Probing itself records in a process. They are there for SQL even where nothing was recorded.
+
+use crate::store::{Column, Kind, TIME};
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnTable {
+    pub name: &'static str,
+    pub doc: &'static str,
+    /// What its time means.
+    time: &'static str,
+    columns: &'static [OwnColumn],
+}
+
+type OwnColumn = (&'static str, Kind, Presence, &'static str);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Always,
+    Perhaps,
+}
+
+use Presence::{Always, Perhaps};
+
+const THREAD: OwnColumn = (
+    "thread_id",
+    Kind::U32,
+    Always,
+    "the kernel's id of the thread",
+);
+const THREAD_NAME: OwnColumn = ("thread_name", Kind::Symbol, Always, "its name");
+const POINT: OwnColumn = (
+    "point",
+    Kind::U32,
+    Perhaps,
+    "the breakpoint or watch, as `probing breakpoints` numbers it",
+);
+const FUNC: OwnColumn = ("func", Kind::Symbol, Perhaps, "the function that ran");
+const FILE: OwnColumn = ("file", Kind::Symbol, Perhaps, "its file");
+const LINENO: OwnColumn = ("lineno", Kind::U32, Perhaps, "the line that ran");
+const STEP: OwnColumn = (
+    "step",
+    Kind::I64,
+    Perhaps,
+    "the step of the training, where it is known",
+);
+
+/// Spans and events, of the program and of tracers.
+pub const TRACE_EVENT: OwnTable = OwnTable {
+    name: "python.trace_event",
+    doc: "Spans and events of the program, and what tracers saw.",
+    time: "when it was recorded; of a span, when it began",
+    columns: &[
+        (
+            "kind",
+            Kind::Symbol,
+            Always,
+            "`begin` when a span is entered, `span` when it is left (`ts` is when it began), `event`; of tracers: `call`, `return`, `line`, `exception`",
+        ),
+        (
+            "name",
+            Kind::Symbol,
+            Always,
+            "what the program calls it; of tracers, the function",
+        ),
+        THREAD,
+        (
+            "span_id",
+            Kind::I64,
+            Perhaps,
+            "the span, unique in its process",
+        ),
+        ("parent_id", Kind::I64, Perhaps, "the span around it"),
+        (
+            "duration_ns",
+            Kind::I64,
+            Perhaps,
+            "how long a span that was left lasted",
+        ),
+        (
+            "error",
+            Kind::Text,
+            Perhaps,
+            "the exception that a span was left by",
+        ),
+        (
+            "attributes",
+            Kind::Text,
+            Perhaps,
+            "what the program said about it, as JSON",
+        ),
+        ("file", Kind::Symbol, Perhaps, "of tracers: where"),
+        ("lineno", Kind::U32, Perhaps, "of tracers: where"),
+    ],
+};
+
+/// What log points and snapshot points saw, and what stops that expired left.
+pub const CAPTURES: OwnTable = OwnTable {
+    name: "python.captures",
+    doc: "What log points and snapshot points recorded, and what stops left when their time was over.",
+    time: "when it was seen",
+    columns: &[
+        POINT,
+        (
+            "kind",
+            Kind::Symbol,
+            Always,
+            "`log`, `snapshot`, or `expired` for a stop whose time was over",
+        ),
+        (
+            "text",
+            Kind::Text,
+            Perhaps,
+            "the line of a log point; why a stop was",
+        ),
+        THREAD,
+        THREAD_NAME,
+        FUNC,
+        FILE,
+        LINENO,
+        STEP,
+        (
+            "frames",
+            Kind::Text,
+            Perhaps,
+            "the stack with bounded locals, innermost first, as JSON",
+        ),
+    ],
+};
+
+/// Changes of what is watched.
+pub const VARIABLES: OwnTable = OwnTable {
+    name: "python.variables",
+    doc: "Every change that a watch saw: of a variable, an attribute, an item, a tensor.",
+    time: "when it was seen",
+    columns: &[
+        POINT,
+        ("name", Kind::Symbol, Always, "what is watched"),
+        (
+            "old",
+            Kind::Text,
+            Perhaps,
+            "its value before, in bounded words; none when it was not bound",
+        ),
+        (
+            "new",
+            Kind::Text,
+            Perhaps,
+            "its value since; none when it was deleted",
+        ),
+        (
+            "function",
+            Kind::Symbol,
+            Perhaps,
+            "the function that changed it",
+        ),
+        FILE,
+        ("line", Kind::U32, Perhaps, "the line that changed it"),
+        THREAD,
+        THREAD_NAME,
+        STEP,
+    ],
+};
+
+/// Exceptions that were caught sight of.
+pub const EXCEPTIONS: OwnTable = OwnTable {
+    name: "python.exceptions",
+    doc: "Exceptions, as `break --raise` and `break --uncaught` saw them at the moment of raising.",
+    time: "when it was raised, or found to be uncaught",
+    columns: &[
+        POINT,
+        (
+            "kind",
+            Kind::Symbol,
+            Always,
+            "`raised`; or of an uncaught one where it ended: `main`, `thread`, `task`, `unraisable`",
+        ),
+        (
+            "exception",
+            Kind::Symbol,
+            Always,
+            "its class, with its module",
+        ),
+        ("message", Kind::Text, Perhaps, "what it says"),
+        THREAD,
+        THREAD_NAME,
+        FUNC,
+        FILE,
+        LINENO,
+        STEP,
+        (
+            "chain",
+            Kind::Text,
+            Perhaps,
+            "the exceptions that it came from, nearest first, as JSON",
+        ),
+        (
+            "frames",
+            Kind::Text,
+            Perhaps,
+            "the stack of the moment with bounded locals, innermost first, as JSON",
+        ),
+    ],
+};
+
+pub const ALL: [OwnTable; 4] = [TRACE_EVENT, CAPTURES, VARIABLES, EXCEPTIONS];
+
+/// The own table that is called so, in whatever case.
+pub fn named(name: &str) -> Option<OwnTable> {
+    ALL.into_iter()
+        .find(|table| table.name.eq_ignore_ascii_case(name))
+}
+
+impl OwnTable {
+    /// Its columns beside its time.
+    pub fn columns(&self) -> Vec<Column> {
+        self.columns.iter().map(column).collect()
+    }
+
+    /// All its columns, its time first.
+    pub fn all_columns(&self) -> Vec<Column> {
+        let time = (TIME, Kind::Time, Always, self.time);
+        std::iter::once(&time)
+            .chain(self.columns)
+            .map(column)
+            .collect()
+    }
+}
+
+fn column(&(name, kind, presence, doc): &OwnColumn) -> Column {
+    Column {
+        name: name.to_owned(),
+        kind,
+        nullable: presence == Perhaps,
+        doc: doc.to_owned(),
+    }
+}

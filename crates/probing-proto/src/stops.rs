@@ -1,0 +1,291 @@
+//! Breakpoints, watches and the sessions of threads that stopped at them: what a client arms and drives.
+//!
+//! A *point* is armed in one process: a place, perhaps a condition, and what is done there. A thread that a point has
+//! stopped is a *stop* until it goes on: it waits in its own thread, without the GIL, and does what its driver asks.
+
+use serde::{Deserialize, Serialize};
+
+use crate::omitted::{is_false, is_first, is_zero};
+
+/// A point of one process, counted from 1 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PointId(pub u32);
+
+/// A stop of one process, counted from 1 on. It stays the same while its thread is stepped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StopId(pub u32);
+
+/// What is to be armed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arm {
+    pub place: Place,
+    /// An expression in the frame's names: without it, or where it is true, something is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// The first time that counts: 3 lets two go by.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub hits: u64,
+    /// Disarm it when it has done something once.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub once: bool,
+    #[serde(default)]
+    pub action: Action,
+    /// How long it stays armed; 0 for ever. Without it, as is usual for the action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_millis: Option<u64>,
+    #[serde(default)]
+    pub hold: Hold,
+}
+
+/// Where a point is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "on", rename_all = "snake_case")]
+pub enum Place {
+    /// A line of a file, named as far as it takes to know it: `train.py`, `pkg/train.py`, `<string>`.
+    Line { file: String, line: u32 },
+    /// The first line of a function: `train_step`, `Trainer.fit`, `pkg.module.function`.
+    Function { function: String },
+    /// An exception is raised: of this class or one derived from it, by name; without it, any.
+    Raise {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exception: Option<String>,
+    },
+    /// An exception that nobody handles ends a thread, a task or the program.
+    Uncaught,
+    /// A local variable of a function is assigned to.
+    Local { function: String, name: String },
+    /// What an expression of names, attributes and items leads to changes: `config.lr`, `model.fc1.weight`,
+    /// `os.environ['X']`.
+    Value { path: String },
+    /// These bytes of memory are written to.
+    Memory { address: u64, length: u32 },
+}
+
+/// What is done there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Action {
+    /// The thread becomes a stop.
+    #[default]
+    Stop,
+    /// A row of `python.captures` with this text, in which `{expression}` is replaced.
+    Log { text: String },
+    /// A row of `python.captures` with the stack and its locals.
+    Snapshot,
+    /// It is counted, and nothing else. What a watch sees is a row of `python.variables` in any case.
+    Count,
+}
+
+/// How long a stop lasts at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hold {
+    /// Until somebody follows it.
+    pub connect_millis: u64,
+    /// Without a request of its driver.
+    pub idle_millis: u64,
+    /// In all.
+    pub total_millis: u64,
+    /// What becomes of it when its driver has gone.
+    pub gone: Gone,
+    /// The other threads of the program wait, too.
+    pub all_threads: bool,
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        const MINUTE: u64 = 60_000;
+        Self {
+            connect_millis: 10 * MINUTE,
+            idle_millis: 30 * MINUTE,
+            total_millis: 240 * MINUTE,
+            gone: Gone::Keep,
+            all_threads: false,
+        }
+    }
+}
+
+/// What becomes of a stop when its driver has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gone {
+    /// It waits for another, until a deadline.
+    #[default]
+    Keep,
+    /// The program goes on.
+    Resume,
+}
+
+/// An armed point, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    pub point: PointId,
+    #[serde(flatten)]
+    pub armed: Arm,
+    /// The code that it was found in; more may come as modules are loaded.
+    pub bound: Vec<Spot>,
+    /// What it costs, in words.
+    pub cost: String,
+    /// How the interpreter tells us: `sys.monitoring`, `trace function`, `debug registers`, …
+    pub by: String,
+    /// How often its place was passed (with a condition: where that was true).
+    pub hits: u64,
+    /// How often something was done.
+    pub fired: u64,
+    /// Log lines and snapshots that were left out, because there were too many in a second.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_millis: Option<u64>,
+    /// Why it is not armed any more, or cannot do all that it should.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A place in code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Spot {
+    pub func: String,
+    pub file: String,
+    pub lineno: u32,
+}
+
+/// A thread that stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    pub stop: StopId,
+    /// By `threading.get_ident()`.
+    pub thread: u64,
+    /// The kernel's number of it.
+    pub thread_id: u32,
+    pub thread_name: String,
+    pub why: Why,
+    /// Innermost first; at most a few hundred.
+    pub frames: Vec<Spot>,
+    pub since_millis: u64,
+    /// When it ends if nobody asks anything more.
+    pub ends_in_millis: u64,
+    /// Whether somebody drives it, and whether it is who asked.
+    pub driver: Driver,
+    /// Clients that follow it.
+    pub followers: u32,
+}
+
+/// Who drives a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Driver {
+    Nobody,
+    You,
+    Another,
+}
+
+/// Why a thread stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Why {
+    Breakpoint {
+        point: PointId,
+    },
+    /// A step has come to its end.
+    Step,
+    /// `probing.breakpoint()`.
+    Asked,
+    /// A watch saw a change.
+    Changed {
+        point: PointId,
+        name: String,
+        old: String,
+        new: String,
+    },
+    Raised {
+        point: PointId,
+        exception: String,
+        message: String,
+        uncaught: bool,
+    },
+}
+
+/// How a stopped thread goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepCall {
+    pub stop: StopId,
+    #[serde(flatten)]
+    pub step: Step,
+    /// Frames of the standard library and of installed packages are passed by.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub my_code: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Step {
+    /// To the next line of this function, or of its caller when it ends.
+    Over,
+    /// To the next line, wherever it is.
+    Into,
+    /// To the caller, when this frame (0 is the innermost) has ended.
+    Out { frame: u32 },
+    /// To a line of this function that is not before this one, or to its end.
+    Until { line: u32 },
+    /// On this line next, without running what lies between. The thread stays stopped.
+    Jump { line: u32 },
+    /// On, until something else stops it. The stop ends.
+    Continue,
+}
+
+/// What those who follow a process hear.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum StopNews {
+    /// A thread stopped, or stopped again behind a step.
+    Stopped { stop: Stop },
+    /// It goes on.
+    WentOn { stop: StopId, because: WentOn },
+    /// Another drives it now, or nobody.
+    Driven { stop: StopId, driver: Driver },
+    /// A point has logged; what could not be sent is in `python.captures` all the same.
+    Logged {
+        point: PointId,
+        text: String,
+        at: Spot,
+        thread_name: String,
+    },
+    /// A watch has seen a change.
+    Changed {
+        point: PointId,
+        name: String,
+        old: String,
+        new: String,
+        at: Spot,
+        thread_name: String,
+    },
+    /// It is armed no more.
+    Disarmed { point: PointId, reason: String },
+}
+
+/// Why a stopped thread goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WentOn {
+    Asked,
+    Deadline,
+    DriverGone,
+    Detached,
+}
+
+/// Lines of a source file, as the target has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The number of the first of these lines.
+    pub first: u32,
+    pub lines: Vec<String>,
+    /// How many the file has.
+    pub of: u32,
+}
+
+fn first() -> u64 {
+    1
+}
