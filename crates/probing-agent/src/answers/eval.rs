@@ -49,6 +49,7 @@ pub(crate) fn eval(agent: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
         thread: request.thread,
         frame: request.frame,
         max_output: Some(request.max_output.unwrap_or(USUAL_OUTPUT).min(MOST_OUTPUT)),
+        stop: None,
         keep: false,
     });
     let manner = Manner {

@@ -137,6 +137,7 @@ impl Service {
             thread: asked.thread,
             frame: asked.frame,
             max_output: asked.max_output,
+            stop: None,
             keep: false,
         })?;
         self.in_flight.runs(id, &canceller)?;

@@ -26,6 +26,7 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status
             thread: arguments.thread.clone(),
             frame: arguments.frame,
             max_output: Some(arguments.max_output),
+            stop: None,
             keep: false,
         },
         timeout: Some(arguments.timeout).filter(|timeout| !timeout.is_zero()),

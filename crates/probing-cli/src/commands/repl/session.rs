@@ -197,6 +197,7 @@ impl<'a> Session<'a> {
             thread,
             frame,
             max_output: None,
+            stop: None,
             keep: true,
         };
         let link = Arc::clone(&self.link);
