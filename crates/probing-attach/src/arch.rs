@@ -25,6 +25,11 @@ mod aarch64;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("probing-attach knows x86_64 and aarch64");
 
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const CLOCK_MONOTONIC: u64 = libc::CLOCK_MONOTONIC as u64;
+/// `Py_file_input`: source is a series of statements.
+const FILE_INPUT: u64 = 257;
+
 /// What the injected instructions need to know.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {

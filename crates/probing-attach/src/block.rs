@@ -12,6 +12,7 @@
 //! No page is ever writable and executable, so processes that forbid that (MDWE) can be entered too.
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::memory::Memory;
@@ -19,6 +20,12 @@ use crate::memory::Memory;
 pub(crate) const PAGE: u64 = crate::arch::PAGE;
 /// Room for the vector registers; today's widest machine (AMX) needs 11 KB.
 pub(crate) const VECTOR_ROOM: usize = 0x4000;
+/// How long the new thread sleeps between two looks at a word of the block.
+pub(crate) const NAP_NANOS: u64 = 200_000;
+/// How often it looks for our verdict before it leaves the block where it is: for 2 s.
+pub(crate) const LOOKS: u32 = 10_000;
+/// How often it looks whether the borrowed thread is gone, before it goes on beside it: for 4 ms.
+pub(crate) const COURTESIES: u32 = 20;
 /// The longest text that comes back.
 pub(crate) const TEXT_ROOM: u32 = 0x1000;
 
@@ -53,7 +60,7 @@ pub(crate) mod at {
     /// All signals, as a mask.
     pub(crate) const EVERY_SIGNAL: u32 = 0x170;
     pub(crate) const OLD_MASK: u32 = 0x178;
-    /// A `timespec`: how long to sleep between two looks at the verdict.
+    /// A `timespec`: [`NAP_NANOS`](super::NAP_NANOS).
     pub(crate) const NAP: u32 = 0x180;
     pub(crate) const FLOAT_CONTROL: u32 = 0x190;
     /// Name of the variable in which the wrapper leaves its result.
@@ -62,7 +69,9 @@ pub(crate) mod at {
     pub(crate) const BORROWED: u32 = 0x1b8;
     /// A `timespec` of the monotonic clock: when it left. We may be kept from looking for longer than that.
     pub(crate) const LEFT_AT: u32 = 0x1c0;
-    pub(crate) const END: u32 = 0x1d0;
+    /// The interpreter that the call was queued for.
+    pub(crate) const INTERPRETER: u32 = 0x1d0;
+    pub(crate) const END: u32 = 0x1d8;
     pub(crate) const VECTORS: u32 = 0x1000;
     pub(crate) const TEXT: u32 = VECTORS + super::VECTOR_ROOM as u32;
     pub(crate) const SOURCE: u32 = TEXT + super::TEXT_ROOM;
@@ -146,6 +155,16 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    pub(crate) fn code(&self) -> Range<u64> {
+        self.start..self.context()
+    }
+
+    /// Whether one of these words is an address in it.
+    pub(crate) fn is_pointed_to(&self, bytes: &[u8]) -> bool {
+        let all = self.start..self.start + self.layout.total;
+        words(bytes).any(|word| all.contains(&word))
+    }
+
     pub(crate) fn context(&self) -> u64 {
         self.start + PAGE
     }
@@ -168,6 +187,14 @@ impl Block {
     }
 }
 
+/// Bytes of the target as what they are most likely to be.
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes);
+    bytes
+        .chunks_exact(8)
+        .filter_map(move |bytes| word(bytes).ok())
+}
+
 /// The words that the target writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Status {
@@ -181,6 +208,7 @@ pub(crate) struct Status {
     pub(crate) helper_alive: bool,
     pub(crate) caller: i32,
     pub(crate) text_len: u64,
+    pub(crate) interpreter: u64,
 }
 
 impl Status {
@@ -212,6 +240,7 @@ impl Status {
             helper_alive: word(at::HELPER) as u32 != 0,
             caller: word(at::CALLER) as i32,
             text_len: word(at::TEXT_LEN),
+            interpreter: word(at::INTERPRETER),
         }
     }
 }

@@ -130,6 +130,9 @@ impl Borrowed {
     /// Takes the source back. If it has begun in this very moment it ends; it never begins after this.
     fn cancel(self, target: &Target<'_>) -> Result<Attempt, AttachError> {
         let pid = target.pid;
+        if self.taken_back(target) {
+            return Err(busy(target));
+        }
         target
             .memory
             .write_u64(self.block.word(at::CANCEL), 1)
@@ -145,14 +148,40 @@ impl Borrowed {
             return result;
         }
         self.check_memory(target)?;
-        let waited = target.started.elapsed();
-        let main = Place::of(pid, Tid::main_of(pid));
-        let seen = format!("the GIL was not free, and main {main}");
+        let busy = busy(target);
         self.clean_up(target);
         Err(match status.state {
-            State::Running => AttachError::Unfinished { pid, waited },
-            _ => AttachError::Busy { pid, waited, seen },
+            State::Running => {
+                let waited = target.started.elapsed();
+                AttachError::Unfinished { pid, waited }
+            }
+            _ => busy,
         })
+    }
+
+    /// Takes a queued call back that main has not made; then the block is gone.
+    fn taken_back(&self, target: &Target<'_>) -> bool {
+        const STOPS: u32 = 6;
+        let is_queued = || {
+            let status = self.block.status(&target.memory);
+            status.is_ok_and(|status| status.queued == Some(true) && status.caller == 0)
+        };
+        if self.block.layout.way != Way::Pending
+            || !self.becomes_true(target, |status, _| status.left && !status.helper_alive)
+        {
+            return false;
+        }
+        for stop in 0..STOPS {
+            if !is_queued() {
+                return false;
+            }
+            // What goes wrong changes nothing: main unmaps the block when it comes by.
+            if inject::take_back(target, &self.block).is_ok_and(|is_out| is_out) {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(1 << stop)); // it may be on its way through the block
+        }
+        false
     }
 
     /// Fails if the thread went home at once, because the kernel did not let it write to the block.
@@ -289,6 +318,17 @@ enum Look {
     FromOutside,
     /// By stopping it for a moment, if it runs.
     MayStop,
+}
+
+/// The source had no chance to begin.
+fn busy(target: &Target<'_>) -> AttachError {
+    let pid = target.pid;
+    let main = Place::of(pid, Tid::main_of(pid));
+    AttachError::Busy {
+        pid,
+        waited: target.started.elapsed(),
+        seen: format!("the GIL was not free, and main {main}"),
+    }
 }
 
 /// Why nobody will ever run the source.

@@ -13,12 +13,13 @@ use probing_process::threads::Tid;
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Plan};
-use crate::block::{Block, Layout, Way, at};
+use crate::block::{Block, Layout, NAP_NANOS, Way, at};
 use crate::borrowed::Borrowed;
 use crate::dtv::Storage;
 use crate::error::{AttachError, During as _, Unsupported};
 use crate::memory::Memory;
 use crate::python::Python;
+use crate::queue;
 use crate::steps::Steps;
 use crate::threads;
 use crate::tracee::{Net, Tracee};
@@ -169,6 +170,28 @@ fn map(tracee: &mut Tracee<'_>, net: Net, layout: Layout) -> Result<Block, Attac
     Ok(Block { start, layout })
 }
 
+/// Takes a queued call back that main has not made, and the block with it. False: main is at it, or has been.
+pub(crate) fn take_back(target: &Target<'_>, block: &Block) -> Result<bool, AttachError> {
+    let pid = target.pid;
+    let mut main = Tracee::stop(target, Tid::main_of(pid))?;
+    if main.group_stop || main.may_return_to(block, target) {
+        return Ok(false);
+    }
+    // Main stands still, so these words do, too.
+    let status = block.status(&target.memory).during(pid, "read memory")?;
+    if status.caller != 0 || status.helper_alive || status.queued != Some(true) {
+        return Ok(false);
+    }
+    let Some(net) = main.spread_net(target.gadgets, &target.maps, &target.memory)? else {
+        return Ok(false);
+    };
+    let is_out = queue::empty(target, block, status.interpreter).during(pid, "write memory")?;
+    if is_out {
+        unmap(&mut main, net, block)?;
+    }
+    Ok(is_out)
+}
+
 fn unmap(tracee: &mut Tracee<'_>, net: Net, block: &Block) -> Result<u64, AttachError> {
     let all = [block.start, block.layout.total, 0, 0, 0, 0];
     tracee.call(net, arch::MUNMAP, all, "unmap memory")
@@ -210,7 +233,7 @@ fn write_context(
         (at::OWN_STACK, arch::below_red_zone(&home.regs)),
         (at::BORROWED, u64::from(tracee.tid.0)),
         (at::EVERY_SIGNAL, u64::MAX),
-        (at::NAP + 8, 200_000), // nanoseconds
+        (at::NAP + 8, NAP_NANOS),
         (at::FLOAT_CONTROL, arch::FLOAT_CONTROL),
     ] {
         put(at, &value.to_le_bytes());

@@ -5,7 +5,8 @@
 //! call (`threads`) is stopped (`ptrace`, `tracee`, `waits`) and borrowed for a fraction of a millisecond (`inject`): it maps
 //! some memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
 //! returns to its system call as if nothing had happened, while we wait for the result (`borrowed`). If no thread
-//! waits, main is borrowed to clone a helper (`dtv`), which queues a pending call that starts the thread.
+//! waits, main is borrowed to clone a helper (`dtv`), which queues a pending call that starts the thread; if main does
+//! not come by in time the call is taken out of the queue again (`queue`).
 //! The source runs inside a fixed text that lets nothing out (`wrapper`).
 //!
 //! *Invariant:* whatever happens to us, at any instruction, the target goes on. See `tracee`.
@@ -15,10 +16,11 @@
 //! *Invariant:* the source never runs in a thread of the target (but for a hijack), which may hold locks it wants.
 //!
 //! What remains in the target after a run: nothing. The new thread's last act is to unmap the block, once we have
-//! seen the borrowed thread at home. Exceptions, each 170 to 700 KB of address space with a few pages touched: we are
-//! killed; the borrowed thread cannot be seen at home within a second; a cancelled pending call of a main that does not
-//! come by (unmapped when it does); a hijack of a stopped process. A killed remote exec may leave a folder
-//! `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
+//! seen the borrowed thread at home; a queued call that main has not made goes with its block while main stands still.
+//! Exceptions, each 170 to 700 KB of address space with a few pages touched: we are killed; the borrowed thread cannot
+//! be seen at home within a second; the same of a busy main without the GIL (free-threaded Python); a main that is on a
+//! stack of its own making (unmapped when it comes by); a hijack of a stopped process. A killed remote exec may leave a
+//! folder `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
 #![cfg_attr(
     not(target_arch = "x86_64"),
     expect(dead_code, reason = "pending calls are only written for x86_64")
@@ -34,6 +36,7 @@ mod inject;
 mod memory;
 mod ptrace;
 mod python;
+mod queue;
 mod remote_exec;
 mod steps;
 mod threads;
@@ -228,8 +231,8 @@ fn try_ways(
     text: &str,
 ) -> Result<(Strategy, Duration), AttachError> {
     const NAP: Duration = Duration::from_micros(500);
-    /// How long we look for a thread that waits before main is bothered. If it then goes to wait before it comes by,
-    /// the block stays until it does: so it must have run a while, or this be over.
+    /// How long we look for a thread that waits before main is bothered, unless it has run a while: if it goes to wait
+    /// before it comes by, all was in vain.
     const WAITS_SOON: Duration = Duration::from_millis(100);
     const IS_BUSY: Duration = Duration::from_millis(1);
     /// Another of us is gone by then.

@@ -27,6 +27,9 @@ pub(crate) struct Functions {
     pub(crate) drop_reference: u64,
     pub(crate) start_thread: u64,
     pub(crate) add_pending_call: u64,
+    pub(crate) main_interpreter: u64,
+    /// Does nothing and answers 0, as long as no exception is set.
+    pub(crate) nothing_raised: u64,
 }
 
 impl Functions {
@@ -44,6 +47,8 @@ impl Functions {
             "Py_DecRef",
             "PyThread_start_new_thread",
             "Py_AddPendingCall",
+            "PyInterpreterState_Main",
+            "PyErr_Occurred",
         ])?;
         Some(Self {
             is_initialized: found[0]?,
@@ -58,6 +63,8 @@ impl Functions {
             drop_reference: found[9]?,
             start_thread: found[10]?,
             add_pending_call: found[11]?,
+            main_interpreter: found[12]?,
+            nothing_raised: found[13]?,
         })
     }
 }

@@ -20,7 +20,7 @@ use probing_process::threads::Tid;
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Home, Regs};
-use crate::block::{PAGE, VECTOR_ROOM};
+use crate::block::{Block, PAGE, VECTOR_ROOM};
 use crate::error::{self, AttachError, During as _, Unsupported};
 use crate::inject::Target;
 use crate::memory::Memory;
@@ -143,6 +143,26 @@ impl<'a> Tracee<'a> {
     /// Whether the kernel keeps a second stack for this thread, which our signal frame is not on.
     pub(crate) fn has_shadow_stack(&self) -> bool {
         ptrace::register_set(self.tid, arch::SHADOW_STACK_SET, 8).is_ok()
+    }
+
+    /// Whether it may still have to do with a block: something points there, in its registers or on its stack, or that
+    /// cannot be told, because it is on another stack than a main thread has.
+    ///
+    /// Of the stack the newest part will do: nothing in the block calls what goes deeper, and what a signal handler has
+    /// interrupted lies in front of it.
+    pub(crate) fn may_return_to(&self, block: &Block, target: &Target<'_>) -> bool {
+        const NEWEST: u64 = 0x40000;
+        let regs = &self.home.regs;
+        let (stack, start) = (arch::stack_of(regs), arch::below_red_zone(regs));
+        let is_mains = |mapping: &&Mapping| mapping.contains(stack) && mapping.path == "[stack]";
+        let newest = target.maps.iter().find(is_mains).and_then(|own| {
+            let len = (own.end - start).min(NEWEST);
+            target.memory.read_vec(start, len as usize).ok()
+        });
+        // The frame for state B has all registers.
+        let frame = arch::frame(&self.home, self.mask, &self.vectors, 0);
+        let is_clear = |bytes: Vec<u8>| !block.is_pointed_to(&bytes);
+        !(newest.is_some_and(is_clear) && frame.is_some_and(|frame| is_clear(frame.bytes)))
     }
 
     /// Writes the signal frame for state B below the thread's stack pointer. `None`: there is no room.

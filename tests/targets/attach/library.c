@@ -175,6 +175,11 @@ void spin_until_input(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     for (unsigned i = 1; i % 1000000 || poll(&input, 1, 0) == 0; i++) asm volatile("");
 }
+void spin_then_read(const volatile int *word) {
+    char byte;
+    while (!*word) {}
+    while (read(0, &byte, 1) < 0) {}
+}
 int nothing(void *unused) { (void)unused; return 0; }
 
 static struct timespec after(int ms) {

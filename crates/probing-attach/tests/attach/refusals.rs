@@ -1,6 +1,8 @@
 //! What cannot be done is said, in time, with its reason; and it is not done later.
 
+use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 use probing_attach::{AttachError, Options, Strategy, Unsupported};
 use probing_process::error::ProcessError;
 use probing_proto::process::Pid;
-use probing_testkit::{Python, every_python, wait_until};
+use probing_testkit::{Python, Sandbox, every_python, wait_until};
 use rustix::process::{Signal, kill_process};
 
 use crate::target::{Target, left_out, library};
@@ -122,6 +124,56 @@ fn a_thread_that_does_not_stop_is_left_alone() {
 #[test]
 fn a_full_queue_of_pending_calls_is_left_alone() {
     is_refused_then_goes_on("full_queue", |_| true);
+}
+
+/// Main comes by no queued call, so the call is taken out of the queue, and the memory with it.
+#[test]
+fn a_call_that_main_never_makes_is_taken_back_whole() {
+    let Some(library) = library() else { return };
+    every_python(|python| {
+        let folder = Sandbox::new("");
+        let flag = folder.path().join("flag");
+        std::fs::write(&flag, [0; 4]).unwrap();
+        let mut target = Target::start(python, "spins", &[library, flag.to_str().unwrap()]);
+        target.settle();
+        let mappings = target.mappings();
+        let late = "import sys; sys.late = 1";
+        let result = target.run_within(late, Duration::from_millis(300), false);
+        assert!(
+            matches!(result, Err(AttachError::Busy { .. })),
+            "{target}: {result:?}"
+        );
+        assert_eq!(target.mappings(), mappings, "{target} spins");
+
+        // Now main goes to wait while the call is queued: a thread can be started instead.
+        let report = thread::scope(|scope| {
+            let deadline = Duration::from_secs(10);
+            let options = Options {
+                deadline,
+                ..Options::default()
+            };
+            let pid = target.pid;
+            let run = move || probing_attach::run(pid, "import sys; sys.ran = 1", &options);
+            let attacher = scope.spawn(run);
+            wait_until(&format!("a block is in {target}"), || target.blocks() == 1);
+            // Without making it shorter first, which would take the memory away.
+            let file = OpenOptions::new().write(true).open(&flag).unwrap();
+            file.write_all_at(&[1; 4], 0).unwrap();
+            attacher.join().unwrap()
+        });
+        assert_eq!(report.unwrap().strategy, Strategy::NewThread, "{target}");
+        assert_eq!(target.blocks(), 0, "{target} waits");
+        target.program.say("go on");
+        assert_eq!(target.program.line(), "back");
+        target.settle();
+        assert_eq!(
+            target.eval("(hasattr(sys, 'late'), sys.ran)"),
+            "(False, 1)",
+            "{target}"
+        );
+        target.assert_unharmed();
+        target.assert_no_block_stays();
+    });
 }
 
 #[test]

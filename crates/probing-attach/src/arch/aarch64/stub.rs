@@ -6,17 +6,8 @@
 
 use super::assembler::{Assembler, CONTEXT, If, Jump};
 use super::{frame, numbers};
-use crate::arch::{Code, Plan};
-use crate::block::{PAGE, State, TEXT_ROOM, Way, at};
-
-const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-const CLOCK_MONOTONIC: u64 = libc::CLOCK_MONOTONIC as u64;
-/// How often the new thread looks for our verdict before it leaves the block where it is: 200 µs × this = 2 s.
-const LOOKS: u64 = 10_000;
-/// How often the new thread sleeps until the borrowed one is gone: 200 µs × this = 4 ms.
-const COURTESIES: u64 = 20;
-/// `Py_file_input`: source is a series of statements.
-const FILE_INPUT: u64 = 257;
+use crate::arch::{CLOCK_MONOTONIC, Code, FILE_INPUT, Plan, READ_WRITE};
+use crate::block::{COURTESIES, LOOKS, PAGE, State, TEXT_ROOM, Way, at};
 
 /// All code for `plan`; the block's first page.
 pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
@@ -149,9 +140,9 @@ impl Assembler {
     }
 
     /// Sleeps `times` at most, or until the word is not zero.
-    fn nap_until(&mut self, word: u32, times: u64) {
+    fn nap_until(&mut self, word: u32, times: u32) {
         let left = 20;
-        self.set(left, times);
+        self.set(left, u64::from(times));
         let look = self.here();
         self.load(9, word);
         let seen = self.jump(If::NotZero(9));
@@ -250,6 +241,8 @@ mod tests {
         drop_reference: 0x2_0900,
         start_thread: 0x2_0a00,
         add_pending_call: 0x2_0b00,
+        main_interpreter: 0x2_0c00,
+        nothing_raised: 0x2_0d00,
     };
 
     /// The stub itself, as words.

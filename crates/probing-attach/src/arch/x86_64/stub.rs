@@ -4,29 +4,21 @@
 //! `work` (runs the source with the GIL), `entry` (the new thread), `pending` (called by main), and the stub,
 //! which the borrowed thread enters and which brings it home in user mode. Nothing here allocates or locks.
 
-use crate::arch::{Code, Plan};
-use crate::block::{PAGE, State, TEXT_ROOM, Way, at};
+use crate::arch::{CLOCK_MONOTONIC, Code, FILE_INPUT, Plan, READ_WRITE};
+use crate::block::{COURTESIES, LOOKS, PAGE, State, TEXT_ROOM, Way, at};
 
 const SIGPROCMASK: u32 = libc::SYS_rt_sigprocmask as u32;
 const SIGPENDING: u32 = libc::SYS_rt_sigpending as u32;
 const NANOSLEEP: u32 = libc::SYS_nanosleep as u32;
 const MPROTECT: u32 = libc::SYS_mprotect as u32;
-const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const MUNMAP: u32 = libc::SYS_munmap as u32;
 const CLONE: u32 = libc::SYS_clone as u32;
 const EXIT: u32 = libc::SYS_exit as u32;
 const CLOCK_GETTIME: u32 = libc::SYS_clock_gettime as u32;
-const CLOCK_MONOTONIC: u64 = libc::CLOCK_MONOTONIC as u64;
 const GETTID: u32 = libc::SYS_gettid as u32;
 const SIG_SETMASK: u32 = libc::SIG_SETMASK as u32;
-/// How often the new thread looks for our verdict before it leaves the block where it is: 200 µs × this = 2 s.
-const LOOKS: u32 = 10_000;
-/// How often the new thread sleeps until the borrowed one is gone: 200 µs × this = 4 ms.
-const COURTESIES: u32 = 20;
 /// `pop rax; pop r12; pop rbx`
 const ENTRY_END: &[u8] = &[0x58, 0x41, 0x5c, 0x5b];
-/// `Py_file_input`: source is a series of statements.
-const FILE_INPUT: u32 = 257;
 
 /// All code for `plan`; the block's first page.
 pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
@@ -237,7 +229,7 @@ impl Assembler {
         let no_dict = self.jump(If::Zero);
         self.copy(R13, RAX);
         self.set(RDI, plan.start + PAGE + u64::from(at::SOURCE));
-        self.set(RSI, u64::from(FILE_INPUT));
+        self.set(RSI, FILE_INPUT);
         self.copy(RDX, R13);
         self.copy(RCX, R13);
         self.call(python.run_string);
@@ -426,6 +418,8 @@ impl Assembler {
         self.store_value(State::NotInitialized as u32, at::STATE);
         let not_initialized = self.jump(If::Always);
         self.land(initialized);
+        self.call(plan.functions.main_interpreter);
+        self.store(RAX, at::INTERPRETER);
         self.set(RDI, pending);
         self.copy(RSI, RBX);
         self.call(plan.functions.add_pending_call);
