@@ -7,11 +7,15 @@ mod relay;
 mod rows;
 mod samples;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use probing_client::{ClientError, Manner, Member, Members, ask_each};
-use probing_proto::report::{SetReport, TargetReport};
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 
 pub(crate) use backtrace::backtrace;
 pub(crate) use eval::eval;
@@ -21,54 +25,53 @@ pub(crate) use rows::rows;
 pub(crate) use samples::samples;
 
 use crate::choice;
-use crate::http::Refused;
+use crate::life::Agent;
+use crate::refusal::Refused;
+use crate::request::Caller;
 
 /// For each target of a set.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The answer of each; one that does not answer in time is named, and delays nobody.
-fn each<R: Send + 'static>(
-    members: &Members,
-    manner: Manner,
-    ask: impl Fn(&Member) -> Result<R, ClientError> + Send + Sync + 'static,
-) -> Vec<Result<R, ClientError>> {
-    let patience = manner.patience.unwrap_or_default();
-    let answers = ask_each(&members.all, manner, ask).into_iter();
-    answers
-        .map(|answer| answer.unwrap_or(Err(ClientError::TooLong { patience })))
-        .collect()
+/// What asks processes, and waits for them, for one value.
+pub(crate) type Answer<T> = fn(&Agent, &Caller, T) -> Result<Response, Refused>;
+
+/// Does what waits for processes where that keeps nobody else waiting, when it is its turn.
+pub(crate) async fn in_turn<T: Send + 'static>(
+    agent: Arc<Agent>,
+    work: impl FnOnce(&Agent) -> Result<T, Refused> + Send + 'static,
+) -> Result<T, Refused> {
+    let turn = agent.turn().await?;
+    let done = spawn_blocking(move || {
+        // It is not over when nobody waits for it any more.
+        let _turn = turn;
+        work(&agent)
+    });
+    done.await.unwrap_or_else(|error| Err(failed(&error)))
 }
 
-/// Each target with its report or its error. The trouble of one that was named alone is a refusal.
-fn set<R: Serialize>(
+/// What is said when we fail ourselves.
+fn failed(error: &impl ToString) -> Refused {
+    Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        .hint("this is a defect of the agent; the target was not touched by it")
+}
+
+/// The answer of each target with its report or its error; one that does not answer in time is named, and delays
+/// nobody. The trouble of one that was named alone is a refusal.
+fn each<R: Serialize + Send + 'static>(
     members: &Members,
-    answers: Vec<Result<R, ClientError>>,
     is_one: bool,
-) -> Result<Vec<u8>, Refused> {
+    manner: Manner,
+    ask: impl Fn(&Member) -> Result<R, ClientError> + Send + Sync + 'static,
+) -> Result<Response, Refused> {
+    let patience = manner.patience.unwrap_or_default();
+    let answers = ask_each(&members.all, manner, ask).into_iter();
+    let answers = answers.map(|answer| answer.unwrap_or(Err(ClientError::TooLong { patience })));
+    let answers: Vec<Result<R, ClientError>> = answers.collect();
     if let (true, [Err(error)]) = (is_one, answers.as_slice()) {
         return Err(choice::refused(error));
     }
-    let each = members.all.iter().zip(answers);
-    let targets = each.map(|(member, answer)| {
-        let (report, error) = match answer {
-            Ok(report) => (Some(report), None),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        TargetReport {
-            target: member.target.to_string(),
-            pid: member.pid,
-            rank: member.rank,
-            error,
-            report,
-        }
-    });
-    let missing = &members.missing;
-    json(&SetReport {
-        targets: targets.collect(),
-        missing_ranks: (!missing.is_empty()).then(|| missing.to_string()),
-    })
-}
-
-fn json(value: &impl Serialize) -> Result<Vec<u8>, Refused> {
-    serde_json::to_vec(value).map_err(|error| Refused::new(502, format!("cannot be told: {error}")))
+    let told = answers
+        .into_iter()
+        .map(|answer| answer.map_err(|error| error.to_string()));
+    Ok(Json(members.report(told)).into_response())
 }

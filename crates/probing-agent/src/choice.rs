@@ -1,11 +1,12 @@
 //! Which targets a request is for.
 
+use axum::http::StatusCode;
 use probing_client::{ClientError, Members, RankChoice, Recording, TargetSet, is_offered, offered};
 use probing_proto::agent::RefusalKind;
 use probing_proto::message::Failure;
 use probing_proto::process::Pid;
 
-use crate::http::Refused;
+use crate::refusal::Refused;
 
 /// As a request names them.
 #[derive(Debug, Clone, Default)]
@@ -61,8 +62,17 @@ impl Choice<'_> {
 }
 
 fn nobody() -> Refused {
-    Refused::new(404, "no Python process of this agent's user is here")
-        .hint("start one with PROBING=1, or any: `GET /targets` shows them")
+    Refused::new(
+        StatusCode::NOT_FOUND,
+        "no Python process of this agent's user is here",
+    )
+    .hint("start one with PROBING=1, or any: `GET /targets` shows them")
+    .kind(RefusalKind::Ended)
+}
+
+pub(crate) fn no_target(pid: Pid) -> Refused {
+    Refused::new(StatusCode::NOT_FOUND, format!("no such target: {pid}"))
+        .hint("`GET /targets` shows them")
         .kind(RefusalKind::Ended)
 }
 
@@ -74,9 +84,7 @@ fn of_pids(pids: &[Pid]) -> Result<Members, Refused> {
             dead.iter().any(|recording| recording.pid == *pid)
         };
         if !is_offered(*pid) && !is_dead() {
-            return Err(Refused::new(404, format!("no such target: {pid}"))
-                .hint("`GET /targets` shows them")
-                .kind(RefusalKind::Ended));
+            return Err(no_target(*pid));
         }
     }
     let set = TargetSet::of_pids(pids.to_vec(), None);
@@ -86,16 +94,18 @@ fn of_pids(pids: &[Pid]) -> Result<Members, Refused> {
 /// What a target's trouble is to who asked for it.
 pub(crate) fn refused(error: &ClientError) -> Refused {
     let (status, kind) = match error {
-        error if error.is_end() => (404, Some(RefusalKind::Ended)),
-        ClientError::Ended { .. } => (404, Some(RefusalKind::Ended)),
-        ClientError::NobodyChosen { .. } => (404, None),
-        ClientError::NoProbe { .. } => (409, Some(RefusalKind::NoProbe)),
-        ClientError::NotDone(_) => (409, Some(RefusalKind::NotDone)),
-        ClientError::NotExplicit { .. } | ClientError::OnlyOne { .. } => (409, None),
-        ClientError::Stopped { .. } | ClientError::Silent { .. } | ClientError::TooLong { .. } => {
-            (504, None)
+        error if error.is_end() => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
+        ClientError::Ended { .. } => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
+        ClientError::NobodyChosen { .. } => (StatusCode::NOT_FOUND, None),
+        ClientError::NoProbe { .. } => (StatusCode::CONFLICT, Some(RefusalKind::NoProbe)),
+        ClientError::NotDone(_) => (StatusCode::CONFLICT, Some(RefusalKind::NotDone)),
+        ClientError::NotExplicit { .. } | ClientError::OnlyOne { .. } => {
+            (StatusCode::CONFLICT, None)
         }
-        _ => (502, None),
+        ClientError::Stopped { .. } | ClientError::Silent { .. } | ClientError::TooLong { .. } => {
+            (StatusCode::GATEWAY_TIMEOUT, None)
+        }
+        _ => (StatusCode::BAD_GATEWAY, None),
     };
     let mut refused = Refused::new(status, error.to_string());
     refused.refusal.failure = Failure {

@@ -31,6 +31,11 @@ pub enum AgentError {
     /// Somebody else does what was asked for.
     #[error("an agent of this user is on port {port} already{}", pid.map(|pid| format!(": process {pid}")).unwrap_or_default())]
     Runs { port: u16, pid: Option<Pid> },
+    #[error("cannot serve: {source}")]
+    NotServing {
+        #[source]
+        source: io::Error,
+    },
     #[error("cannot listen on {listen}: {source}")]
     NotBound {
         listen: SocketAddr,
@@ -63,7 +68,7 @@ impl AgentError {
             Self::NotBound { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 "another program listens there: choose another port".to_owned()
             }
-            Self::NotBound { .. } | Self::File { .. } => return None,
+            Self::NotServing { .. } | Self::NotBound { .. } | Self::File { .. } => return None,
         };
         Some(hint)
     }

@@ -2,25 +2,31 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use probing_client::anyone_probed;
 use probing_engine::{Engine, EngineError};
 use probing_proto::agent::AgentState;
 use probing_proto::process::{Pid, Stat};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use tokio::runtime::Builder;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 use crate::audit::{Actor, Audit};
 use crate::certificate::Certificate;
 use crate::door::Door;
 use crate::error::AgentError;
 use crate::folder::{Folder, Lock};
-use crate::http::Refused;
 use crate::listener;
 use crate::origin::Names;
+use crate::refusal::Refused;
 use crate::settings::{Settings, TlsChoice};
 use crate::tokens::{self, Tokens};
 
@@ -28,6 +34,8 @@ use crate::tokens::{self, Tokens};
 const MOST_CONNECTIONS: usize = 512;
 /// Requests that are answered at the same time: a probe has room for 64 clients, and others want some of it.
 const MOST_TURNS: usize = 24;
+/// Threads for what never waits.
+const WORKERS: usize = 2;
 /// For a turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A shorter secret can be found by trying.
@@ -48,9 +56,8 @@ pub struct Agent {
     address: SocketAddr,
     _lock: Lock,
     engine: OnceLock<Engine>,
-    connections: AtomicUsize,
-    turns: Mutex<usize>,
-    turn_ended: Condvar,
+    places: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
     used: Mutex<Instant>,
     idle: Duration,
 }
@@ -60,7 +67,14 @@ pub struct Agent {
 pub enum Ended {
     /// There was no target and no client for a while.
     Idle,
+    /// Somebody told it to, by a signal.
+    Told,
 }
+
+/// A connection, until it is dropped.
+pub(crate) type Place = OwnedSemaphorePermit;
+/// A request that is being answered, until it is dropped.
+pub(crate) type Turn = OwnedSemaphorePermit;
 
 impl Agent {
     /// Takes its port and says so in its folder. Nothing is served yet.
@@ -93,9 +107,8 @@ impl Agent {
             address,
             _lock: lock,
             engine: OnceLock::new(),
-            connections: AtomicUsize::new(0),
-            turns: Mutex::new(0),
-            turn_ended: Condvar::new(),
+            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            turns: Arc::new(Semaphore::new(MOST_TURNS)),
             used: Mutex::new(Instant::now()),
             idle: settings.idle,
             folder,
@@ -131,20 +144,53 @@ impl Agent {
         self.folder.audit()
     }
 
-    /// Serves until nobody needs it.
-    pub fn run(self) -> Ended {
+    /// Serves until nobody needs it, or somebody ends it.
+    pub fn run(self) -> Result<Ended, AgentError> {
+        let failed = |source| AgentError::NotServing { source };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            // Those who wait for their turn do not need one.
+            .max_blocking_threads(MOST_TURNS + WORKERS)
+            .thread_name("agent")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
         let agent = Arc::new(self);
-        let serving = Arc::clone(&agent);
-        thread::spawn(move || listener::listen(&serving.listener, &serving));
+        let ended = runtime.block_on(agent.serve()).map_err(failed);
+        agent.folder.clear_state(agent.address.port());
+        // What still waits for a target is left behind.
+        runtime.shutdown_background();
+        ended
+    }
+
+    async fn serve(self: &Arc<Self>) -> io::Result<Ended> {
+        let (told, signal) = UnixStream::pair()?;
+        pipe::register(SIGTERM, signal.try_clone()?)?;
+        pipe::register(SIGINT, signal)?;
+        told.set_nonblocking(true)?;
+        let told = tokio::net::UnixStream::from_std(told)?;
+        let listener = self.listener.try_clone()?;
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tokio::select! {
+            () = listener::listen(listener, Arc::clone(self)) => Ok(Ended::Idle),
+            () = self.idle() => Ok(Ended::Idle),
+            told = told.readable() => told.map(|()| Ended::Told),
+        }
+    }
+
+    /// Until nobody has needed it for long enough.
+    async fn idle(self: &Arc<Self>) {
         loop {
-            thread::sleep(LOOK_EVERY.min(agent.idle));
-            if agent.connections.load(Ordering::Acquire) > 0 || anyone_probed() {
-                agent.touch();
+            sleep(LOOK_EVERY.min(self.idle)).await;
+            let is_needed = self.places.available_permits() < MOST_CONNECTIONS
+                || spawn_blocking(anyone_probed).await.unwrap_or(true);
+            if is_needed {
+                self.touch();
             }
-            let used = *agent.used.lock().unwrap_or_else(PoisonError::into_inner);
-            if used.elapsed() >= agent.idle {
-                agent.folder.clear_state(agent.address.port());
-                return Ended::Idle;
+            let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            if used.elapsed() >= self.idle {
+                return;
             }
         }
     }
@@ -179,52 +225,24 @@ impl Agent {
     ) -> Result<(), Refused> {
         let noted = self.audit.note(actor, action, pid, code);
         noted.map_err(|error| {
-            Refused::new(503, format!("what is done cannot be written down: {error}"))
+            let words = format!("what is done cannot be written down: {error}");
+            Refused::new(StatusCode::SERVICE_UNAVAILABLE, words)
                 .hint("the agent's private folder must be writable")
         })
     }
 
-    /// Room for another connection, until it is dropped.
-    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
-        let before = self.connections.fetch_add(1, Ordering::AcqRel);
-        let place = Place(Arc::clone(self));
-        (before < MOST_CONNECTIONS).then_some(place)
+    /// Room for another connection.
+    pub(crate) fn place(&self) -> Option<Place> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
     }
 
     /// Waits until it may be answered, for a while.
-    pub(crate) fn turn(&self) -> Option<Turn<'_>> {
-        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .turn_ended
-            .wait_timeout_while(turns, PATIENCE, |turns| *turns >= MOST_TURNS);
-        let (mut turns, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() {
-            return None;
-        }
-        *turns += 1;
-        Some(Turn(self))
-    }
-}
-
-/// A connection.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<Agent>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A request that is being answered.
-#[derive(Debug)]
-pub(crate) struct Turn<'a>(&'a Agent);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        *turns -= 1;
-        self.0.turn_ended.notify_one();
+    pub(crate) async fn turn(&self) -> Result<Turn, Refused> {
+        let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            let words = "the agent has more to do than it can";
+            Refused::new(StatusCode::SERVICE_UNAVAILABLE, words).hint("try again")
+        })
     }
 }
 

@@ -1,101 +1,156 @@
-//! Takes connections: from addresses that may, so many at most, each on a thread of its own.
+//! Takes connections: from addresses that may, so many at most, each with one request.
+//!
+//! What follows a request on its connection is never read as another: there is nothing to smuggle it past.
 
-use std::io::{self, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use probing_client::{Stream, TimedTcp};
-use rustls::{ServerConnection, StreamOwned};
+use axum::Router;
+use axum::http::StatusCode;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::Service as _;
 
-use crate::http::{self, Conversation, Refused, TLS_HANDSHAKE};
-use crate::life::Agent;
+use crate::connection::Connection;
+use crate::life::{Agent, Place};
+use crate::refusal::Refused;
+use crate::request::{ARRIVAL, Guest, MOST_FIELDS, MOST_HEAD, late};
 use crate::routes;
 
-/// For a TLS handshake; and to see that it is none.
+/// For the first byte to come.
+const IDLE: Duration = Duration::from_secs(30);
+/// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// When there is no room for another connection in this process, so long.
 const BREATHER: Duration = Duration::from_millis(100);
+/// How a TLS conversation begins: with a handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
 /// TLS for: you may not. Needs nothing of the other end to be read.
 const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 49];
 
 /// Takes connections for ever.
-pub(crate) fn listen(listener: &TcpListener, agent: &Arc<Agent>) {
+pub(crate) async fn listen(listener: TcpListener, agent: Arc<Agent>) {
+    let router = routes::router(&agent);
     loop {
-        let (tcp, from) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-            Err(_) => {
-                thread::sleep(BREATHER);
-                continue;
+        match listener.accept().await {
+            Ok((tcp, from)) => {
+                // When full: whoever comes now is better told nothing than kept waiting.
+                let Some(place) = agent.place() else { continue };
+                let serving = serve(Arc::clone(&agent), router.clone(), tcp, (from, place));
+                tokio::spawn(async {
+                    // Who hangs up in the middle has nothing to be told.
+                    serving.await.ok();
+                });
             }
-        };
-        let Some(place) = agent.place() else {
-            // Full: whoever comes now is better told nothing than kept waiting.
-            continue;
-        };
-        let agent = Arc::clone(agent);
-        let spawned = thread::Builder::new()
-            .name("connection".to_owned())
-            .spawn(move || {
-                // Who hangs up in the middle has nothing to be told.
-                serve(&agent, tcp, from).ok();
-                drop(place);
-            });
-        // Without a thread there is no conversation; the socket has gone with it.
-        drop(spawned);
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => sleep(BREATHER).await,
+        }
     }
 }
 
-fn serve(agent: &Arc<Agent>, tcp: TcpStream, from: SocketAddr) -> io::Result<()> {
-    let mut tcp = TimedTcp::new(tcp)?;
-    tcp.set_deadline(Some(Instant::now() + HANDSHAKE))?;
+async fn serve(
+    agent: Arc<Agent>,
+    router: Router,
+    tcp: TcpStream,
+    (from, place): (SocketAddr, Place),
+) -> io::Result<()> {
+    // A message is one write, and somebody waits for it.
+    tcp.set_nodelay(true)?;
     if !agent.door.admits(from.ip()) {
-        return turn_away(agent, tcp, from);
+        return turn_away(&agent, tcp, from).await;
     }
-    let stream: Stream = match agent.tls() {
-        None => Box::new(tcp),
-        Some(certificate) => {
-            if tcp.peek()? != Some(TLS_HANDSHAKE) {
-                let refused = Refused::new(400, "this port speaks TLS only")
-                    .hint("use `probing -t HOST:PORT`, or https://");
-                tcp.write_all(&http::refused_at_once(&refused))?;
-                http::linger(&mut (Box::new(tcp) as Stream));
-                return Ok(());
-            }
-            let mut connection =
-                ServerConnection::new(Arc::clone(&certificate.config)).map_err(io::Error::other)?;
-            while connection.is_handshaking() {
-                connection.complete_io(&mut tcp)?;
-            }
-            Box::new(StreamOwned::new(connection, tcp))
-        }
+    let Some(mut connection) = opened(&agent, tcp).await? else {
+        return Ok(());
     };
-    let mut conversation = Conversation::with(stream);
-    while let Some(head) = conversation.next_head()? {
-        let head = match head {
-            Ok(head) => head,
-            Err(refused) => return conversation.refuse(&refused),
-        };
-        match routes::serve(agent, conversation, &head, from)? {
-            Some(goes_on) => conversation = goes_on,
-            None => break,
-        }
+    let heard = connection.clone();
+    let guest = Guest {
+        from,
+        _place: Arc::new(place),
+    };
+    let service = service_fn(move |mut request: hyper::Request<_>| {
+        heard.hear();
+        request.extensions_mut().insert(guest.clone());
+        router.clone().call(request)
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(ARRIVAL)
+        .max_headers(MOST_FIELDS)
+        .max_buf_size(MOST_HEAD)
+        .keep_alive(false)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(connection.clone()), service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served
+        && let Some(refused) = unread(&error).filter(|_| !connection.was_heard())
+    {
+        connection.say(&refused.to_bytes()).await?;
     }
+    connection.end().await;
     Ok(())
+}
+
+/// A connection over which requests can come; none when whoever is there was told that it is not.
+async fn opened(agent: &Agent, tcp: TcpStream) -> io::Result<Option<Connection>> {
+    let mut first = [0];
+    let came = timeout(IDLE, tcp.peek(&mut first)).await?;
+    let is_handshake = first == [TLS_HANDSHAKE];
+    let refused = match (agent.tls(), is_handshake) {
+        _ if came? == 0 => return Ok(None),
+        (None, false) => return Ok(Some(Connection::over(tcp))),
+        (Some(certificate), true) => {
+            let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
+            let stream = timeout(HANDSHAKE, acceptor.accept(tcp)).await??;
+            return Ok(Some(Connection::over(stream)));
+        }
+        (Some(_), false) => Refused::bad("this port speaks TLS only")
+            .hint("use `probing -t HOST:PORT`, or https://"),
+        (None, true) => Refused::bad("this port speaks plain text, not TLS")
+            .hint("use http://; beyond loopback addresses an agent speaks TLS"),
+    };
+    let mut connection = Connection::over(tcp);
+    connection.say(&refused.to_bytes()).await?;
+    connection.end().await;
+    Ok(None)
 }
 
 /// Nothing that came from there is looked at.
-fn turn_away(agent: &Agent, mut tcp: TimedTcp, from: SocketAddr) -> io::Result<()> {
+async fn turn_away(agent: &Agent, tcp: TcpStream, from: SocketAddr) -> io::Result<()> {
+    let mut connection = Connection::over(tcp);
     if agent.tls().is_some() {
-        tcp.write_all(&ACCESS_DENIED)?;
+        connection.say(&ACCESS_DENIED).await?;
     } else {
         let address = from.ip();
-        let refused = Refused::new(403, format!("this address is not in the ranges: {address}"))
+        let words = format!("this address is not in the ranges: {address}");
+        let refused = Refused::new(StatusCode::FORBIDDEN, words)
             .hint("the agent was started with --allow or PROBING_ALLOW");
-        tcp.write_all(&http::refused_at_once(&refused))?;
+        connection.say(&refused.to_bytes()).await?;
     }
-    http::linger(&mut (Box::new(tcp) as Stream));
+    connection.end().await;
     Ok(())
+}
+
+/// What is said to who sent no request.
+fn unread(error: &hyper::Error) -> Option<Refused> {
+    if error.is_timeout() {
+        Some(late())
+    } else if error.is_parse_too_large() {
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        let words =
+            format!("a head of more than {MOST_HEAD} bytes, or of more than {MOST_FIELDS} fields");
+        Some(Refused::new(status, words).hint("send less of it"))
+    } else if error.is_parse() {
+        Some(Refused::bad(format!("no HTTP/1.1 request: {error}")))
+    } else if error.is_incomplete_message() {
+        Some(Refused::bad("half a request"))
+    } else {
+        None
+    }
 }

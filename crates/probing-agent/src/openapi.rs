@@ -3,7 +3,7 @@
 use probing_proto::agent::Role;
 use serde_json::{Map, Value, json};
 
-use crate::http::MOST_BODY;
+use crate::request::MOST_BODY;
 use crate::routes::{ROUTES, Route};
 
 /// All of it.

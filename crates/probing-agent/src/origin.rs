@@ -6,7 +6,12 @@
 
 use std::net::IpAddr;
 
-use crate::http::{Head, Refused};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+
+use crate::refusal::Refused;
+use crate::request::only;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Names of this machine.
 #[derive(Debug, Clone)]
@@ -22,18 +27,16 @@ impl Names {
     }
 
     /// Whether a request may be meant for us.
-    pub(crate) fn check(&self, head: &Head) -> Result<(), Refused> {
-        let host = match head.only("host") {
-            Ok(Some(host)) => host,
-            Ok(None) => return Err(Refused::bad("a request without Host")),
-            Err(refused) => return Err(refused),
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let Some(host) = only(headers, header::HOST)? else {
+            return Err(Refused::bad("a request without Host"));
         };
         if !self.is_ours(host) {
-            return Err(
-                Refused::new(403, format!("no name of this machine: {host}")).hint(
-                    "call the agent by its address, by `localhost`, or by the machine's own name",
-                ),
-            );
+            return Err(Refused::new(
+                StatusCode::FORBIDDEN,
+                format!("no name of this machine: {host}"),
+            )
+            .hint("call the agent by its address, by `localhost`, or by the machine's own name"));
         }
         let is_foreign = |origin: &str| {
             let page = origin
@@ -41,19 +44,20 @@ impl Names {
                 .or_else(|| origin.strip_prefix("http://"));
             page.is_none_or(|page| !page.eq_ignore_ascii_case(host))
         };
-        if let Some(origin) = head.only("origin")?.filter(|origin| is_foreign(origin)) {
-            return Err(
-                Refused::new(403, format!("a web page of another origin: {origin}")).hint(
-                    "no page may drive an agent; use `probing`, or a program without an Origin",
-                ),
-            );
+        if let Some(origin) = only(headers, header::ORIGIN)?.filter(|origin| is_foreign(origin)) {
+            return Err(Refused::new(
+                StatusCode::FORBIDDEN,
+                format!("a web page of another origin: {origin}"),
+            )
+            .hint("no page may drive an agent; use `probing`, or a program without an Origin"));
         }
         // Browsers say so of requests that have no origin, too.
-        match head.only("sec-fetch-site")? {
-            Some("cross-site" | "same-site") => {
-                Err(Refused::new(403, "a web page of another site")
-                    .hint("no page may drive an agent; use `probing`"))
-            }
+        match only(headers, FETCH_SITE)? {
+            Some("cross-site" | "same-site") => Err(Refused::new(
+                StatusCode::FORBIDDEN,
+                "a web page of another site",
+            )
+            .hint("no page may drive an agent; use `probing`")),
             _ => Ok(()),
         }
     }
@@ -88,8 +92,13 @@ mod tests {
     }
 
     fn check(fields: &[(&str, &str)]) -> Result<(), u16> {
-        let head = Head::of("GET", "/targets", fields);
-        names().check(&head).map_err(|refused| refused.status)
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            let name: HeaderName = name.parse().unwrap();
+            headers.append(name, value.parse().unwrap());
+        }
+        let checked = names().check(&headers);
+        checked.map_err(|refused| refused.status.as_u16())
     }
 
     #[test]

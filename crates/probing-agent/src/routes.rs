@@ -1,18 +1,25 @@
 //! What there is to ask, and what it takes to be heard.
 
-use std::io;
 use std::net::SocketAddr;
-use std::thread;
+use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Extension, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get, post};
 use probing_proto::agent::Role;
-use probing_proto::form;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
-use crate::answers;
+use crate::answers::{self, Answer};
 use crate::audit::Actor;
-use crate::http::{Conversation, Head, Refused};
 use crate::life::Agent;
+use crate::refusal::{CAUTION, Refused};
+use crate::request::{Caller, Guest, MOST_BODY, Told, Words, check_length, only};
 use crate::tokens::Bearer;
 
 /// One thing to ask.
@@ -22,27 +29,7 @@ pub(crate) struct Route {
     /// What whoever asks must be; nothing where everybody may.
     pub(crate) role: Option<Role>,
     pub(crate) about: &'static str,
-    pub(crate) answer: Answer,
-}
-
-/// How it is answered.
-#[derive(Clone, Copy)]
-pub(crate) enum Answer {
-    /// By one value.
-    Json(fn(&Agent, &Asked) -> Result<Vec<u8>, Refused>),
-    /// By one value, or as it comes.
-    Rows,
-    /// By a conversation with a probe.
-    Relay,
-}
-
-/// A request of somebody who may make it.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) head: Head,
-    pub(crate) body: Vec<u8>,
-    pub(crate) role: Role,
-    pub(crate) actor: Actor,
+    answer: fn() -> MethodRouter<Arc<Agent>>,
 }
 
 /// All of them.
@@ -52,153 +39,165 @@ pub(crate) const ROUTES: [Route; 8] = [
         path: "/health",
         role: None,
         about: "Whether an agent is here; the only thing that needs no token",
-        answer: Answer::Json(answers::health),
+        answer: || get(answers::health),
     },
     Route {
         method: "GET",
         path: "/targets",
         role: Some(Role::Observe),
         about: "The Python processes of this machine that can be looked at",
-        answer: Answer::Json(answers::targets),
+        answer: || by_words(answers::targets),
     },
     Route {
         method: "GET",
         path: "/backtrace",
         role: Some(Role::Observe),
         about: "Where targets are: their stacks, read from outside",
-        answer: Answer::Json(answers::backtrace),
+        answer: || by_words(answers::backtrace),
     },
     Route {
         method: "POST",
         path: "/query",
         role: Some(Role::Observe),
         about: "Rows by SQL, as JSON or as an Arrow stream",
-        answer: Answer::Rows,
+        answer: || post(answers::rows),
     },
     Route {
         method: "GET",
         path: "/samples",
         role: Some(Role::Observe),
         about: "Many readings of the stacks of one process, counted",
-        answer: Answer::Json(answers::samples),
+        answer: || by_words(answers::samples),
     },
     Route {
         method: "POST",
         path: "/eval",
         role: Some(Role::Control),
         about: "Run code in targets",
-        answer: Answer::Json(answers::eval),
+        answer: || by_json(answers::eval),
     },
     Route {
         method: "GET",
         path: "/ws",
         role: Some(Role::Control),
         about: "A WebSocket with the messages of one target's probe: docs/protocol.md",
-        answer: Answer::Relay,
+        answer: || get(answers::relay),
     },
     Route {
         method: "GET",
         path: "/openapi.json",
         role: Some(Role::Observe),
         about: "This description",
-        answer: Answer::Json(answers::description),
+        answer: || get(answers::description),
     },
 ];
 
-/// Answers one request. The conversation comes back when it may go on.
-pub(crate) fn serve(
-    agent: &Agent,
-    mut conversation: Conversation,
-    head: &Head,
-    from: SocketAddr,
-) -> io::Result<Option<Conversation>> {
-    let (route, bearer) = match admitted(agent, head, from) {
-        Ok(admitted) => admitted,
-        Err(refused) => {
-            conversation.refuse(&refused)?;
-            return Ok(None);
+/// All of it, behind who is let in.
+pub(crate) fn router(agent: &Arc<Agent>) -> Router {
+    let mut router = Router::new();
+    for route in &ROUTES {
+        router = router.route(route.path, (route.answer)());
+    }
+    router
+        .layer(DefaultBodyLimit::max(MOST_BODY))
+        .layer(middleware::from_fn_with_state(Arc::clone(agent), admit))
+        .with_state(Arc::clone(agent))
+}
+
+/// Answers what stands behind the `?`.
+fn by_words<T>(answer: Answer<T>) -> MethodRouter<Arc<Agent>>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    get(
+        move |State(agent), Extension(caller), Words(asked): Words<T>| {
+            answers::in_turn(agent, move |agent| answer(agent, &caller, asked))
+        },
+    )
+}
+
+/// Answers what stands in the body.
+fn by_json<T>(answer: Answer<T>) -> MethodRouter<Arc<Agent>>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    post(
+        move |State(agent), Extension(caller), Told(asked): Told<T>| {
+            answers::in_turn(agent, move |agent| answer(agent, &caller, asked))
+        },
+    )
+}
+
+/// The answer to who may ask, and what every answer says.
+async fn admit(
+    State(agent): State<Arc<Agent>>,
+    Extension(guest): Extension<Guest>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let mut response = match admitted(&agent, &parts, guest.from).await {
+        Ok(caller) => {
+            agent.touch();
+            parts.extensions.insert(caller);
+            next.run(Request::from_parts(parts, body)).await
         }
+        Err(refused) => refused.into_response(),
     };
-    agent.touch();
-    let body = match conversation.body(head)? {
-        Ok(body) => body,
-        Err(refused) => {
-            conversation.refuse(&refused)?;
-            return Ok(None);
-        }
+    response.headers_mut().extend(CAUTION);
+    response
+}
+
+/// Who asks for a route that there is, when it may.
+async fn admitted(agent: &Agent, parts: &Parts, from: SocketAddr) -> Result<Caller, Refused> {
+    let Parts {
+        method,
+        uri,
+        headers,
+        ..
+    } = parts;
+    if uri.authority().is_some() || !uri.path().starts_with('/') {
+        return Err(Refused::bad("a request names a path"));
+    }
+    agent.names.check(headers)?;
+    let mut routes = ROUTES.iter();
+    // As it stands: nothing is decoded.
+    let route = routes.find(|route| route.path == uri.path() && route.method == method.as_str());
+    let bearer = match route {
+        Some(Route { role: None, .. }) => None,
+        _ => Some(bearer(agent, headers, from).await?),
     };
-    let asked = Asked {
-        head: head.clone(),
-        body,
-        role: bearer.as_ref().map_or(Role::Observe, |bearer| bearer.role),
+    let Some(route) = route else {
+        return Err(nowhere(method.as_str(), uri.path()));
+    };
+    let role = bearer.as_ref().map_or(Role::Observe, |bearer| bearer.role);
+    if route.role.is_some_and(|needed| role < needed) {
+        let words = "this token is for looking only";
+        return Err(Refused::new(StatusCode::FORBIDDEN, words).hint(
+            "running code takes the agent's control token, and an agent without --read-only",
+        ));
+    }
+    check_length(headers)?;
+    Ok(Caller {
+        role,
         actor: Actor {
             from: from.to_string(),
             token: bearer.map_or_else(String::new, |bearer| bearer.name),
         },
-    };
-    match route.answer {
-        Answer::Json(answer) => {
-            let Some(_turn) = agent.turn() else {
-                conversation.refuse(&busy())?;
-                return Ok(None);
-            };
-            match answer(agent, &asked) {
-                Ok(json) => Ok(conversation.answer(head, &json)?.then_some(conversation)),
-                Err(refused) => {
-                    conversation.refuse(&refused)?;
-                    Ok(None)
-                }
-            }
-        }
-        Answer::Rows => {
-            let Some(_turn) = agent.turn() else {
-                conversation.refuse(&busy())?;
-                return Ok(None);
-            };
-            answers::rows(agent, conversation, &asked)
-        }
-        Answer::Relay => {
-            answers::relay(agent, conversation, &asked)?;
-            Ok(None)
-        }
-    }
-}
-
-/// The route that is meant, when whoever asks may.
-fn admitted(
-    agent: &Agent,
-    head: &Head,
-    from: SocketAddr,
-) -> Result<(&'static Route, Option<Bearer>), Refused> {
-    agent.names.check(head)?;
-    let mut routes = ROUTES.iter();
-    let route = routes.find(|route| route.path == head.path && route.method == head.method);
-    if let Some(route) = route.filter(|route| route.role.is_none()) {
-        return Ok((route, None));
-    }
-    let bearer = bearer(agent, head, from)?;
-    let Some(route) = route else {
-        return Err(nowhere(head));
-    };
-    if route.role.is_some_and(|role| bearer.role < role) {
-        return Err(Refused::new(403, "this token is for looking only").hint(
-            "running code takes the agent's control token, and an agent without --read-only",
-        ));
-    }
-    Ok((route, Some(bearer)))
+    })
 }
 
 /// Who asks, by the token.
-fn bearer(agent: &Agent, head: &Head, from: SocketAddr) -> Result<Bearer, Refused> {
+async fn bearer(agent: &Agent, headers: &HeaderMap, from: SocketAddr) -> Result<Bearer, Refused> {
     let now = Instant::now();
     if let Some(left) = agent.door.closed_for(from.ip(), now) {
         let seconds = left.as_secs() + 1;
-        return Err(Refused::new(429, "too many wrong tokens from this address")
+        let words = "too many wrong tokens from this address";
+        return Err(Refused::new(StatusCode::TOO_MANY_REQUESTS, words)
             .hint(format!("try again in {seconds} s"))
-            .field("Retry-After", seconds.to_string()));
+            .field(header::RETRY_AFTER, seconds.to_string()));
     }
-    let shown = head
-        .only("authorization")?
+    let shown = only(headers, header::AUTHORIZATION)?
         .and_then(|shown| shown.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim());
@@ -209,7 +208,7 @@ fn bearer(agent: &Agent, head: &Head, from: SocketAddr) -> Result<Bearer, Refuse
         agent.door.succeeded(from.ip());
         return Ok(bearer);
     }
-    thread::sleep(agent.door.failed(from.ip(), now));
+    sleep(agent.door.failed(from.ip(), now)).await;
     Err(
         unauthorized("this token is none that the agent knows").hint(
             "the agent printed the file that it is in when it started; or it is its PROBING_TOKEN",
@@ -218,46 +217,22 @@ fn bearer(agent: &Agent, head: &Head, from: SocketAddr) -> Result<Bearer, Refuse
 }
 
 fn unauthorized(error: &str) -> Refused {
-    Refused::new(401, error).field("WWW-Authenticate", "Bearer")
+    Refused::new(StatusCode::UNAUTHORIZED, error).field(header::WWW_AUTHENTICATE, "Bearer")
 }
 
-fn nowhere(head: &Head) -> Refused {
+fn nowhere(method: &str, path: &str) -> Refused {
     let methods: Vec<&str> = ROUTES
         .iter()
-        .filter(|route| route.path == head.path)
+        .filter(|route| route.path == path)
         .map(|route| route.method)
         .collect();
     if methods.is_empty() {
         let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-        return Refused::new(404, "there is no such path")
+        return Refused::new(StatusCode::NOT_FOUND, "there is no such path")
             .hint(format!("there are: {}", paths.join(", ")));
     }
     let methods = methods.join(", ");
-    Refused::new(405, format!("not by {}", head.method))
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, format!("not by {method}"))
         .hint(format!("by {methods}"))
-        .field("Allow", methods)
-}
-
-fn busy() -> Refused {
-    Refused::new(503, "the agent has more to do than it can").hint("try again")
-}
-
-impl Asked {
-    /// The body, which must be what it says.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Refused> {
-        let kind = self.head.only("content-type")?.unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(Refused::new(415, "a body must be application/json")
-                .hint("send it: `Content-Type: application/json`"));
-        }
-        serde_json::from_slice(&self.body)
-            .map_err(|error| Refused::bad(format!("the body is not understood: {error}")))
-    }
-
-    /// What stands behind the `?`.
-    pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, Refused> {
-        form::from_text(&self.head.query)
-            .map_err(|error| Refused::bad(format!("the query is not understood: {error}")))
-    }
+        .field(header::ALLOW, methods)
 }

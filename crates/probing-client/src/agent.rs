@@ -21,6 +21,4 @@ pub use keys::Keys;
 pub use local::{Standing, agents_here};
 pub use node::{Node, Rows};
 pub use pinned::{Fingerprint, NotAFingerprint};
-pub use relay::{Judge, Relay};
 pub(crate) use samples::sample;
-pub use stream::{Duplex, Stream, TimedTcp};

@@ -34,8 +34,8 @@ mod tree;
 mod who;
 
 pub use agent::{
-    Duplex, Endpoint, Fallen, Fingerprint, Judge, Keys, Node, NotAFingerprint, NotAnEndpoint,
-    Relay, Rows, Standing, Stream, TimedTcp, agents_here, fallen_agents,
+    Endpoint, Fallen, Fingerprint, Keys, Node, NotAFingerprint, NotAnEndpoint, Rows, Standing,
+    agents_here, fallen_agents,
 };
 pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
+use probing_proto::report::{SetReport, TargetReport};
 
 use crate::agent::{Endpoint, Keys, Node};
 use crate::ask::{Manner, ask_each};
@@ -93,6 +94,28 @@ impl FromStr for Choices {
 }
 
 impl Members {
+    /// Each with its report, or what went wrong with it; in their order.
+    pub fn report<R>(&self, answers: impl IntoIterator<Item = Result<R, String>>) -> SetReport<R> {
+        let each = self.all.iter().zip(answers);
+        let targets = each.map(|(member, answer)| {
+            let (report, error) = match answer {
+                Ok(report) => (Some(report), None),
+                Err(error) => (None, Some(error)),
+            };
+            TargetReport {
+                target: member.target.to_string(),
+                pid: member.pid,
+                rank: member.rank,
+                error,
+                report,
+            }
+        });
+        SetReport {
+            targets: targets.collect(),
+            missing_ranks: (!self.missing.is_empty()).then(|| self.missing.to_string()),
+        }
+    }
+
     /// The agent that all of them are reached through, if it is one.
     pub fn node(&self) -> Option<&Arc<Node>> {
         let node = |member: &'_ Member| match &member.target {

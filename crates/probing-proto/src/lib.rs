@@ -6,12 +6,12 @@
 pub mod agent;
 pub mod clock;
 pub mod env;
-pub mod form;
 pub mod lines;
 pub mod message;
 pub mod names;
 mod omitted;
 pub mod own;
+pub mod packets;
 pub mod paths;
 pub mod process;
 pub mod reads;

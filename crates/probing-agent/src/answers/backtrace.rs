@@ -1,17 +1,21 @@
 //! `/backtrace`: stacks, read from outside.
 
+use axum::response::Response;
 use probing_client::{ClientError, Manner, Member, Pause, StackQuery};
 use probing_proto::agent::{Role, StacksRequest};
 use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
 
-use super::{PATIENCE, each, set};
+use super::{PATIENCE, each};
 use crate::choice::Choice;
-use crate::http::Refused;
 use crate::life::Agent;
-use crate::routes::Asked;
+use crate::refusal::Refused;
+use crate::request::Caller;
 
-pub(crate) fn backtrace(_: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
-    let request: StacksRequest = asked.query()?;
+pub(crate) fn backtrace(
+    _: &Agent,
+    caller: &Caller,
+    request: StacksRequest,
+) -> Result<Response, Refused> {
     let kinds = [request.all, request.thread.is_some(), request.tasks];
     if kinds.iter().filter(|is_asked| **is_asked).count() > 1 {
         return Err(Refused::bad(
@@ -29,14 +33,14 @@ pub(crate) fn backtrace(_: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
     let query = query(&request);
     let manner = Manner::within(PATIENCE);
     if request.tasks {
-        let read = move |member: &Member| tasks(member, &query);
-        return set(&members, each(&members, manner, read), is_one);
+        return each(&members, is_one, manner, move |member| {
+            tasks(member, &query)
+        });
     }
     // Values in the program's own words are made by its code.
-    let in_words = request.locals && asked.role == Role::Control;
-    let wanted = request.clone();
-    let read = move |member: &Member| stacks(member, &wanted, &query, in_words);
-    set(&members, each(&members, manner, read), is_one)
+    let in_words = request.locals && caller.role == Role::Control;
+    let read = move |member: &Member| stacks(member, &request, &query, in_words);
+    each(&members, is_one, manner, read)
 }
 
 fn query(request: &StacksRequest) -> StackQuery {

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use probing_client::{
-    AttachOptions, ClientError, Entry, EvalEnd, Manner, Member, News, Reached, Target,
-};
+use axum::response::Response;
+use probing_client::{AttachOptions, ClientError, Entry, EvalEnd, Manner, News, Reached, Target};
 use probing_proto::agent::EvalRequest;
 use probing_proto::message::{Eval, Evaluated, Outcome, Progress};
 use probing_proto::report::{EvalReport, StuckReport};
 
-use super::{each, set};
+use super::each;
 use crate::choice::{self, Choice};
-use crate::http::Refused;
 use crate::life::Agent;
-use crate::routes::Asked;
+use crate::refusal::Refused;
+use crate::request::Caller;
 
 /// Beyond the time that the code has: for bringing the probe in, and for what does not end when interrupted.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -24,8 +23,11 @@ const LONGEST_TIMEOUT: f64 = 3600.0;
 const USUAL_OUTPUT: u64 = 1 << 20;
 const MOST_OUTPUT: u64 = 64 << 20;
 
-pub(crate) fn eval(agent: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
-    let request: EvalRequest = asked.json()?;
+pub(crate) fn eval(
+    agent: &Agent,
+    caller: &Caller,
+    request: EvalRequest,
+) -> Result<Response, Refused> {
     let timeout = timeout(&request)?;
     let choice = Choice {
         rank: request.rank,
@@ -41,7 +43,7 @@ pub(crate) fn eval(agent: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
     }
     for member in &members.all {
         if let Some(pid) = member.pid {
-            agent.note(&asked.actor, "eval", pid, Some(&request.code))?;
+            agent.note(&caller.actor, "eval", pid, Some(&request.code))?;
         }
     }
     let eval = Arc::new(Eval {
@@ -49,20 +51,17 @@ pub(crate) fn eval(agent: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
         thread: request.thread,
         frame: request.frame,
         max_output: Some(request.max_output.unwrap_or(USUAL_OUTPUT).min(MOST_OUTPUT)),
-        stop: None,
-        keep: false,
+        ..Eval::default()
     });
     let manner = Manner {
         // Code may wait for the same code elsewhere, as collective operations do.
         at_once: members.all.len(),
         patience: Some(timeout + MARGIN),
     };
-    let run = move |member: &Member| run(&member.target, &eval, timeout);
-    set(
-        &members,
-        each(&members, manner, run),
-        choice.is_one() || members.all.len() == 1,
-    )
+    let is_one = choice.is_one() || members.all.len() == 1;
+    each(&members, is_one, manner, move |member| {
+        run(&member.target, &eval, timeout)
+    })
 }
 
 fn timeout(request: &EvalRequest) -> Result<Duration, Refused> {

@@ -1,31 +1,35 @@
 //! `/health`, `/targets`, `/openapi.json`: about the agent and its machine.
 
+use axum::Json;
+use axum::response::{IntoResponse as _, Response};
 use probing_client::roll;
 use probing_proto::agent::{AGENT_PROTOCOL, Health, NodeReport};
+use serde_json::Value;
 
-use super::json;
-use crate::http::Refused;
 use crate::life::Agent;
 use crate::openapi;
-use crate::routes::Asked;
+use crate::refusal::Refused;
+use crate::request::Caller;
 
-pub(crate) fn health(_: &Agent, _: &Asked) -> Result<Vec<u8>, Refused> {
-    json(&Health {
+pub(crate) async fn health() -> Json<Health> {
+    Json(Health {
         status: "ok".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: AGENT_PROTOCOL,
     })
 }
 
-pub(crate) fn targets(_: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
+#[expect(clippy::unnecessary_wraps, reason = "an answer like the others")]
+pub(crate) fn targets(_: &Agent, caller: &Caller, (): ()) -> Result<Response, Refused> {
     let system = rustix::system::uname();
-    json(&NodeReport {
+    let report = NodeReport {
         host: system.nodename().to_string_lossy().into_owned(),
-        role: asked.role,
+        role: caller.role,
         targets: roll(),
-    })
+    };
+    Ok(Json(report).into_response())
 }
 
-pub(crate) fn description(_: &Agent, _: &Asked) -> Result<Vec<u8>, Refused> {
-    json(&openapi::document())
+pub(crate) async fn description() -> Json<Value> {
+    Json(openapi::document())
 }

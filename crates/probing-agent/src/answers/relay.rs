@@ -1,117 +1,257 @@
 //! `/ws`: a conversation with the probe of one target, whose every action is written down.
+//!
+//! Neither end waits for the other while a third has something to say; what cannot be passed on is not taken in.
 
-use std::io;
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
 
-use probing_client::{
-    AttachOptions, ClientError, Entry, Judge, Reached, Relay, Target, is_offered,
-};
-use probing_proto::agent::{ATTACHED_HEADER, AttachedByAgent, RefusalKind, RelayRequest};
-use probing_proto::message::{Call, Event, Failure, Message, Request};
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message as Said, WebSocket, WebSocketUpgrade};
+use axum::extract::{Extension, State};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::Response;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt as _, StreamExt as _};
+use probing_client::{AttachOptions, ClientError, Entry, Reached, Target, is_offered};
+use probing_proto::agent::{ATTACHED_HEADER, AttachedByAgent, RelayRequest};
+use probing_proto::message::{Call, Event, Failure, Message, Request, RequestId};
+use probing_proto::packets::{Packet, id_in};
 use probing_proto::process::Pid;
-use probing_proto::wire::{self, Frame, MAX_ANSWER};
-use tungstenite::handshake::derive_accept_key;
+use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
+use super::in_turn;
 use crate::audit::Actor;
 use crate::choice;
-use crate::http::{Conversation, Refused};
 use crate::life::Agent;
-use crate::routes::Asked;
+use crate::refusal::Refused;
+use crate::request::{Caller, Guest, Words};
 
-pub(crate) fn relay(
-    agent: &Agent,
-    mut conversation: Conversation,
-    asked: &Asked,
-) -> io::Result<()> {
-    let opened = key(asked).and_then(|key| Ok((key, reach(agent, asked)?)));
-    let (key, (pid, reached)) = match opened {
-        Ok(opened) => opened,
-        Err(refused) => return conversation.refuse(&refused),
-    };
-    let mut fields = vec![
-        ("Connection", "Upgrade".to_owned()),
-        ("Upgrade", "websocket".to_owned()),
-        ("Sec-WebSocket-Accept", derive_accept_key(key.as_bytes())),
-    ];
-    if let Some(report) = &reached.attached {
-        let attached = serde_json::to_string(&AttachedByAgent {
-            strategy: report.strategy.to_string(),
-            python: report.python,
-            paused_seconds: report.paused.as_secs_f64(),
-            took_seconds: report.took.as_secs_f64(),
-        })?;
-        fields.push((ATTACHED_HEADER, attached));
-    }
-    let (hello, socket, rest) = reached.probe.into_socket();
-    let event = Event::Hello(hello);
-    let mut said =
-        wire::encode(&Message { id: None, event }, &[], MAX_ANSWER).map_err(io::Error::other)?;
-    said.extend(rest);
-    let (stream, ahead) = conversation.upgrade(&fields)?;
-    let mut clerk = Clerk {
-        agent,
-        actor: &asked.actor,
+/// Who has not been told anything for so long is asked whether it is there.
+const QUIET: Duration = Duration::from_secs(20);
+/// Who does not say so by then is not.
+const GONE: Duration = Duration::from_mins(1);
+/// For the other end of a WebSocket to say goodbye, too.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// A message is a frame of this length, and a little around it.
+const MOST: usize = MAX_REQUEST + 64;
+
+pub(crate) async fn relay(
+    State(agent): State<Arc<Agent>>,
+    Extension(caller): Extension<Caller>,
+    Extension(guest): Extension<Guest>,
+    Words(request): Words<RelayRequest>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Refused> {
+    let upgrade = upgrade.map_err(|_other| {
+        Refused::bad("this path speaks WebSocket, version 13")
+            .field(header::SEC_WEBSOCKET_VERSION, "13")
+    })?;
+    let pid = request.pid;
+    let clerk = Clerk {
+        agent: Arc::clone(&agent),
+        actor: caller.actor.clone(),
         pid,
     };
-    Relay::to_probe(stream, ahead, socket, &said).run(&mut clerk)
-}
-
-/// What the client proves with that it speaks WebSocket.
-fn key(asked: &Asked) -> Result<String, Refused> {
-    let head = &asked.head;
-    let says = |name: &str, word: &str| {
-        let value = head.field(name).unwrap_or_default();
-        value
-            .split(',')
-            .any(|part| part.trim().eq_ignore_ascii_case(word))
-    };
-    let key = head.only("sec-websocket-key")?;
-    let is_asked = says("connection", "upgrade") && says("upgrade", "websocket");
-    match key {
-        Some(key) if is_asked && says("sec-websocket-version", "13") && !key.is_empty() => {
-            Ok(key.to_owned())
-        }
-        _ => Err(Refused::bad("this path speaks WebSocket, version 13")
-            .field("Sec-WebSocket-Version", "13")),
+    let reached = in_turn(agent, move |agent| reach(agent, &caller.actor, &request)).await?;
+    let attached = reached.attached.as_ref().map(|report| AttachedByAgent {
+        strategy: report.strategy.to_string(),
+        python: report.python,
+        paused_seconds: report.paused.as_secs_f64(),
+        took_seconds: report.took.as_secs_f64(),
+    });
+    let (hello, probe, rest) = reached.probe.into_socket();
+    let event = Event::Hello(hello);
+    let said = wire::encode(&Message { id: None, event }, &[], MAX_ANSWER);
+    let mut said = said.map_err(|error| super::failed(&error))?;
+    said.extend(rest);
+    let upgrade = upgrade.max_message_size(MOST).max_frame_size(MOST);
+    let mut response = upgrade.on_upgrade(async move |socket| {
+        // Counted as a connection until it ends.
+        let _guest = guest;
+        // Either end may go away at any time.
+        converse(socket, probe, &said, clerk).await.ok();
+    });
+    let attached = attached.and_then(|attached| serde_json::to_string(&attached).ok());
+    if let (Some(attached), Ok(name)) = (attached, ATTACHED_HEADER.parse::<HeaderName>())
+        && let Ok(value) = HeaderValue::from_str(&attached)
+    {
+        response.headers_mut().insert(name, value);
     }
+    Ok(response)
 }
 
-fn reach(agent: &Agent, asked: &Asked) -> Result<(Pid, Reached), Refused> {
-    let RelayRequest { pid, attach } = asked.query()?;
+fn reach(
+    agent: &Agent,
+    actor: &Actor,
+    &RelayRequest { pid, attach }: &RelayRequest,
+) -> Result<Reached, Refused> {
     if !is_offered(pid) {
-        return Err(Refused::new(404, format!("no such target: {pid}"))
-            .hint("`GET /targets` shows them")
-            .kind(RefusalKind::Ended));
+        return Err(choice::no_target(pid));
     }
     let target = Target::Local(pid);
     let reached = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { .. }) if attach => {
-            agent.note(&asked.actor, "attach", pid, None)?;
+            agent.note(actor, "attach", pid, None)?;
             target.connect(&Entry::Attach(AttachOptions::default()))
         }
         reached => reached,
     };
-    Ok((pid, reached.map_err(|error| choice::refused(&error))?))
+    reached.map_err(|error| choice::refused(&error))
+}
+
+/// Passes on what comes, until one of them ends. A probe whose client has gone stops what that had asked for.
+async fn converse(
+    socket: WebSocket,
+    probe: UnixStream,
+    said: &[u8],
+    clerk: Clerk,
+) -> io::Result<()> {
+    probe.set_nonblocking(true)?;
+    let (from_probe, to_probe) = tokio::net::UnixStream::from_std(probe)?.into_split();
+    let (mut to_client, mut from_client) = socket.split();
+    let (refusals, refused) = mpsc::channel(1);
+    tokio::select! {
+        ended = requests(&mut from_client, to_probe, refusals, clerk) => return ended,
+        ended = answers(&mut to_client, from_probe, said, refused) => ended?,
+    }
+    // The probe has ended. As one should: the other end reads all that was said before.
+    let farewell = async {
+        to_client.close().await.map_err(io::Error::other)?;
+        while let Some(Ok(_)) = from_client.next().await {}
+        io::Result::Ok(())
+    };
+    timeout(FAREWELL, farewell).await?
+}
+
+/// To the probe, what is a message and has been written down.
+async fn requests(
+    from_client: &mut SplitStream<WebSocket>,
+    mut to_probe: OwnedWriteHalf,
+    refusals: mpsc::Sender<Message>,
+    clerk: Clerk,
+) -> io::Result<()> {
+    while let Some(said) = timeout(GONE, from_client.next()).await? {
+        let packet = match said.map_err(io::Error::other)? {
+            Said::Text(text) => Packet::Text(text.as_str().to_owned()),
+            Said::Binary(bytes) => Packet::Binary(bytes.into()),
+            Said::Ping(_) | Said::Pong(_) => continue,
+            Said::Close(_) => break,
+        };
+        match clerk.checked(packet) {
+            Ok(bytes) => to_probe.write_all(&bytes).await?,
+            Err((id, failure)) => {
+                let event = Event::Failed(failure);
+                let sent = refusals.send(Message { id, event }).await;
+                sent.map_err(io::Error::other)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// To the client, what the probe says and what was refused; and now and then a question whether it is there.
+async fn answers(
+    to_client: &mut SplitSink<WebSocket, Said>,
+    mut from_probe: OwnedReadHalf,
+    said: &[u8],
+    mut refused: mpsc::Receiver<Message>,
+) -> io::Result<()> {
+    let mut decoder = Decoder::new(MAX_ANSWER);
+    decoder.push(said);
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        while let Some(frame) = next_frame(&mut decoder)? {
+            to_client
+                .feed(packed(frame))
+                .await
+                .map_err(io::Error::other)?;
+        }
+        to_client.flush().await.map_err(io::Error::other)?;
+        tokio::select! {
+            read = from_probe.read(&mut buffer) => match read? {
+                0 => return Ok(()),
+                length => decoder.push(&buffer[..length]),
+            },
+            Some(refusal) = refused.recv() => {
+                let text = serde_json::to_string(&refusal)?;
+                to_client.send(Said::text(text)).await.map_err(io::Error::other)?;
+            }
+            () = sleep(QUIET) => {
+                let question = Said::Ping(Vec::new().into());
+                to_client.send(question).await.map_err(io::Error::other)?;
+            }
+        }
+    }
+}
+
+fn next_frame(decoder: &mut Decoder) -> io::Result<Option<Frame>> {
+    let frame = decoder.next_frame();
+    frame.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+fn packed(frame: Frame) -> Said {
+    match Packet::from(frame) {
+        Packet::Text(json) => Said::text(json),
+        Packet::Binary(bytes) => Said::binary(bytes),
+    }
 }
 
 /// Writes down what is asked of the probe.
-struct Clerk<'a> {
-    agent: &'a Agent,
-    actor: &'a Actor,
+struct Clerk {
+    agent: Arc<Agent>,
+    actor: Actor,
     pid: Pid,
 }
 
-impl Judge for Clerk<'_> {
-    fn check(&mut self, message: &Frame) -> Result<(), Failure> {
-        let request: Request = message
+impl Clerk {
+    /// What goes on to the probe, or what the client is told instead of which request.
+    fn checked(&self, packet: Packet) -> Result<Vec<u8>, (Option<RequestId>, Failure)> {
+        let Some(frame) = packet.into_frame(MAX_REQUEST) else {
+            let failure = Failure::new("message not understood: no whole frame");
+            return Err((None, failure));
+        };
+        let checked = self.check(&frame).and_then(|()| {
+            let bytes = frame.to_bytes(MAX_REQUEST);
+            bytes.map_err(|error| Failure::new(error.to_string()))
+        });
+        checked.map_err(|failure| (id_in(&frame), failure))
+    }
+
+    fn check(&self, frame: &Frame) -> Result<(), Failure> {
+        let request: Request = frame
             .message()
             .map_err(|error| Failure::new(error.to_string()))?;
         let (action, code) = match &request.call {
-            Call::Eval(eval) => ("eval", Some(eval.code.as_str())),
+            Call::Eval(eval) => ("eval", Some(eval.code.clone())),
+            Call::Arm(arm) => ("arm", serde_json::to_string(arm).ok()),
+            Call::Disarm { .. } => ("disarm", None),
+            Call::Drive { .. } | Call::Follow { driving: true } => ("drive", None),
+            Call::Step(_) => ("step", None),
+            Call::Release { .. } => ("release", None),
             Call::Detach => ("detach", None),
-            _ => return Ok(()),
+            // These look, or end what was written down before.
+            Call::Locals(_)
+            | Call::Memory { .. }
+            | Call::File(_)
+            | Call::Complete(_)
+            | Call::Describe(_)
+            | Call::Progress { .. }
+            | Call::Cancel { .. }
+            | Call::Points
+            | Call::Stops
+            | Call::Follow { driving: false }
+            | Call::Source { .. } => return Ok(()),
         };
         self.agent.touch();
-        let noted = self.agent.note(self.actor, action, self.pid, code);
+        let noted = self
+            .agent
+            .note(&self.actor, action, self.pid, code.as_deref());
         noted.map_err(|refused| refused.refusal.failure)
     }
 }

@@ -1,95 +1,71 @@
 //! `/query`: rows by SQL. The query runs here, bounded in time and memory, and never in a target.
 
-use std::io;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::{Bytes, Frame};
 use probing_client::Members;
-use probing_engine::{Engine, EngineError, Format, Missing, Summary, Terms};
+use probing_engine::{Answer, EngineError, Format, Missing, Summary, Terms};
 use probing_proto::agent::{
     ARROW_STREAM, END_TRAILER, MissingTarget, QueryEnd, QueryReport, QueryRequest, Refusal,
     RefusalKind,
 };
 use probing_proto::message::Failure;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 
-use super::json;
+use super::{failed, in_turn};
 use crate::choice::Choice;
-use crate::http::{Conversation, Refused};
 use crate::life::Agent;
-use crate::routes::Asked;
+use crate::refusal::Refused;
+use crate::request::Told;
 
 /// For a query to end.
 const LONGEST: Duration = Duration::from_mins(5);
 /// An answer in JSON is made whole before it is sent.
 const MOST_ROWS: usize = 100_000;
+/// A stream is sent in pieces of this size, of which so many wait for who takes them.
+const PIECE: usize = 64 << 10;
+const AHEAD: usize = 2;
 
-pub(crate) fn rows(
-    agent: &Agent,
-    mut conversation: Conversation,
-    asked: &Asked,
-) -> io::Result<Option<Conversation>> {
-    let begun = begin(agent, asked);
-    let (engine, request, members) = match begun {
-        Ok(begun) => begun,
-        Err(refused) => {
-            conversation.refuse(&refused)?;
-            return Ok(None);
-        }
-    };
-    let terms = Terms {
-        time: Some(LONGEST),
-        ..Terms::default()
-    };
-    let answer = match engine.blocking_ask(&request.sql, &members, &terms) {
-        Ok(answer) => answer,
-        Err(error) => {
-            conversation.refuse(&refused(&error))?;
-            return Ok(None);
-        }
-    };
-    let accept = asked.head.field("accept").unwrap_or_default();
-    if accept.contains(ARROW_STREAM) {
-        let mut pieces = conversation.pieces(ARROW_STREAM, END_TRAILER)?;
-        let mut buffered = io::BufWriter::with_capacity(64 << 10, &mut pieces);
-        let written = answer.write(Format::Arrow, &mut buffered);
-        drop(buffered);
-        let end = match written {
-            Ok(summary) => end(&summary, &members),
-            // Nobody is there to be told.
-            Err(EngineError::NotWritten { source }) => return Err(source),
-            Err(error) => QueryEnd {
-                took_seconds: 0.0,
-                missing: missing(lacking(&error), &members),
-                refusal: Some(refused(&error).refusal),
-            },
-        };
-        let end = in_ascii(&serde_json::to_string(&end)?);
-        pieces.end(END_TRAILER, &end)?;
-        return Ok(None);
+pub(crate) async fn rows(
+    State(agent): State<Arc<Agent>>,
+    headers: HeaderMap,
+    Told(request): Told<QueryRequest>,
+) -> Result<Response, Refused> {
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    if !accept.is_some_and(|accept| accept.contains(ARROW_STREAM)) {
+        return in_turn(agent, move |agent| table(agent, &request)).await;
     }
-    let told = answer.into_json(MOST_ROWS).map_err(|error| refused(&error));
-    let told = told.and_then(|(table, summary)| {
-        json(&QueryReport {
-            columns: table.columns,
-            rows: table.rows,
-            end: end(&summary, &members),
-        })
+    let turn = agent.turn().await?;
+    let (begun, begins) = oneshot::channel();
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    spawn_blocking(move || {
+        let _turn = turn;
+        stream(&agent, &request, begun, sender);
     });
-    match told {
-        Ok(json) => Ok(conversation
-            .answer(&asked.head, &json)?
-            .then_some(conversation)),
-        Err(refused) => {
-            conversation.refuse(&refused)?;
-            Ok(None)
-        }
-    }
+    begins.await.map_err(|error| failed(&error))??;
+    let fields = [
+        (header::CONTENT_TYPE, ARROW_STREAM),
+        (header::TRAILER, END_TRAILER),
+    ];
+    let pieces = Pieces {
+        receiver,
+        ended: false,
+    };
+    Ok((fields, Body::new(pieces)).into_response())
 }
 
-fn begin<'a>(
-    agent: &'a Agent,
-    asked: &Asked,
-) -> Result<(&'a Engine, QueryRequest, Members), Refused> {
-    let request: QueryRequest = asked.json()?;
+fn ask(agent: &Agent, request: &QueryRequest) -> Result<(Answer, Members), Refused> {
     let choice = Choice {
         rank: request.rank,
         ranks: request.ranks.as_deref(),
@@ -97,17 +73,119 @@ fn begin<'a>(
         pids: &request.pids,
     };
     let members = choice.members()?;
-    let engine = agent.engine().map_err(|error| refused(&error))?;
-    Ok((engine, request, members))
+    let terms = Terms {
+        time: Some(LONGEST),
+        ..Terms::default()
+    };
+    let answer = agent
+        .engine()
+        .and_then(|engine| engine.blocking_ask(&request.sql, &members, &terms));
+    Ok((answer.map_err(|error| refused(&error))?, members))
+}
+
+/// All rows at once.
+fn table(agent: &Agent, request: &QueryRequest) -> Result<Response, Refused> {
+    let (answer, members) = ask(agent, request)?;
+    let told = answer.into_json(MOST_ROWS);
+    let (table, summary) = told.map_err(|error| refused(&error))?;
+    let report = QueryReport {
+        columns: table.columns,
+        rows: table.rows,
+        end: end(&summary, &members),
+    };
+    Ok(Json(report).into_response())
+}
+
+/// Rows as they come, and behind them what is known only then.
+fn stream(
+    agent: &Agent,
+    request: &QueryRequest,
+    begun: oneshot::Sender<Result<(), Refused>>,
+    sender: mpsc::Sender<Frame<Bytes>>,
+) {
+    let (answer, members) = match ask(agent, request) {
+        Ok(asked) => asked,
+        Err(refused) => {
+            // Whoever asked may have gone.
+            begun.send(Err(refused)).ok();
+            return;
+        }
+    };
+    if begun.send(Ok(())).is_err() {
+        return;
+    }
+    let mut out = BufWriter::with_capacity(PIECE, Sink(&sender));
+    let written = answer.write(Format::Arrow, &mut out);
+    drop(out);
+    let end = match written {
+        Ok(summary) => end(&summary, &members),
+        // Nobody is there to be told.
+        Err(EngineError::NotWritten { .. }) => return,
+        Err(error) => QueryEnd {
+            took_seconds: 0.0,
+            missing: missing(lacking(&error), &members),
+            refusal: Some(refused(&error).refusal),
+        },
+    };
+    let end = in_ascii(&serde_json::to_string(&end).unwrap_or_default());
+    if let (Ok(name), Ok(end)) = (
+        END_TRAILER.parse::<HeaderName>(),
+        HeaderValue::from_str(&end),
+    ) {
+        let trailer = HeaderMap::from_iter([(name, end)]);
+        sender.blocking_send(Frame::trailers(trailer)).ok();
+    }
+}
+
+/// Where pieces are put; waits until one is taken.
+struct Sink<'a>(&'a mpsc::Sender<Frame<Bytes>>);
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = Frame::data(Bytes::copy_from_slice(bytes));
+        let sent = self.0.blocking_send(piece);
+        sent.map_err(|_gone| io::Error::from(ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where they are taken.
+struct Pieces {
+    receiver: mpsc::Receiver<Frame<Bytes>>,
+    ended: bool,
+}
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.receiver.poll_recv(context).map(|piece| match piece {
+            Some(piece) => {
+                self.ended = piece.is_trailers();
+                Some(Ok(piece))
+            }
+            None if self.ended => None,
+            // Half an answer must not look like a whole one.
+            None => Some(Err(ErrorKind::UnexpectedEof.into())),
+        })
+    }
 }
 
 fn refused(error: &EngineError) -> Refused {
     let (status, kind) = match error {
-        error if error.is_syntax() => (400, Some(RefusalKind::Syntax)),
-        EngineError::Blind { .. } => (502, Some(RefusalKind::Blind)),
-        EngineError::TooLong { .. } => (504, None),
-        EngineError::NotStarted { .. } => (503, None),
-        _ => (400, None),
+        error if error.is_syntax() => (StatusCode::BAD_REQUEST, Some(RefusalKind::Syntax)),
+        EngineError::Blind { .. } => (StatusCode::BAD_GATEWAY, Some(RefusalKind::Blind)),
+        EngineError::TooLong { .. } => (StatusCode::GATEWAY_TIMEOUT, None),
+        EngineError::NotStarted { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
+        _ => (StatusCode::BAD_REQUEST, None),
     };
     let mut refused = Refused::new(status, error.to_string());
     refused.refusal = Refusal {

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
+use axum::Json;
+use axum::response::{IntoResponse as _, Response};
 use probing_client::{Pause, Plan, Stop};
 use probing_proto::agent::SamplesRequest;
 
-use super::json;
 use crate::choice::{self, Choice};
-use crate::http::Refused;
 use crate::life::Agent;
-use crate::routes::Asked;
+use crate::refusal::Refused;
+use crate::request::Caller;
 
 /// Longer ones are asked for in pieces.
 const LONGEST: f64 = 60.0;
 const MOST_RATE: u32 = 10_000;
 
-pub(crate) fn samples(_: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
-    let request: SamplesRequest = asked.query()?;
+pub(crate) fn samples(_: &Agent, _: &Caller, request: SamplesRequest) -> Result<Response, Refused> {
     let is_time = (0.0..=LONGEST).contains(&request.seconds);
     if !is_time || !(1..=MOST_RATE).contains(&request.rate) {
         return Err(Refused::bad(format!(
@@ -42,12 +42,9 @@ pub(crate) fn samples(_: &Agent, asked: &Asked) -> Result<Vec<u8>, Refused> {
         },
     };
     let Some(member) = members.all.first() else {
-        return Err(Refused::new(
-            404,
-            format!("no such target: {}", request.pid),
-        ));
+        return Err(choice::no_target(request.pid));
     };
     let sampled = member.target.sample(&plan, &Stop::default(), |_| {});
     let sampled = sampled.map_err(|error| choice::refused(&error))?;
-    json(&sampled.report())
+    Ok(Json(sampled.report()).into_response())
 }

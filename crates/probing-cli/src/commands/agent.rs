@@ -29,9 +29,11 @@ pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
     if !settings.wanted {
         write!(anstream::stderr(), "{}", greeting(&agent))?;
     }
-    match agent.run() {
-        Ended::Idle if settings.wanted => {}
-        Ended::Idle => writeln!(anstream::stderr(), "nobody needed it any more")?,
+    match agent.run()? {
+        Ended::Idle if !settings.wanted => {
+            writeln!(anstream::stderr(), "nobody needed it any more")?;
+        }
+        Ended::Idle | Ended::Told => {}
     }
     Ok(exit::OK)
 }

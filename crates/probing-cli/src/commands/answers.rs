@@ -3,7 +3,7 @@
 use probing_client::{ClientError, Group, Manner, Member, Members, Who, ask_each};
 use probing_engine::Missing;
 use probing_proto::process::Pid;
-use probing_proto::report::{SetReport, TargetReport};
+use probing_proto::report::SetReport;
 
 use crate::exit::{self, Status};
 
@@ -112,25 +112,11 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
 
     /// Each target with its report or its error.
     pub(crate) fn report<R>(self, report: impl Fn(A) -> R) -> SetReport<R> {
-        let each = self.members.all.iter().zip(self.each);
-        let targets = each.map(|(member, answer)| {
-            let (report, error) = match answer {
-                Ok(answer) => (Some(report(answer)), None),
-                Err(failure) => (None, Some(failure.message)),
-            };
-            TargetReport {
-                target: member.target.to_string(),
-                pid: member.pid,
-                rank: member.rank,
-                error,
-                report,
-            }
+        let told = self.each.into_iter().map(|answer| match answer {
+            Ok(answer) => Ok(report(answer)),
+            Err(failure) => Err(failure.message),
         });
-        let missing = &self.members.missing;
-        SetReport {
-            targets: targets.collect(),
-            missing_ranks: (!missing.is_empty()).then(|| missing.to_string()),
-        }
+        self.members.report(told)
     }
 }
 

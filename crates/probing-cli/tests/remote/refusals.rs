@@ -282,6 +282,65 @@ fn what_is_too_large_too_slow_or_malformed_is_refused() {
 }
 
 #[test]
+fn what_is_not_plainly_one_request_is_refused() {
+    let guarded = Guarded::start();
+    let agent = &guarded.agent;
+    let head = format!(
+        "POST /eval HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n{JSON}\r\n",
+        agent.token
+    );
+    let length = NOTICED.len();
+    for (fields, status) in [
+        ("no colon".to_owned(), 400),
+        ("name : x".to_owned(), 400),
+        ("x: \0".to_owned(), 400),
+        (format!("Host: localhost\r\nContent-Length: {length}"), 400),
+        (
+            format!("Content-Length: {length}\r\nContent-Length: 2"),
+            400,
+        ),
+        ("Content-Length: -1".to_owned(), 400),
+        ("Content-Length: 0x10".to_owned(), 400),
+        ("Content-Length: ".to_owned(), 400),
+        (
+            format!("Content-Length: {length}\r\nTransfer-Encoding: x"),
+            400,
+        ),
+        ("Content-Length: 99999999999999999999999".to_owned(), 400),
+        (
+            format!("Content-Length: {length}\r\nTransfer-Encoding: chunked"),
+            411,
+        ),
+        ("Transfer-Encoding: chunked".to_owned(), 411),
+        ("Content-Length: 1048577".to_owned(), 413),
+        ("a: b\r\n".repeat(70) + "a: b", 431),
+    ] {
+        let request = format!("{head}{fields}\r\n\r\n{NOTICED}");
+        let refused = agent.send(request.as_bytes()).refusal();
+        assert_eq!(refused.0, status, "{fields}: {refused:?}");
+    }
+    for line in [
+        "GET",
+        "GET /targets HTTP/9.9",
+        "GET * HTTP/1.1",
+        "CONNECT x:80 HTTP/1.1",
+        "PRI * HTTP/2.0",
+    ] {
+        let refused = agent.send(format!("{line}\r\n\r\n").as_bytes()).refusal();
+        assert_eq!(refused.0, 400, "{line}: {refused:?}");
+    }
+    // What follows a request on its connection is no request, also when it looks like one.
+    let token = format!("Authorization: Bearer {}", agent.token);
+    let second = format!(
+        "POST /eval HTTP/1.1\r\nHost: localhost\r\n{token}\r\n{JSON}\r\nContent-Length: {length}\r\n\r\n{NOTICED}"
+    );
+    let both = format!("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n{second}");
+    let answer = agent.send(both.as_bytes());
+    assert_eq!(answer.json()["status"], "ok", "{answer:?}");
+    guarded.check_untouched();
+}
+
+#[test]
 fn a_path_is_what_it_says_and_nothing_else() {
     let guarded = Guarded::start();
     let agent = &guarded.agent;

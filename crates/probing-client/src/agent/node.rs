@@ -10,7 +10,6 @@ use probing_proto::agent::{
     ARROW_STREAM, ATTACHED_HEADER, AttachedByAgent, END_TRAILER, NodeReport, QueryEnd,
     QueryRequest, Refusal, RelayRequest, SamplesReport, SamplesRequest, StacksRequest,
 };
-use probing_proto::form;
 use probing_proto::process::Pid;
 use probing_proto::report::SetReport;
 use rustls::pki_types::ServerName;
@@ -75,7 +74,7 @@ struct Ask<'a> {
 
 impl Ask<'_> {
     fn get(path: &str, query: &impl Serialize, patience: Duration) -> Self {
-        let query = form::to_text(query);
+        let query = serde_urlencoded::to_string(query).unwrap_or_default();
         Self {
             method: "GET",
             path: format!("{path}?{query}"),
@@ -102,7 +101,8 @@ impl Ask<'_> {
             Some(key) => head.push_str(&format!(
                 "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
             )),
-            None => head.push_str("Connection: close\r\n"),
+            // What is known only behind the rows is said there.
+            None => head.push_str("Connection: close, TE\r\nTE: trailers\r\n"),
         }
         if let Some(body) = &self.body {
             let length = body.len();

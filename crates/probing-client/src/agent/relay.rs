@@ -1,19 +1,18 @@
-//! A probe's messages over a WebSocket: the same at both ends, between a WebSocket and a Unix socket.
+//! A probe's messages over a WebSocket, for whoever speaks to probes over Unix sockets.
 //!
-//! A message without bytes travels as a text, its JSON; one with bytes as a binary message, its frame. Neither end
-//! waits for the other while a third has something to say; what cannot be passed on is not taken in.
+//! Neither end waits for the other while a third has something to say; what cannot be passed on is not taken in.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use probing_proto::message::{Event, Failure, Message, RequestId};
+use probing_proto::packets::Packet;
 use probing_proto::wire::{Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tungstenite::protocol::{Role, WebSocketConfig};
-use tungstenite::{Error, Message as Packet, WebSocket};
+use tungstenite::{Error, Message, WebSocket};
 
 use super::stream::{Duplex as _, Stream};
 
@@ -26,32 +25,14 @@ const GONE: Duration = Duration::from_mins(1);
 /// For the other end of a WebSocket to say goodbye, too.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Looks at what comes from the WebSocket before it is passed on.
-pub trait Judge {
-    /// The refusal is told to who sent it, and the message goes no further.
-    fn check(&mut self, message: &Frame) -> Result<(), Failure>;
-}
-
-/// Lets everything pass.
-#[derive(Debug)]
-pub(crate) struct Anything;
-
-impl Judge for Anything {
-    fn check(&mut self, _: &Frame) -> Result<(), Failure> {
-        Ok(())
-    }
-}
-
 /// Both ends of it.
 #[derive(Debug)]
-pub struct Relay {
+struct Relay {
     socket: WebSocket<Stream>,
     unix: UnixStream,
     /// From the Unix socket.
     decoder: Decoder,
     to_unix: Vec<u8>,
-    /// Longest frame from the WebSocket.
-    most: usize,
     /// The WebSocket takes no more for now.
     blocked: bool,
     heard: Instant,
@@ -66,44 +47,28 @@ enum End {
 }
 
 impl Relay {
-    /// Where clients arrive: `unix` leads to a probe, from which `read` has come already; of the WebSocket, `ahead` has.
-    pub fn to_probe(stream: Stream, ahead: Vec<u8>, unix: UnixStream, read: &[u8]) -> Self {
-        let mut relay = Self::new(stream, ahead, unix, (Role::Server, MAX_REQUEST, MAX_ANSWER));
-        relay.decoder.push(read);
-        relay
-    }
-
-    /// Where clients are: `unix` leads to what takes the far end for a probe.
-    pub(crate) fn to_client(stream: Stream, ahead: Vec<u8>, unix: UnixStream) -> Self {
-        Self::new(stream, ahead, unix, (Role::Client, MAX_ANSWER, MAX_REQUEST))
-    }
-
-    fn new(
-        stream: Stream,
-        ahead: Vec<u8>,
-        unix: UnixStream,
-        (role, most, most_back): (Role, usize, usize),
-    ) -> Self {
+    /// Of the WebSocket, `ahead` has been read; `unix` leads to what takes the far end for a probe.
+    fn new(stream: Stream, ahead: Vec<u8>, unix: UnixStream) -> Self {
+        const MOST: usize = MAX_ANSWER + 64;
         let config = WebSocketConfig::default()
-            .max_message_size(Some(most + 64))
-            .max_frame_size(Some(most + 64));
+            .max_message_size(Some(MOST))
+            .max_frame_size(Some(MOST));
         Self {
-            socket: WebSocket::from_partially_read(stream, ahead, role, Some(config)),
+            socket: WebSocket::from_partially_read(stream, ahead, Role::Client, Some(config)),
             unix,
-            decoder: Decoder::new(most_back),
+            decoder: Decoder::new(MAX_REQUEST),
             to_unix: Vec::new(),
-            most,
             blocked: false,
             heard: Instant::now(),
         }
     }
 
     /// Passes on what comes, until one of them ends.
-    pub fn run(mut self, judge: &mut dyn Judge) -> io::Result<()> {
+    fn run(mut self) -> io::Result<()> {
         self.socket.get_mut().tcp().set_nonblocking()?;
         self.unix.set_nonblocking(true)?;
         let end = loop {
-            match self.pass_all(judge) {
+            match self.pass_all() {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
                 Err(_) => break End::Socket,
@@ -114,7 +79,6 @@ impl Relay {
             }
         };
         match end {
-            // A probe whose client has gone stops what that had asked for.
             End::Socket => self.unix.shutdown(Shutdown::Both),
             End::Unix => {
                 self.say_goodbye();
@@ -124,12 +88,12 @@ impl Relay {
     }
 
     /// As long as anything moves.
-    fn pass_all(&mut self, judge: &mut dyn Judge) -> Result<Option<End>, Error> {
+    fn pass_all(&mut self) -> Result<Option<End>, Error> {
         loop {
             let mut moved = false;
             while self.to_unix.len() < HIGH {
                 match self.socket.read() {
-                    Ok(packet) => self.take(packet, judge)?,
+                    Ok(packet) => self.take(packet)?,
                     Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(_) => return Ok(Some(End::Socket)),
                 }
@@ -151,47 +115,24 @@ impl Relay {
         }
     }
 
-    fn take(&mut self, packet: Packet, judge: &mut dyn Judge) -> Result<(), Error> {
-        let frame = match packet {
-            Packet::Text(text) => Some(Frame {
-                json: text.as_bytes().to_vec(),
-                payload: Vec::new(),
-            }),
-            Packet::Binary(bytes) => {
-                let mut decoder = Decoder::new(self.most);
-                decoder.push(&bytes);
-                decoder.next_frame().ok().flatten()
-            }
-            Packet::Ping(_) | Packet::Pong(_) | Packet::Close(_) | Packet::Frame(_) => {
+    fn take(&mut self, message: Message) -> Result<(), Error> {
+        let packet = match message {
+            Message::Text(text) => Packet::Text(text.as_str().to_owned()),
+            Message::Binary(bytes) => Packet::Binary(bytes.into()),
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_) => {
                 return Ok(());
             }
         };
-        let checked = match &frame {
-            Some(frame) => judge.check(frame),
-            None => Err(Failure::new("message not understood: no whole frame")),
-        };
-        match (frame, checked) {
-            (Some(frame), Ok(())) => match frame.to_bytes(self.most) {
-                Ok(bytes) => self.to_unix.extend(bytes),
-                Err(error) => self.refuse(None, Failure::new(error.to_string()))?,
-            },
-            (frame, Err(failure)) => {
-                let id = frame.and_then(|frame| id_in(&frame));
-                self.refuse(id, failure)?;
-            }
-            (None, Ok(())) => {}
-        }
+        let bytes = packet
+            .into_frame(MAX_ANSWER)
+            .and_then(|frame| frame.to_bytes(MAX_ANSWER).ok());
+        let bytes = bytes.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
+        self.to_unix.extend(bytes);
         Ok(())
     }
 
-    fn refuse(&mut self, id: Option<RequestId>, failure: Failure) -> Result<(), Error> {
-        let event = Event::Failed(failure);
-        let text = serde_json::to_string(&Message { id, event }).unwrap_or_default();
-        self.send(Packet::text(text))
-    }
-
-    fn send(&mut self, packet: Packet) -> Result<(), Error> {
-        match self.socket.write(packet) {
+    fn send(&mut self, message: Message) -> Result<(), Error> {
+        match self.socket.write(message) {
             Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
                 self.blocked = true;
                 Ok(())
@@ -230,7 +171,7 @@ impl Relay {
         while !self.blocked {
             // What came along with the hello.
             while let Some(frame) = self.next_frame()? {
-                self.send(packet(frame))?;
+                self.send(packed(frame))?;
             }
             match self.unix.read(&mut buffer) {
                 Ok(0) => return Ok(None),
@@ -269,7 +210,7 @@ impl Relay {
             Ok(0) => {
                 // A dead connection is noticed by whoever says something on it.
                 self.socket
-                    .write(Packet::Ping(tungstenite::Bytes::new()))
+                    .write(Message::Ping(tungstenite::Bytes::new()))
                     .ok();
                 Ok(())
             }
@@ -302,35 +243,19 @@ impl Relay {
     }
 }
 
-fn packet(frame: Frame) -> Packet {
-    if frame.payload.is_empty() {
-        match String::from_utf8(frame.json) {
-            Ok(json) => return Packet::text(json),
-            Err(error) => {
-                let json = error.into_bytes();
-                return binary(&Frame { json, ..frame });
-            }
-        }
+fn packed(frame: Frame) -> Message {
+    match Packet::from(frame) {
+        Packet::Text(json) => Message::text(json),
+        Packet::Binary(bytes) => Message::binary(bytes),
     }
-    binary(&frame)
-}
-
-fn binary(frame: &Frame) -> Packet {
-    Packet::binary(frame.to_bytes(usize::MAX).unwrap_or_default())
-}
-
-/// The id of a request that is not understood otherwise.
-fn id_in(frame: &Frame) -> Option<RequestId> {
-    let value: serde_json::Value = frame.message().ok()?;
-    value.get("id")?.as_u64().map(RequestId)
 }
 
 /// A Unix socket whose far end is the WebSocket's: for whoever speaks to probes over sockets.
 pub(crate) fn bridged(stream: Stream, ahead: Vec<u8>) -> io::Result<UnixStream> {
     let (near, far) = UnixStream::pair()?;
-    let relay = Relay::to_client(stream, ahead, far);
+    let relay = Relay::new(stream, ahead, far);
     std::thread::Builder::new()
         .name("relay".to_owned())
-        .spawn(move || relay.run(&mut Anything))?;
+        .spawn(move || relay.run())?;
     Ok(near)
 }

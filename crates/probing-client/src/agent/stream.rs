@@ -2,30 +2,30 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 
 /// What both kinds have in common.
-pub trait Duplex: Read + Write + Send + fmt::Debug {
+pub(crate) trait Duplex: Read + Write + Send + fmt::Debug {
     /// The connection below.
     fn tcp(&mut self) -> &mut TimedTcp;
 }
 
 /// Either kind.
-pub type Stream = Box<dyn Duplex>;
+pub(crate) type Stream = Box<dyn Duplex>;
 
 /// TCP whose reads and writes fail with [`ErrorKind::TimedOut`] at the deadline, however slowly bytes trickle in.
 #[derive(Debug)]
-pub struct TimedTcp {
+pub(crate) struct TimedTcp {
     tcp: TcpStream,
     deadline: Option<Instant>,
 }
 
 impl TimedTcp {
-    pub fn new(tcp: TcpStream) -> io::Result<Self> {
+    pub(crate) fn new(tcp: TcpStream) -> io::Result<Self> {
         // A message is one write, and somebody waits for it.
         tcp.set_nodelay(true)?;
         Ok(Self {
@@ -35,7 +35,7 @@ impl TimedTcp {
     }
 
     /// For all that follows; without one, waits have no end.
-    pub fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         if self.deadline.is_some() && deadline.is_none() {
             self.tcp.set_read_timeout(None)?;
             self.tcp.set_write_timeout(None)?;
@@ -45,38 +45,13 @@ impl TimedTcp {
     }
 
     /// Without waiting at all: what would wait fails with [`ErrorKind::WouldBlock`].
-    pub fn set_nonblocking(&mut self) -> io::Result<()> {
+    pub(crate) fn set_nonblocking(&mut self) -> io::Result<()> {
         self.deadline = None;
         self.tcp.set_nonblocking(true)
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.tcp.as_fd()
-    }
-
-    /// The first byte that is to be read, which stays there; none at the end.
-    pub fn peek(&mut self) -> io::Result<Option<u8>> {
-        if let Some(patience) = self.patience()? {
-            self.tcp.set_read_timeout(Some(patience))?;
-        }
-        let mut first = [0];
-        let length = self
-            .tcp
-            .peek(&mut first)
-            .map_err(|error| self.timed(error))?;
-        Ok((length > 0).then_some(first[0]))
-    }
-
-    /// Says that nothing more comes from here.
-    pub fn end_sending(&self) {
-        // The other end may have gone already.
-        self.tcp.shutdown(Shutdown::Write).ok();
-    }
-
-    /// Ends it in both directions.
-    pub fn shut_down(&self) {
-        // The other end may have done it already.
-        self.tcp.shutdown(Shutdown::Both).ok();
     }
 
     fn patience(&self) -> io::Result<Option<Duration>> {
@@ -126,12 +101,6 @@ impl Duplex for TimedTcp {
 }
 
 impl Duplex for StreamOwned<ClientConnection, TimedTcp> {
-    fn tcp(&mut self) -> &mut TimedTcp {
-        &mut self.sock
-    }
-}
-
-impl Duplex for StreamOwned<ServerConnection, TimedTcp> {
     fn tcp(&mut self) -> &mut TimedTcp {
         &mut self.sock
     }
