@@ -15,6 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::last::Held;
 use crate::outbox::{Outbox, Parcel, Waker};
 use crate::sink::Sink;
+use crate::stops;
 
 /// Bytes taken from one client before the others have their turn.
 const TURN: usize = 256 << 10;
@@ -197,6 +198,11 @@ impl Connection {
         Ok((sink, self.held.clone()))
     }
 
+    /// Where its answers go; by this it is told from other connections.
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+
     /// How far an eval is; one that has just ended has begun.
     pub(crate) fn progress(&self, id: RequestId) -> Progress {
         self.in_flight
@@ -207,9 +213,13 @@ impl Connection {
     /// Interrupts an eval, and says so before the eval can answer; one that has just ended needs nothing.
     pub(crate) fn cancel(&self, id: RequestId, request: RequestId) {
         let say = |progress| self.say(Some(id), Event::Cancelling(progress));
-        match self.in_flight.get(&request) {
-            Some(interrupt) => interrupt.request_after(say),
-            None => say(ENDED),
+        if let Some(interrupt) = self.in_flight.get(&request) {
+            interrupt.request_after(say);
+        } else {
+            say(ENDED);
+            if stops::if_any().is_some_and(|stops| stops.unfollow(&self.outbox, request)) {
+                self.say(Some(request), Event::Done);
+            }
         }
         self.outbox.notify();
     }
@@ -225,6 +235,9 @@ impl Drop for Connection {
     /// The client is gone: nobody wants the answers of its evals.
     fn drop(&mut self) {
         self.outbox.close();
+        if let Some(stops) = stops::if_any() {
+            stops.gone(&self.outbox);
+        }
         for interrupt in self.in_flight.values() {
             interrupt.request();
         }

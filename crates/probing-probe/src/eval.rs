@@ -100,6 +100,25 @@ impl Evaluation {
         })
     }
 
+    /// In a frame of this very thread, which stands still: what is assigned there is the frame's.
+    pub(crate) fn at_stop(
+        py: Python<'_>,
+        code: Code,
+        frame: &Bound<'_, PyAny>,
+        client: (Sink, Held, bool),
+    ) -> PyResult<Self> {
+        let (sink, held, keep) = client;
+        let last = || last::recall(py, &held).map(Bound::unbind);
+        let names = Names::of_standing_frame(py, &code, frame, last)?;
+        Ok(Self {
+            code,
+            names,
+            sink,
+            held,
+            keep,
+        })
+    }
+
     /// Runs it in this thread until it ends or is interrupted; code that awaits nothing.
     pub(crate) fn run(self, py: Python<'_>) -> Outcome {
         let interrupt = &self.sink.interrupt;

@@ -27,6 +27,11 @@ pub(crate) fn kept_out<T>(py: Python<'_>, work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether a thread is about to fork, or just has.
+pub(crate) fn are_under_way() -> bool {
+    FORKS.load(Ordering::Acquire) > 0
+}
+
 /// In the thread that forks.
 pub(crate) fn before(py: Python<'_>) {
     FORKS.fetch_add(1, Ordering::AcqRel);

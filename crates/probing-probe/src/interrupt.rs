@@ -15,6 +15,7 @@ use pyo3::{PyTypeInfo as _, ffi};
 use crate::eval;
 use crate::guarded::{call, release};
 use crate::moment::{self, Moment};
+use crate::stops;
 
 /// How long code is awaited to come back from the standard library.
 const PATIENCE: Duration = Duration::from_millis(80);
@@ -215,7 +216,7 @@ impl Interrupt {
     /// Runs `code`, which may be interrupted; afterwards nothing of an interrupt is left in this thread.
     pub(crate) fn allow<T>(&self, py: Python<'_>, code: impl FnOnce() -> T) -> T {
         self.thread.store(own_thread(), Ordering::Release);
-        let result = code();
+        let result = stops::quietly(code);
         self.thread.store(NOBODY, Ordering::Release);
         // One that came when the code had just ended must not hit what follows. To take it back would leave Pythons before
         // 3.13 looking for it at every call of every thread, for good; so it is let come.

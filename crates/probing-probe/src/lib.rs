@@ -37,6 +37,7 @@ mod recording;
 mod server;
 mod signals;
 mod sink;
+mod stops;
 mod task;
 mod threading;
 mod traceback;

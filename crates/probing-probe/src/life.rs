@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_proto::message::{Call, Event, Failure, Hello, Request, RequestId};
+use probing_proto::message::{Call, Eval, Event, Failure, Hello, Request, RequestId};
+use probing_proto::stops::Step;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -21,6 +22,7 @@ use crate::forked::ClosedInChildren;
 use crate::memory;
 use crate::outbox::Waker;
 use crate::peer;
+use crate::stops::{self, Order, Stops};
 use crate::worker::{self, Job, Work};
 
 const ROOT: u32 = 0;
@@ -92,11 +94,20 @@ impl Life {
         if let Some(wanted) = self.wanted.take() {
             wanted.start();
         }
+        let waker = Arc::downgrade(&self.waker);
+        stops::of_this_process().wake_with(Box::new(move || {
+            if let Some(waker) = waker.upgrade() {
+                waker.wake();
+            }
+        }));
         let wished = |wish: &AtomicBool| wish.load(Ordering::Acquire);
         while !wished(&self.wishes.end) && !wished(&self.wishes.pause) {
             let ready = self.wait();
             self.waker.reset();
             self.turn(&ready.connections);
+            if let Some(stops) = stops::if_any() {
+                stops.tick();
+            }
             if ready.listener {
                 self.accept();
             }
@@ -110,6 +121,7 @@ impl Life {
     /// Gives clients that still read their last answers, and removes the files.
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
+        stops::leave_soon();
         self.say_farewell();
         // Before the connections end: a client that sees that finds no files any more.
         self.directory.remove();
@@ -118,10 +130,12 @@ impl Life {
     /// Sleeps until something happens.
     fn wait(&mut self) -> Ready {
         let now = Instant::now();
+        let until = |moment: Instant| moment.saturating_duration_since(now);
         let pause = self
             .accept_again
-            .map(|again| again.saturating_duration_since(now))
+            .map(until)
             .filter(|pause| !pause.is_zero());
+        let deadline = stops::if_any().and_then(Stops::next_deadline).map(until);
         if pause.is_none() {
             self.accept_again = None;
         }
@@ -140,7 +154,8 @@ impl Life {
             events.set(PollFlags::OUT, connection.has_more_to_say());
             PollFd::from_borrowed_fd(connection.as_fd(), events)
         }));
-        let timeout = pause.map(|pause| Timespec {
+        let timeout = pause.into_iter().chain(deadline).min();
+        let timeout = timeout.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
             tv_nsec: i64::from(pause.subsec_nanos()),
         });
@@ -246,6 +261,11 @@ struct Ready {
 fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, request: Request) {
     let id = request.id;
     match request.call {
+        Call::Eval(eval) if eval.stop.is_some() => {
+            if let Err(failure) = evaluate_at_stop(evals, connection, id, eval) {
+                connection.say(Some(id), Event::Failed(failure));
+            }
+        }
         Call::Eval(eval) => begin(evals, connection, id, Job::Eval(eval)),
         Call::Locals(asked) => begin(evals, connection, id, Job::Locals(asked)),
         Call::Memory { ranges } => connection.say_read(id, || memory::read(&ranges)),
@@ -257,17 +277,20 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
             connection.say(Some(id), Event::Progress(progress));
         }
         Call::Cancel { request } => connection.cancel(id, request),
-        Call::Arm(_)
-        | Call::Disarm { .. }
-        | Call::Points
+        Call::Arm(wanted) => begin(evals, connection, id, Job::Arm(Box::new(wanted))),
+        Call::Disarm { points } => begin(evals, connection, id, Job::Disarm(points)),
+        Call::Source { file, first, count } => {
+            begin(evals, connection, id, Job::Source(file, first, count));
+        }
+        call @ (Call::Points
         | Call::Stops
         | Call::Follow { .. }
         | Call::Drive { .. }
         | Call::Step(_)
-        | Call::Release { .. }
-        | Call::Source { .. } => {
-            let failure = Failure::new("this probe has no breakpoints yet");
-            connection.say(Some(id), Event::Failed(failure));
+        | Call::Release { .. }) => {
+            if let Some(event) = at_stops(connection, id, call) {
+                connection.say(Some(id), event);
+            }
         }
         Call::Detach => {
             connection.say(Some(id), Event::Done);
@@ -276,11 +299,73 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
     }
 }
 
+/// What is asked of stopped threads; the answer, unless somebody else gives it.
+fn at_stops(connection: &Connection, id: RequestId, call: Call) -> Option<Event> {
+    let stops = stops::of_this_process();
+    let outbox = connection.outbox();
+    let done = |result: Result<(), Failure>| match result {
+        Ok(()) => Event::Done,
+        Err(failure) => Event::Failed(failure),
+    };
+    match call {
+        Call::Points => Some(stops.points_told()),
+        Call::Stops => Some(stops.told(outbox)),
+        Call::Follow { driving } => {
+            stops.follow(outbox, id, driving);
+            None
+        }
+        Call::Drive { stop, take } => Some(done(stops.drive(outbox, stop, take))),
+        Call::Step(asked) => {
+            let (stop, jump) = (asked.stop, asked.step);
+            let order = match jump {
+                Step::Jump { line } => Order::Jump {
+                    line,
+                    answer: (Arc::clone(outbox), id),
+                },
+                _ => Order::Step(asked),
+            };
+            match stops.order(outbox, stop, order) {
+                Ok(()) if matches!(jump, Step::Jump { .. }) => None,
+                Ok(()) => Some(Event::Done),
+                Err((_, failure)) => Some(Event::Failed(failure)),
+            }
+        }
+        Call::Release { stops: wanted } => {
+            let released = stops.release(outbox, &wanted);
+            Some(released.unwrap_or_else(Event::Failed))
+        }
+        _ => None,
+    }
+}
+
+/// Has a stopped thread run code.
+fn evaluate_at_stop(
+    evals: &'static Evals,
+    connection: &mut Connection,
+    id: RequestId,
+    eval: Eval,
+) -> Result<(), Failure> {
+    let Some(stop) = eval.stop else {
+        return Ok(());
+    };
+    let (sink, held) = connection.begin(id, eval.max_output)?;
+    let interrupt = Arc::clone(&sink.interrupt);
+    let job = Job::Eval(eval);
+    let order = Order::Eval(Box::new(Work { job, sink, held }));
+    evals.enter(&interrupt);
+    let ordered = stops::of_this_process().order(connection.outbox(), stop, order);
+    ordered.map_err(|(_, failure)| {
+        interrupt.end();
+        evals.leave(&interrupt);
+        failure
+    })
+}
+
 /// Starts what needs the interpreter on a thread of its own.
 fn begin(evals: &'static Evals, connection: &mut Connection, id: RequestId, job: Job) {
     let max_output = match &job {
         Job::Eval(eval) => eval.max_output,
-        Job::Locals(_) | Job::Complete(_) | Job::Describe(_) => None,
+        _ => None,
     };
     let started = connection.begin(id, max_output).and_then(|(sink, held)| {
         worker::spawn(evals, Work { job, sink, held })

@@ -21,7 +21,7 @@ use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, main_thread, moment, output};
+use crate::{eval, forked, forks, main_thread, moment, output, stops};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -169,6 +169,7 @@ fn after_fork(py: Python<'_>) {
     forks::after_in_child();
     Evals::after_fork();
     main_thread::after_fork();
+    stops::after_fork(py);
     let asked_for = running().is_some();
     STARTING.store(false, Ordering::Release);
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
@@ -183,6 +184,7 @@ fn after_fork(py: Python<'_>) {
 /// Before the interpreter goes: evaluated code is asked to end, then the probe leaves.
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
+    stops::leave(py);
     let evals = Evals::of_this_process();
     py.detach(|| evals.interrupt(EXIT_PATIENCE));
     reap(py);
@@ -217,6 +219,7 @@ fn reap(py: Python<'_>) {
     if server.is_null() {
         return;
     }
+    stops::leave(py);
     // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
     let server = unsafe { Box::from_raw(server) };
     py.detach(|| server.stop());

@@ -81,6 +81,40 @@ fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     Ok(namespace.bind(py))
 }
 
+/// A local variable of a frame, read without a trace; `None` when it is not bound or cannot be read.
+pub(crate) fn variable<'py>(
+    frame: &Bound<'py, PyAny>,
+    code: &Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let variables = frames::variables(&frames::Look::new(namespace(frame.py())?)?, frame, code)?;
+    let mut variables = variables.unwrap_or_default().into_iter();
+    Ok(variables
+        .find(|(own, _)| own == name)
+        .map(|(_, value)| value))
+}
+
+/// Frames of one thread with values that are told without running any code of the program.
+pub(crate) fn told(frames: &[Bound<'_, PyAny>]) -> PyResult<Vec<FrameLocals>> {
+    let Some(first) = frames.first() else {
+        return Ok(Vec::new());
+    };
+    let source = namespace(first.py())?;
+    let words = call(&source.as_any().get_item("quiet_teller")?, ())?;
+    let mut seen = frames::see_these(source, frames)?;
+    let values = std::mem::take(&mut seen.values);
+    let kinds: Vec<String> = values.iter().map(|value| value.kind.clone()).collect();
+    let texts: Vec<Text> = values
+        .into_iter()
+        .map(|value| match call(&words, (value.object,)) {
+            Ok(text) => Text::Said(text_of(&text)),
+            Err(_) => Text::NotAsked,
+        })
+        .collect();
+    let told = composed(seen, &kinds, &texts);
+    Ok(told.threads.into_iter().flat_map(|it| it.frames).collect())
+}
+
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }

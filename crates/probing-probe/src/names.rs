@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyList, PyMapping, PyString};
 use crate::code::{Code, Nested, Piece};
 use crate::eval::builtins;
 use crate::guarded::{call, release};
+use crate::stops;
 
 const LAST: &str = "_";
 /// `inspect.CO_OPTIMIZED`: the code of a function, whose locals are no dictionary.
@@ -18,6 +19,14 @@ pub(crate) struct Names {
     locals: Py<PyAny>,
     /// When `globals` had to be a copy: the program's, and the copy as it was.
     copied: Option<(Py<PyDict>, Py<PyDict>)>,
+    standing: Option<Standing>,
+}
+
+/// A frame that stands still, before 3.13: its locals are a copy, of which what was assigned is carried over.
+struct Standing {
+    frame: Py<PyAny>,
+    locals: Py<PyDict>,
+    before: Py<PyDict>,
 }
 
 impl Names {
@@ -55,11 +64,30 @@ impl Names {
     }
 
     /// Those of a frame. On Pythons whose function frames only show a copy of their locals, these cannot be changed, and
-    /// code that tries to is told so.
+    /// code that tries to is told so; unless the frame stands still.
     pub(crate) fn of_frame(
         py: Python<'_>,
         code: &Code,
         frame: &Bound<'_, PyAny>,
+        last: impl FnOnce() -> Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        Self::of_any_frame(py, code, (frame, false), last)
+    }
+
+    /// Those of a frame of this very thread, which stands still: they can be assigned to.
+    pub(crate) fn of_standing_frame(
+        py: Python<'_>,
+        code: &Code,
+        frame: &Bound<'_, PyAny>,
+        last: impl FnOnce() -> Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        Self::of_any_frame(py, code, (frame, true), last)
+    }
+
+    fn of_any_frame(
+        py: Python<'_>,
+        code: &Code,
+        (frame, stands): (&Bound<'_, PyAny>, bool),
         last: impl FnOnce() -> Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let globals = frame.getattr("f_globals")?.cast_into::<PyDict>()?;
@@ -70,14 +98,23 @@ impl Names {
         let running = frame.getattr("f_code")?;
         let flags: u32 = running.getattr("co_flags")?.extract()?;
         let shows_copy = flags & IS_FUNCTION != 0 && py.version_info() < (3, 13);
+        let mut names = Self::plain(&globals);
         let mut fixed = Vec::new();
         if shows_copy {
-            for kind in ["co_varnames", "co_cellvars", "co_freevars"] {
-                fixed.extend(running.getattr(kind)?.extract::<Vec<String>>()?);
+            let copy = locals.cast_into::<PyDict>()?.copy()?;
+            if stands {
+                names.standing = Some(Standing {
+                    frame: frame.clone().unbind(),
+                    before: copy.copy()?.unbind(),
+                    locals: copy.clone().unbind(),
+                });
+            } else {
+                for kind in ["co_varnames", "co_cellvars", "co_freevars"] {
+                    fixed.extend(running.getattr(kind)?.extract::<Vec<String>>()?);
+                }
             }
-            locals = locals.cast_into::<PyDict>()?.copy()?.into_any();
+            locals = copy.into_any();
         }
-        let mut names = Self::plain(&globals);
         let nested = code.nested_names(py, Nested::Anything)?;
         let seen: Vec<&String> = nested
             .iter()
@@ -95,7 +132,7 @@ impl Names {
         } else {
             None
         };
-        names.locals = if shows_copy || last.is_some() {
+        names.locals = if !fixed.is_empty() || last.is_some() {
             let scope = Scope {
                 names: locals.unbind(),
                 last,
@@ -113,6 +150,7 @@ impl Names {
             globals: globals.clone().unbind(),
             locals: globals.clone().into_any().unbind(),
             copied: None,
+            standing: None,
         }
     }
 
@@ -147,6 +185,9 @@ impl Names {
 
     /// Gives the program what was assigned to a copy of its globals.
     pub(crate) fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(standing) = &self.standing {
+            standing.settle(py)?;
+        }
         let Some((program, before)) = &self.copied else {
             return Ok(());
         };
@@ -157,6 +198,32 @@ impl Names {
                 before.bind(py).set_item(name, value)?;
             }
         }
+        Ok(())
+    }
+}
+
+impl Standing {
+    /// Gives the frame what was assigned to the copy of its locals, and takes from it what was deleted there.
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        let (now, before) = (self.locals.bind(py), self.before.bind(py));
+        let is_changed = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            let was = before.get_item(name).ok().flatten();
+            !was.is_some_and(|was| was.is(&value))
+        };
+        if now.len() == before.len() && !now.iter().any(is_changed) {
+            return Ok(());
+        }
+        let frame = self.frame.bind(py);
+        let own = frame.getattr("f_locals")?.cast_into::<PyDict>()?;
+        for name in before.keys() {
+            if !now.contains(&name)? && own.contains(&name)? {
+                own.del_item(&name)?;
+            }
+        }
+        own.update(now.as_mapping())?;
+        before.clear();
+        before.update(now.as_mapping())?;
+        stops::take_over_locals(frame);
         Ok(())
     }
 }

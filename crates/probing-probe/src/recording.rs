@@ -5,6 +5,7 @@
 //! no code of the program, so nothing of it is met half-way; a child of a fork leaves the parent's alone and has its own.
 
 mod calls;
+mod captures;
 mod process;
 mod sites;
 mod tables;
@@ -23,6 +24,7 @@ use crate::forked;
 use tables::Tables;
 
 pub(crate) use calls::add_to;
+pub(crate) use captures::{Capture, capture};
 
 /// What this process records, or null. Reached with the GIL held only.
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());

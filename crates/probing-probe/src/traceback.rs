@@ -31,6 +31,13 @@ pub(crate) fn remember_source(file: String, source: &str) {
     sources.push_back((file, source.to_owned()));
 }
 
+/// The text of an eval, if it was kept.
+pub(crate) fn source_of(file: &str) -> Option<String> {
+    let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = sources.iter().find(|(own, _)| own == file);
+    found.map(|(_, source)| source.clone())
+}
+
 /// All about an exception.
 pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> Raised {
     tell(py, error).unwrap_or_else(|_| {

@@ -6,6 +6,7 @@ use std::thread;
 
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use probing_proto::names::{Complete, Describe};
+use probing_proto::stops::{Arm, PointId};
 use pyo3::prelude::*;
 
 use crate::dispatch;
@@ -18,6 +19,7 @@ use crate::objects;
 use crate::output;
 use crate::signals::Mask;
 use crate::sink::{Ear, Sink};
+use crate::stops;
 use crate::threading;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
@@ -30,6 +32,10 @@ pub(crate) enum Job {
     Locals(LocalsCall),
     Complete(Complete),
     Describe(Describe),
+    Arm(Box<Arm>),
+    Disarm(Vec<PointId>),
+    /// Lines of a file: its name, the first, how many.
+    Source(String, u32, u32),
 }
 
 /// What is to be done for whom.
@@ -79,7 +85,7 @@ pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         if let Some(mask) = Mask::of_main_thread() {
             mask.set();
         }
-        body();
+        stops::quietly(body);
     });
     spawned.map(drop)
 }
@@ -116,6 +122,11 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Locals(asked) => locals::answer(sink, asked),
         Job::Complete(wanted) => with_interpreter(|py| objects::complete(py, wanted)),
         Job::Describe(wanted) => with_interpreter(|py| objects::describe(py, wanted)),
+        Job::Arm(wanted) => with_interpreter(|py| stops::arm(py, (**wanted).clone())),
+        Job::Disarm(wanted) => with_interpreter(|py| stops::disarm(py, wanted)),
+        Job::Source(file, first, count) => {
+            with_interpreter(|py| stops::source(py, file, *first, *count))
+        }
     }));
     match done {
         Ok(Some(event)) => event,

@@ -130,7 +130,8 @@ pub struct Point {
     pub cost: String,
     /// How the interpreter tells us: `sys.monitoring`, `trace function`, `debug registers`, …
     pub by: String,
-    /// How often its place was passed (with a condition: where that was true).
+    /// How often its place was passed (with a condition: where that was true). `hits` is what it was armed with.
+    #[serde(rename = "passed")]
     pub hits: u64,
     /// How often something was done.
     pub fired: u64,

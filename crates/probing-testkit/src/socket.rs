@@ -5,9 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use probing_proto::message::{Event, Message, Request};
+use probing_proto::paths;
+use probing_proto::process::{Pid, ProcessKey, Stat};
 use probing_proto::wire::{self, Decoder, MAX_ANSWER, MAX_REQUEST};
 
-use crate::DEADLINE;
+use crate::{DEADLINE, Sandbox, Target};
 
 #[derive(Debug)]
 pub struct RawClient {
@@ -28,6 +30,17 @@ impl RawClient {
             stream,
             decoder: Decoder::new(MAX_ANSWER),
         }
+    }
+
+    /// Connects to the probe of a target and takes its hello.
+    pub fn of(sandbox: &Sandbox, target: &Target) -> Self {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", target.pid()));
+        let stat = Stat::parse(&stat.expect("a process")).expect("its stat");
+        let key = ProcessKey {
+            pid: Pid(target.pid()),
+            start_ticks: stat.start_ticks,
+        };
+        Self::greeted(&paths::socket_path(&sandbox.runtime_dir(), key))
     }
 
     /// Connects and takes the hello.

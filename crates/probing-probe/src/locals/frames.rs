@@ -46,7 +46,7 @@ pub(super) struct Value {
 }
 
 /// What is looked up once, in `locals.py`.
-struct Look<'py> {
+pub(super) struct Look<'py> {
     /// `type.__name__` as a function, which classes cannot replace.
     type_name: Bound<'py, PyAny>,
     function: Bound<'py, PyType>,
@@ -72,8 +72,18 @@ pub(super) fn see(words: &Bound<'_, PyDict>, threads: &[u64], own: u64) -> PyRes
     Ok(seen)
 }
 
+/// These frames, as those of one thread.
+pub(super) fn see_these(words: &Bound<'_, PyDict>, frames: &[Bound<'_, PyAny>]) -> PyResult<Seen> {
+    let look = Look::new(words)?;
+    let mut seen = Seen::default();
+    let frames = frames.iter().map(|frame| seen.frame(&look, frame));
+    let frames = frames.collect::<PyResult<_>>()?;
+    seen.threads.push((0, frames));
+    Ok(seen)
+}
+
 impl<'py> Look<'py> {
-    fn new(words: &Bound<'py, PyDict>) -> PyResult<Self> {
+    pub(super) fn new(words: &Bound<'py, PyDict>) -> PyResult<Self> {
         let words = words.as_any();
         Ok(Self {
             type_name: words.get_item("name_of")?,
@@ -149,10 +159,10 @@ impl Seen {
     }
 }
 
-type Variables<'py> = Vec<(String, Bound<'py, PyAny>)>;
+pub(super) type Variables<'py> = Vec<(String, Bound<'py, PyAny>)>;
 
 /// The bound variables of a frame; `None` if they cannot be read without a trace.
-fn variables<'py>(
+pub(super) fn variables<'py>(
     look: &Look<'py>,
     frame: &Bound<'py, PyAny>,
     code: &Bound<'py, PyAny>,

@@ -1,0 +1,306 @@
+//! A target that does what it is told, and a client that debugs it.
+
+use std::collections::VecDeque;
+use std::fs;
+
+use probing_proto::message::{Call, Eval, Event, Outcome, Request, RequestId};
+use probing_proto::stops::{
+    Action, Arm, Hold, Place, Point, Step, StepCall, Stop, StopId, StopNews, Why,
+};
+use probing_testkit::{Python, RawClient, Sandbox, Target};
+
+const PROGRAM: &str = "debugged.py";
+
+pub(crate) fn sandbox() -> Sandbox {
+    Sandbox::new(env!("CARGO_BIN_EXE_probing"))
+}
+
+/// The line of the program that bears this mark.
+pub(crate) fn line(mark: &str) -> u32 {
+    let path = probing_testkit::root().join("tests/targets").join(PROGRAM);
+    let source = fs::read_to_string(path).unwrap();
+    let found = source
+        .lines()
+        .position(|line| line.ends_with(&format!("# @{mark}")));
+    found.unwrap_or_else(|| panic!("no mark {mark}")) as u32 + 1
+}
+
+/// A program, and one who debugs it.
+#[derive(Debug)]
+pub(crate) struct Debugged {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) target: Target,
+    pub(crate) client: Client,
+}
+
+/// One who follows a process and drives its stops.
+#[derive(Debug)]
+pub(crate) struct Client {
+    raw: RawClient,
+    last: u64,
+    news: VecDeque<StopNews>,
+}
+
+impl Debugged {
+    pub(crate) fn start(python: &Python) -> Self {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, PROGRAM);
+        let mut client = Client::new(&sandbox, &target);
+        client.follow(true);
+        Self {
+            sandbox,
+            target,
+            client,
+        }
+    }
+
+    /// Another client of the same target.
+    pub(crate) fn another(&self) -> Client {
+        Client::new(&self.sandbox, &self.target)
+    }
+
+    /// Has the main thread run a line of code, and does not wait for it.
+    pub(crate) fn begin(&mut self, code: &str) {
+        self.target.say(code);
+    }
+
+    /// What the code that was begun has printed, at its end.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.target.line() {
+                line if line == "done" => return lines,
+                line => lines.push(line),
+            }
+        }
+    }
+
+    /// What the main thread has for an expression.
+    #[track_caller]
+    pub(crate) fn told(&mut self, expression: &str) -> String {
+        self.begin(&format!("print({expression})"));
+        self.ended().join("\n")
+    }
+
+    /// The program is as if nobody had ever looked.
+    #[track_caller]
+    pub(crate) fn leaves_no_trace(mut self) {
+        let tools = "__import__('sys').gettrace(), [t for t in range(6) if hasattr(__import__('sys'), 'monitoring') \
+                     and __import__('sys').monitoring.get_tool(t)]";
+        assert_eq!(self.told(tools), "None []");
+        let ended = self.target.end();
+        assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    }
+}
+
+/// Something that does nothing but count, at a line with a mark.
+pub(crate) fn at(mark: &str) -> Arm {
+    arm(Place::Line {
+        file: PROGRAM.to_owned(),
+        line: line(mark),
+    })
+}
+
+pub(crate) fn in_function(function: &str) -> Arm {
+    arm(Place::Function {
+        function: function.to_owned(),
+    })
+}
+
+pub(crate) fn arm(place: Place) -> Arm {
+    Arm {
+        place,
+        condition: None,
+        hits: 1,
+        once: false,
+        action: Action::Count,
+        ttl_millis: None,
+        hold: Hold::default(),
+    }
+}
+
+/// One that stops.
+pub(crate) fn stop(arm: Arm) -> Arm {
+    Arm {
+        action: Action::Stop,
+        ..arm
+    }
+}
+
+/// One that logs.
+pub(crate) fn log(arm: Arm, text: &str) -> Arm {
+    let text = text.to_owned();
+    Arm {
+        action: Action::Log { text },
+        ..arm
+    }
+}
+
+pub(crate) fn when(condition: &str, arm: Arm) -> Arm {
+    Arm {
+        condition: Some(condition.to_owned()),
+        ..arm
+    }
+}
+
+/// The line that a thread stopped at, by its mark.
+#[track_caller]
+pub(crate) fn check_at(stop: &Stop, mark: &str) {
+    assert_eq!(stop.frames[0].lineno, line(mark), "not at {mark}: {stop:?}");
+}
+
+impl Client {
+    fn new(sandbox: &Sandbox, target: &Target) -> Self {
+        Self {
+            raw: RawClient::of(sandbox, target),
+            last: 0,
+            news: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, call: Call) -> RequestId {
+        self.last += 1;
+        let id = RequestId(self.last);
+        self.raw.send(&Request { id, call });
+        id
+    }
+
+    /// Asks and takes the answer; news that come meanwhile are kept.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, call: Call) -> Event {
+        let id = self.send(call);
+        self.answer(id)
+    }
+
+    #[track_caller]
+    pub(crate) fn answer(&mut self, id: RequestId) -> Event {
+        loop {
+            let message = self.raw.receive().expect("an answer");
+            match message.event {
+                Event::News(news) => self.news.push_back(news),
+                Event::Output { .. } => {}
+                event if message.id == Some(id) => return event,
+                _ => {}
+            }
+        }
+    }
+
+    /// The next news that are wanted; others are let go by.
+    #[track_caller]
+    pub(crate) fn news<T>(&mut self, wanted: impl Fn(StopNews) -> Option<T>) -> T {
+        loop {
+            while let Some(news) = self.news.pop_front() {
+                if let Some(found) = wanted(news) {
+                    return found;
+                }
+            }
+            if let Event::News(news) = self.raw.receive().expect("news").event {
+                self.news.push_back(news);
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn follow(&mut self, driving: bool) -> Vec<Stop> {
+        match self.ask(Call::Follow { driving }) {
+            Event::Stops { stops } => stops,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn arm(&mut self, arm: Arm) -> Point {
+        match self.ask(Call::Arm(arm)) {
+            Event::Armed(point) => point,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn refused(&mut self, call: Call) -> String {
+        match self.ask(call) {
+            Event::Failed(failure) => failure.error,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn points(&mut self) -> Vec<Point> {
+        match self.ask(Call::Points) {
+            Event::Points { points } => points,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn disarm_all(&mut self) -> Vec<Point> {
+        match self.ask(Call::Disarm { points: Vec::new() }) {
+            Event::Points { points } => points,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn stops(&mut self) -> Vec<Stop> {
+        match self.ask(Call::Stops) {
+            Event::Stops { stops } => stops,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    /// Where a thread stops next.
+    #[track_caller]
+    pub(crate) fn stopped(&mut self) -> Stop {
+        self.news(|news| match news {
+            StopNews::Stopped { stop } => Some(stop),
+            _ => None,
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn step(&mut self, stop: StopId, step: Step) {
+        let call = Call::Step(StepCall {
+            stop,
+            step,
+            my_code: false,
+        });
+        assert_eq!(self.ask(call), Event::Done);
+    }
+
+    /// Takes a step and checks where it ends.
+    #[track_caller]
+    pub(crate) fn step_to(&mut self, stop: StopId, step: Step, mark: &str) -> Stop {
+        self.step(stop, step);
+        let stopped = self.stopped();
+        assert_eq!((stopped.stop, &stopped.why), (stop, &Why::Step));
+        check_at(&stopped, mark);
+        stopped
+    }
+
+    /// What a stopped thread has for an expression, in one of its frames.
+    #[track_caller]
+    pub(crate) fn value(&mut self, stop: StopId, frame: u32, code: &str) -> String {
+        match self.evaluated(stop, frame, code) {
+            Outcome::Finished { value } => value.unwrap_or_default(),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn evaluated(&mut self, stop: StopId, frame: u32, code: &str) -> Outcome {
+        let id = self.begin_eval(stop, frame, code);
+        match self.answer(id) {
+            Event::Evaluated(evaluated) => evaluated.outcome,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    pub(crate) fn begin_eval(&mut self, stop: StopId, frame: u32, code: &str) -> RequestId {
+        self.send(Call::Eval(Eval {
+            stop: Some(stop),
+            frame: Some(frame),
+            ..Eval::of(code)
+        }))
+    }
+}

@@ -1,0 +1,170 @@
+//! How stops end without anybody: deadlines, clients that die, a detach, a fork, the end of the program.
+
+use probing_proto::message::{Call, Event};
+use probing_proto::stops::{Arm, Gone, Hold, Step, StopNews, WentOn};
+use probing_testkit::{Python, every_python};
+
+use crate::debugger::{Client, Debugged, at, check_at, stop};
+
+fn because(client: &mut Client) -> WentOn {
+    client.news(|news| match news {
+        StopNews::WentOn { because, .. } => Some(because),
+        _ => None,
+    })
+}
+
+fn with(hold: Hold) -> Arm {
+    Arm {
+        hold,
+        ..stop(at("second"))
+    }
+}
+
+#[test]
+fn a_stop_whose_time_is_over_leaves_a_row_and_goes_on() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        for hold in [
+            Hold {
+                idle_millis: 30,
+                ..Hold::default()
+            },
+            Hold {
+                total_millis: 30,
+                ..Hold::default()
+            },
+        ] {
+            debugged.client.arm(with(hold));
+            debugged.begin("print(trainer.fit(10))");
+            assert_eq!(because(&mut debugged.client), WentOn::Deadline);
+            assert_eq!(debugged.ended(), ["63"]);
+            debugged.client.disarm_all();
+        }
+        let pid = debugged.target.pid().to_string();
+        let sql = "select kind, func, frames from python.captures";
+        let rows = debugged
+            .sandbox
+            .probing(["-t", &pid, "query", "--csv", sql]);
+        let rows = rows.stdout;
+        assert_eq!(rows.matches("expired,").count(), 2, "{rows}");
+        assert!(rows.contains("total"), "{rows}");
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn code_that_never_ends_does_not_outlive_the_stop() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(with(Hold {
+            total_millis: 300,
+            ..Hold::default()
+        }));
+        debugged.begin("print(trainer.fit(10))");
+        let stopped = debugged.client.stopped();
+        let id = debugged
+            .client
+            .begin_eval(stopped.stop, 0, "while True: pass");
+        let ended = debugged.client.answer(id);
+        assert!(matches!(ended, Event::Evaluated(_)), "{ended:?}");
+        assert_eq!(debugged.ended(), ["63"]);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+/// A client that stops the program, and dies.
+fn abandoned(python: &Python, gone: Gone) -> Debugged {
+    let mut debugged = Debugged::start(python);
+    debugged.client.arm(with(Hold {
+        gone,
+        ..Hold::default()
+    }));
+    debugged.begin("print(trainer.fit(10))");
+    let stopped = debugged.client.stopped();
+    debugged
+        .client
+        .begin_eval(stopped.stop, 0, "while True: pass");
+    debugged.client = debugged.another();
+    debugged
+}
+
+#[test]
+fn a_program_whose_debugger_died_goes_on_if_it_was_to() {
+    every_python(|python| {
+        let mut debugged = abandoned(python, Gone::Resume);
+        assert_eq!(debugged.ended(), ["63"]);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_stop_whose_debugger_died_waits_for_another() {
+    every_python(|python| {
+        let mut debugged = abandoned(python, Gone::Keep);
+        let stops = debugged.client.follow(true);
+        assert_eq!(stops.len(), 1, "{stops:?}");
+        let client = &mut debugged.client;
+        assert_eq!(client.value(stops[0].stop, 0, "total"), "20");
+        client.step_to(stops[0].stop, Step::Over, "third");
+        client.disarm_all();
+        client.step(stops[0].stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["63"]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_detach_lets_everything_go() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("second")));
+        debugged.client.arm(at("count"));
+        debugged.begin("print(trainer.fit(10))");
+        check_at(&debugged.client.stopped(), "second");
+        debugged.client.ask(Call::Detach);
+        assert_eq!(debugged.ended(), ["63"]);
+        let traces = "while any(sys.monitoring.get_tool(t) for t in range(6)) if hasattr(sys, 'monitoring') else sys.gettrace(): pass";
+        debugged.begin(traces);
+        debugged.ended();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_child_of_a_fork_stops_nowhere() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("second")));
+        let code = "import os, warnings; warnings.simplefilter('ignore'); pid = os.fork(); pid or (trainer.fit(1), os._exit(0)); print(os.waitpid(pid, 0)[1])";
+        debugged.begin(code);
+        assert_eq!(debugged.ended(), ["0"]);
+        let code = "worker = in_thread(trainer.fit, 1)";
+        debugged.begin(code);
+        debugged.ended();
+        let stopped = debugged.client.stopped();
+        // While a thread is stopped, too.
+        let code = "pid = os.fork(); pid or (consume(), os._exit(0)); print(os.waitpid(pid, 0)[1])";
+        debugged.begin(code);
+        assert_eq!(debugged.ended(), ["0"]);
+        debugged.client.disarm_all();
+        debugged.client.step(stopped.stop, Step::Continue);
+        debugged.begin("worker.join()");
+        debugged.ended();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn the_end_of_the_program_does_not_wait_for_a_stopped_daemon() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("second")));
+        debugged.begin("threading.Thread(target=trainer.fit, args=(1,), daemon=True).start()");
+        debugged.ended();
+        debugged.client.stopped();
+        let ended = debugged.target.end();
+        assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    });
+}

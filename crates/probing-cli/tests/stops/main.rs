@@ -1,0 +1,9 @@
+//! Breakpoints and stopped threads, over the protocol: what is armed, what it sees, and what a stopped thread does.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod conditions;
+mod debugger;
+mod ends;
+mod points;
+mod sessions;
+mod steps;

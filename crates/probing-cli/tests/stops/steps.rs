@@ -1,0 +1,180 @@
+//! Steps: over, into, out, until, jump; across calls, yields, awaits, exceptions, recursion and decorators.
+
+use probing_proto::message::{Call, Event};
+use probing_proto::stops::Step::{Continue, Into, Jump, Out, Over, Until};
+use probing_proto::stops::{Step, StepCall, StopId};
+use probing_testkit::every_python;
+
+use crate::debugger::{Debugged, at, check_at, in_function, line, stop};
+
+/// Stops at a line, disarms what stopped it, takes steps, and lets go.
+#[track_caller]
+fn walk(debugged: &mut Debugged, code: &str, first: &str, steps: &[(Step, &str)]) {
+    debugged.client.arm(stop(at(first)));
+    debugged.begin(code);
+    let stopped = debugged.client.stopped();
+    check_at(&stopped, first);
+    debugged.client.disarm_all();
+    for (step, mark) in steps {
+        debugged.client.step_to(stopped.stop, *step, mark);
+    }
+    debugged.client.step(stopped.stop, Continue);
+    debugged.ended();
+}
+
+#[test]
+fn steps_go_over_into_and_out_of_calls() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let it = &mut debugged;
+        let steps = [
+            (Over, "second"),
+            (Over, "third"),
+            (Into, "finish"),
+            (Over, "sum"),
+        ];
+        walk(it, "trainer.fit(1)", "first", &steps);
+        let over = [(Over, "handled")];
+        walk(it, "print(trainer.fit(1), fails())", "except", &over);
+        walk(it, "consume()", "twice", &[(Out { frame: 0 }, "consumed")]);
+        let until = Until {
+            line: line("consumed"),
+        };
+        walk(it, "consume()", "consume", &[(until, "consumed")]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn steps_cross_yields_exceptions_recursion_and_decorators() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let it = &mut debugged;
+        // A generator: over its `yield` is its own next line; into comes to whoever asked for the value.
+        let own = [(Over, "yield"), (Over, "twice"), (Over, "yield")];
+        walk(it, "consume()", "twice", &own[..1]);
+        let consumer = [
+            (Over, "loop"),
+            (Over, "add"),
+            (Over, "loop"),
+            (Over, "add"),
+            (Over, "loop"),
+            (Over, "consumed"),
+        ];
+        walk(it, "consume()", "consume", &consumer);
+        let raising = [(Over, "breaks"), (Over, "except"), (Over, "handled")];
+        walk(it, "fails()", "try", &raising);
+        let recursion = [
+            (Over, "recursion"),
+            (Into, "factorial"),
+            (Over, "recursion"),
+        ];
+        walk(it, "factorial(3)", "factorial", &recursion);
+        walk(it, "print(decorated(1))", "wrapper", &[(Into, "decorated")]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn steps_stay_with_a_coroutine_that_awaits() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let it = &mut debugged;
+        let steps = [(Over, "awaited"), (Into, "sleep"), (Over, "fetched")];
+        walk(it, "gathered()", "await", &steps);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_stop_in_a_function_is_stepped_to_its_first_line() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(in_function("finish")));
+        debugged.begin("trainer.fit(1)");
+        let stopped = debugged.client.stopped();
+        assert!(stopped.frames[0].func.ends_with("finish"));
+        assert_eq!(debugged.client.value(stopped.stop, 0, "value"), "3");
+        assert_eq!(debugged.client.value(stopped.stop, 1, "batch"), "1");
+        debugged.client.step_to(stopped.stop, Over, "finish");
+        debugged.client.step(stopped.stop, Continue);
+        debugged.ended();
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_jump_skips_lines_and_refuses_what_python_refuses() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("second")));
+        debugged.begin("print(trainer.fit(10))");
+        let stopped = debugged.client.stopped();
+        let jump = |line: u32| {
+            Call::Step(StepCall {
+                stop: stopped.stop,
+                step: Jump { line },
+                my_code: false,
+            })
+        };
+        let refused = debugged.client.refused(jump(line("sum")));
+        let expected = format!("Python cannot jump to line {}", line("sum"));
+        assert!(refused.starts_with(&expected), "{refused}");
+        assert_eq!(debugged.client.ask(jump(line("third"))), Event::Done);
+        check_at(&debugged.client.stopped(), "third");
+        debugged.client.disarm_all();
+        debugged.client.step(stopped.stop, Continue);
+        // Without the line that adds one.
+        assert_eq!(debugged.ended(), ["60"]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn steps_in_my_code_pass_by_the_library() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("import functools; mapped = functools.reduce");
+        debugged.ended();
+        debugged.client.arm(stop(at("fetched")));
+        debugged.begin("gathered()");
+        let stopped = debugged.client.stopped();
+        debugged.client.disarm_all();
+        let step = |stop: StopId| {
+            Call::Step(StepCall {
+                stop,
+                step: Out { frame: 0 },
+                my_code: true,
+            })
+        };
+        assert_eq!(debugged.client.ask(step(stopped.stop)), Event::Done);
+        check_at(&debugged.client.stopped(), "awaited");
+        debugged.client.step(stopped.stop, Continue);
+        debugged.ended();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_breakpoint_ends_a_step() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("third")));
+        debugged.client.arm(stop(at("sum")));
+        debugged.begin("trainer.fit(1)");
+        let stopped = debugged.client.stopped();
+        debugged.client.step(stopped.stop, Over);
+        let again = debugged.client.stopped();
+        assert_eq!(again.stop, stopped.stop);
+        assert!(matches!(
+            again.why,
+            probing_proto::stops::Why::Breakpoint { .. }
+        ));
+        check_at(&again, "sum");
+        debugged.client.disarm_all();
+        debugged.client.step(stopped.stop, Continue);
+        debugged.ended();
+        debugged.leaves_no_trace();
+    });
+}

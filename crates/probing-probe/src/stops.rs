@@ -1,0 +1,216 @@
+//! Breakpoints, and threads that stopped at them.
+//!
+//! A client arms a *point* (`points.rs`): `arming.rs` finds its code (`codes.rs`) and has the interpreter tell when a thread
+//! comes there, by `monitoring.rs` from 3.12 on, by `tracing.rs` before. Either way `events.rs` hears of it, in the thread
+//! itself, compares it with what is `armed.rs`, asks the `condition.rs` and has something done: a log line or a snapshot
+//! (`actions.rs`), or the thread stops and becomes a session (`session.rs`). That waits without the GIL for orders of the
+//! client that drives it and carries them out itself (`at_stop.rs`); `steps.rs` knows where it stops again, `parking.rs` has
+//! the other threads wait.
+//!
+//! Each place without anything is disabled when it is first met, and each function is looked at once when it begins, for
+//! code that is not loaded yet. Arming calls `restart_events()`: other tools see each place once more.
+//!
+//! A child of a fork has no points and no stops. Code that a client has evaluated meets none, on whichever thread.
+//!
+//! The server's thread never takes the GIL: what it may touch is here, behind locks that nobody holds while waiting.
+
+mod actions;
+mod armed;
+mod arming;
+mod at_stop;
+mod codes;
+mod condition;
+mod events;
+mod exceptions;
+mod expression;
+mod frame;
+mod monitoring;
+mod parking;
+mod points;
+mod session;
+mod sessions;
+mod source;
+mod steps;
+mod symbols;
+mod thread;
+mod tracing;
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use probing_proto::message::Event;
+use probing_proto::stops::{Arm, PointId, WentOn};
+use pyo3::prelude::*;
+
+use self::points::Points;
+use self::sessions::Sessions;
+use crate::forked;
+use crate::worker;
+
+pub(crate) use self::events::quietly;
+pub(crate) use self::frame::take_over_locals;
+pub(crate) use self::session::Order;
+pub(crate) use self::source::answer as source;
+
+/// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
+/// here.
+static OF_THIS_PROCESS: AtomicPtr<Stops> = AtomicPtr::new(ptr::null_mut());
+
+/// All points and stops of a process.
+pub(crate) struct Stops {
+    generation: u32,
+    points: Mutex<Points>,
+    sessions: Mutex<Sessions>,
+    /// Told when a deadline may have changed.
+    wake: Mutex<Option<Box<dyn Fn() + Send>>>,
+}
+
+/// This process's.
+#[expect(unsafe_code, reason = "reached through an atomic pointer")]
+pub(crate) fn of_this_process() -> &'static Stops {
+    let generation = forked::generation();
+    let there = OF_THIS_PROCESS.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below and never freed.
+    if let Some(stops) = unsafe { there.as_ref() }
+        && stops.generation == generation
+    {
+        return stops;
+    }
+    let fresh: *mut Stops = Box::leak(Box::new(Stops {
+        generation,
+        points: Mutex::default(),
+        sessions: Mutex::default(),
+        wake: Mutex::default(),
+    }));
+    let stored =
+        OF_THIS_PROCESS.compare_exchange(there, fresh, Ordering::AcqRel, Ordering::Acquire);
+    // Of two threads one was first; what the other has made is a few words that stay.
+    let chosen = stored.map_or_else(|first| first, |_| fresh);
+    // SAFETY: not null: just made here or by the other thread, and never freed.
+    unsafe { &*chosen }
+}
+
+/// Whether what is armed was armed in this process.
+#[expect(unsafe_code, reason = "reached through an atomic pointer")]
+fn is_of_this_process() -> bool {
+    // SAFETY: null, or leaked and never freed.
+    let stops = unsafe { OF_THIS_PROCESS.load(Ordering::Acquire).as_ref() };
+    stops.is_some_and(|stops| stops.generation == forked::generation())
+}
+
+/// Whether anything was ever armed here.
+fn is_used() -> bool {
+    !OF_THIS_PROCESS.load(Ordering::Acquire).is_null()
+}
+
+/// Arms a point, on a thread that has the GIL.
+pub(crate) fn arm(py: Python<'_>, wanted: Arm) -> Event {
+    arming::arm(py, wanted)
+}
+
+/// Disarms points, on a thread that has the GIL.
+pub(crate) fn disarm(py: Python<'_>, wanted: &[PointId]) -> Event {
+    arming::disarm(py, wanted)
+}
+
+/// In the child of a fork: nothing is armed, and no thread is stopped.
+pub(crate) fn after_fork(py: Python<'_>) {
+    if !is_used() {
+        return;
+    }
+    OF_THIS_PROCESS.store(ptr::null_mut(), Ordering::Release);
+    events::forget_special();
+    parking::forget();
+    arming::forget_all(py);
+}
+
+/// The probe leaves, and somebody has the GIL: nothing is left armed.
+pub(crate) fn leave(py: Python<'_>) {
+    if is_used() {
+        of_this_process().let_go(WentOn::Detached);
+        arming::disarm_all(py);
+    }
+}
+
+/// The same, for who must not wait for the GIL: threads go on at once, the rest is done when the GIL can be had.
+pub(crate) fn leave_soon() {
+    if !is_used() {
+        return;
+    }
+    let stops = of_this_process();
+    stops.let_go(WentOn::Detached);
+    let has_points = {
+        let points = stops.points();
+        points.all().iter().filter(|point| point.disarm()).count() > 0
+    };
+    if has_points {
+        // Without a thread, what is left does nothing any more.
+        drop(worker::start(|| {
+            worker::with_interpreter(arming::disarm_all);
+        }));
+    }
+}
+
+impl Stops {
+    fn points(&self) -> MutexGuard<'_, Points> {
+        self.points.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Points as they are now.
+    pub(crate) fn points_told(&self) -> Event {
+        let points = self.points();
+        Event::Points {
+            points: points.all().iter().map(|point| point.told()).collect(),
+        }
+    }
+
+    /// Has the server's thread look at the deadlines again.
+    fn changed(&self) {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wake) = &*wake {
+            wake();
+        }
+    }
+
+    /// How to wake the server's thread.
+    pub(crate) fn wake_with(&self, wake: Box<dyn Fn() + Send>) {
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
+    }
+
+    /// When [`Stops::tick`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let expiry = self.points().next_expiry();
+        let overdue = self.sessions().next_overdue();
+        expiry.into_iter().chain(overdue).min()
+    }
+
+    /// Ends what has had its time. Called by the server's thread.
+    pub(crate) fn tick(&self) {
+        let expired = self.points().expired();
+        if !expired.is_empty() {
+            let end = move || {
+                worker::with_interpreter(|py| {
+                    for point in &expired {
+                        arming::disarm_itself(py, point, "its time is over");
+                    }
+                });
+            };
+            // Without a thread it stays armed a little longer.
+            drop(worker::start(end));
+        }
+        for session in self.sessions().overdue() {
+            session.end(WentOn::Deadline);
+        }
+    }
+}
+
+/// Of this process, without making any: what the server's thread looks at between requests.
+pub(crate) fn if_any() -> Option<&'static Stops> {
+    is_of_this_process().then(of_this_process)
+}

@@ -1,0 +1,122 @@
+//! What points do beside stopping: log lines and snapshots, as rows of `python.captures`.
+
+use std::sync::Arc;
+
+use probing_proto::message::fit;
+use probing_proto::stops::{Action, PointId, StopNews};
+use pyo3::prelude::*;
+
+use super::frame;
+use super::points::Point;
+use super::{events, of_this_process, sessions, thread};
+use crate::locals;
+use crate::recording::{Capture, capture};
+use crate::traceback::text_of;
+
+/// Frames of one snapshot.
+const MAX_FRAMES: usize = 30;
+/// A row holds no more text than that.
+const MAX_TEXT: usize = 16 << 10;
+
+/// Does what a point is to do, unless there was too much of it in this second.
+pub(super) fn act(frame: &Bound<'_, PyAny>, point: &Arc<Point>) {
+    match &point.armed.action {
+        Action::Stop | Action::Count => {}
+        Action::Log { .. } => {
+            if point.has_room() {
+                log(frame, point);
+            }
+        }
+        Action::Snapshot => {
+            if point.has_room() {
+                keep(frame, Some(point.id), "snapshot", None);
+            }
+        }
+    }
+}
+
+fn log(frame: &Bound<'_, PyAny>, point: &Arc<Point>) {
+    let py = frame.py();
+    let Some(text) = &point.text else {
+        return;
+    };
+    let text = match text.value(frame) {
+        Ok(text) => text_of(&text),
+        Err(error) => format!("<raised {}>", events::in_words(py, error)),
+    };
+    let text = cut(text);
+    let at = frame::spot_of(frame);
+    let thread_name = thread::name(py);
+    capture(
+        py,
+        &Capture {
+            point: Some(point.id.0),
+            kind: "log",
+            text: Some(&text),
+            thread_name: &thread_name,
+            at: Some(&at),
+            frames: None,
+        },
+    );
+    if sessions::are_followed() {
+        of_this_process().announce(&StopNews::Logged {
+            point: point.id,
+            text,
+            at,
+            thread_name,
+        });
+    }
+}
+
+/// Records the stack with bounded locals.
+pub(super) fn keep(
+    frame: &Bound<'_, PyAny>,
+    point: Option<PointId>,
+    kind: &'static str,
+    text: Option<&str>,
+) {
+    let frames = frames_told(frame);
+    capture(
+        frame.py(),
+        &Capture {
+            point: point.map(|point| point.0),
+            kind,
+            text,
+            thread_name: &thread::name(frame.py()),
+            at: Some(&frame::spot_of(frame)),
+            frames: frames.as_deref(),
+        },
+    );
+}
+
+/// The stack with bounded locals, as JSON. Tells as many frames as fit a row.
+pub(super) fn frames_told(frame: &Bound<'_, PyAny>) -> Option<String> {
+    let mut stack = frame::stack(frame);
+    stack.truncate(MAX_FRAMES);
+    let mut told = locals::told(&stack).ok()?;
+    loop {
+        let text = serde_json::to_string(&told).ok()?;
+        if text.len() <= MAX_TEXT || told.is_empty() {
+            return Some(text);
+        }
+        // The innermost say most.
+        let fewer = told.len() / 2;
+        if fewer == 0 {
+            for frame in &mut told {
+                frame.locals = None;
+            }
+            let text = serde_json::to_string(&told).ok()?;
+            return (text.len() <= MAX_TEXT).then_some(text);
+        }
+        told.truncate(fewer);
+    }
+}
+
+fn cut(text: String) -> String {
+    let mut text = fit(text);
+    if text.len() > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.push('…');
+    }
+    text
+}

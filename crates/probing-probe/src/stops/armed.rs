@@ -1,0 +1,201 @@
+//! What the events of the interpreter are compared with: the code objects that something is armed in, and the threads
+//! that take a step. Changed and read with the GIL held only; nothing here runs code of the program.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+
+use super::points::Point;
+use super::steps::Step;
+
+static ARMED: Mutex<Armed> = Mutex::new(Armed::new());
+
+/// Never waited for: whoever has it has the GIL, too, and does not let go of it meanwhile.
+pub(super) fn armed() -> MutexGuard<'static, Armed> {
+    ARMED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All of it.
+pub(super) struct Armed {
+    /// By address; each is kept alive.
+    codes: HashMap<usize, CodeArms, BuildHasherDefault<Address>>,
+    /// Those that look for code that begins to run.
+    pub(super) seekers: Vec<Arc<Point>>,
+    /// Those that look for exceptions.
+    pub(super) raises: Vec<Arc<Point>>,
+    /// Steps under way, by thread.
+    pub(super) steps: HashMap<u64, Step, BuildHasherDefault<Address>>,
+}
+
+/// What is armed in one code object.
+pub(super) struct CodeArms {
+    pub(super) code: Py<PyAny>,
+    pub(super) lines: Vec<(u32, Arc<Point>)>,
+    pub(super) starts: Vec<Arc<Point>>,
+    /// How many steps look at its lines.
+    pub(super) steppers: u32,
+    /// Whether a step looks at its end.
+    pub(super) enders: u32,
+}
+
+/// What an event at a place means.
+pub(super) enum Met {
+    /// Nothing, and nothing will come of it later.
+    Nothing,
+    /// Nothing this time.
+    NotNow,
+    /// Something is to be looked at, outside of the lock.
+    Points(Vec<Arc<Point>>),
+}
+
+impl Armed {
+    const fn new() -> Self {
+        Self {
+            codes: HashMap::with_hasher(BuildHasherDefault::new()),
+            seekers: Vec::new(),
+            raises: Vec::new(),
+            steps: HashMap::with_hasher(BuildHasherDefault::new()),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.codes.is_empty()
+            && self.seekers.is_empty()
+            && self.raises.is_empty()
+            && self.steps.is_empty()
+    }
+
+    pub(super) fn code(&self, code: usize) -> Option<&CodeArms> {
+        self.codes.get(&code)
+    }
+
+    pub(super) fn code_mut(&mut self, code: &Bound<'_, PyAny>) -> &mut CodeArms {
+        self.codes
+            .entry(code.as_ptr() as usize)
+            .or_insert_with(|| CodeArms {
+                code: code.clone().unbind(),
+                lines: Vec::new(),
+                starts: Vec::new(),
+                steppers: 0,
+                enders: 0,
+            })
+    }
+
+    /// Every code object that something is or was armed in.
+    pub(super) fn codes<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let codes = self.codes.values();
+        codes.map(|arms| arms.code.bind(py).clone()).collect()
+    }
+
+    /// Forgets code in which nothing is armed any more; gives it back, to be dropped outside of the lock.
+    pub(super) fn forget_empty(&mut self) -> Vec<Py<PyAny>> {
+        let is_empty = |arms: &CodeArms| arms.is_empty();
+        let empty: Vec<usize> = self
+            .codes
+            .iter()
+            .filter(|(_, arms)| is_empty(arms))
+            .map(|(address, _)| *address)
+            .collect();
+        let forgotten = empty.iter().filter_map(|it| self.codes.remove(it));
+        forgotten.map(|arms| arms.code).collect()
+    }
+
+    /// Takes a point out of everything; the code objects in which it was.
+    pub(super) fn remove<'py>(
+        &mut self,
+        py: Python<'py>,
+        point: &Arc<Point>,
+    ) -> Vec<Bound<'py, PyAny>> {
+        let is_other = |other: &Arc<Point>| !Arc::ptr_eq(other, point);
+        self.seekers.retain(is_other);
+        self.raises.retain(is_other);
+        let mut changed = Vec::new();
+        for arms in self.codes.values_mut() {
+            let before = arms.lines.len() + arms.starts.len();
+            arms.lines.retain(|(_, other)| is_other(other));
+            arms.starts.retain(is_other);
+            if arms.lines.len() + arms.starts.len() != before {
+                changed.push(arms.code.bind(py).clone());
+            }
+        }
+        changed
+    }
+
+    /// A thread is at a line. Conditions that can be answered here are.
+    #[inline]
+    pub(super) fn at_line<'py>(
+        &self,
+        code: usize,
+        line: u32,
+        frame: impl FnOnce() -> Option<Bound<'py, PyAny>>,
+    ) -> Met {
+        let Some(arms) = self.codes.get(&code) else {
+            return Met::Nothing;
+        };
+        let mut here = arms.lines.iter().filter(|(at, _)| *at == line).peekable();
+        if here.peek().is_none() {
+            return if arms.steppers == 0 {
+                Met::Nothing
+            } else {
+                Met::NotNow
+            };
+        }
+        let Some(frame) = frame() else {
+            return Met::NotNow;
+        };
+        let is_met = |point: &&Arc<Point>| {
+            let condition = point.condition.as_ref();
+            condition.and_then(|condition| condition.known(&frame)) != Some(false)
+        };
+        let met: Vec<_> = here
+            .map(|(_, point)| point)
+            .filter(is_met)
+            .cloned()
+            .collect();
+        if met.is_empty() {
+            Met::NotNow
+        } else {
+            Met::Points(met)
+        }
+    }
+
+    /// A function begins.
+    pub(super) fn at_start(&self, code: usize) -> Met {
+        match self.codes.get(&code) {
+            Some(arms) if !arms.starts.is_empty() => Met::Points(arms.starts.clone()),
+            _ => Met::Nothing,
+        }
+    }
+}
+
+impl CodeArms {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.starts.is_empty() && self.steppers == 0 && self.enders == 0
+    }
+}
+
+/// Addresses are different enough; only their low bits are not.
+#[derive(Default)]
+pub(super) struct Address(u64);
+
+impl Hasher for Address {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.write_u64(address as u64);
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        self.0 = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

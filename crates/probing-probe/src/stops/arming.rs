@@ -1,0 +1,308 @@
+//! Arming and disarming: what the interpreter is asked to tell follows from what is armed.
+
+use std::sync::Arc;
+
+use probing_proto::message::{Event, Failure};
+use probing_proto::stops::{self, Action, Arm, Place, PointId, StopNews};
+use pyo3::prelude::*;
+
+use super::armed::armed;
+use super::codes::{Finder, Found};
+use super::condition::Condition;
+use super::expression::{Expression, Kind};
+use super::monitoring::{self, Everywhere};
+use super::points::{MAX_POINTS, Parts, Point};
+use super::{exceptions, of_this_process, parking, steps, tracing};
+
+/// How this Python tells us what its threads do.
+pub(super) fn has_monitoring(py: Python<'_>) -> bool {
+    py.version_info() >= (3, 12)
+}
+
+/// Arms a point; what came of it.
+pub(super) fn arm(py: Python<'_>, wanted: Arm) -> Event {
+    match try_arm(py, wanted) {
+        Ok(point) => Event::Armed(point),
+        Err(failure) => Event::Failed(failure),
+    }
+}
+
+fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
+    let stops = of_this_process();
+    if stops.points().is_full() {
+        return Err(
+            Failure::new(format!("{MAX_POINTS} points are armed already"))
+                .with_hint("disarm some: `probing disarm ID`"),
+        );
+    }
+    let parts = parts(py, &wanted)?;
+    if let Place::Local { .. } | Place::Value { .. } | Place::Memory { .. } = wanted.place {
+        return Err(Failure::new("this probe cannot watch variables yet")
+            .with_hint("break at a line that writes it, with a condition or a log"));
+    }
+    claim(py)?;
+    let id = stops.points().next_id();
+    let point = Arc::new(Point::new(id, wanted, parts));
+    if let Some(finder) = &point.finder {
+        let (found, note) = finder.find(py).map_err(|error| {
+            release_if_idle(py);
+            Failure::new(format!("cannot look for code: {error}"))
+        })?;
+        point.note(note);
+        stops.points().add(Arc::clone(&point));
+        armed().seekers.push(Arc::clone(&point));
+        bind(&point, found);
+        restart(py);
+    } else {
+        stops.points().add(Arc::clone(&point));
+        exceptions::arm(py, &point);
+    }
+    refresh(py);
+    stops.changed();
+    Ok(point.told())
+}
+
+/// All that can be wrong with what was asked for is found here.
+fn parts(py: Python<'_>, wanted: &Arm) -> Result<Parts, Failure> {
+    let condition = wanted.condition.as_deref();
+    let condition = condition
+        .map(|source| Condition::new(py, source))
+        .transpose()?;
+    let text = match &wanted.action {
+        Action::Log { text } => Some(Expression::new(py, Kind::Template, text)?),
+        _ => None,
+    };
+    let finder = Finder::new(py, &wanted.place)
+        .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+    let is_native = condition.as_ref().is_none_or(Condition::is_native);
+    Ok(Parts {
+        condition,
+        text,
+        finder,
+        by: match &wanted.place {
+            Place::Uncaught => "sys.excepthook",
+            _ if has_monitoring(py) => monitoring::NAME,
+            _ => tracing::NAME,
+        },
+        cost: cost(py, &wanted.place, is_native),
+    })
+}
+
+/// What a point costs, in words.
+fn cost(py: Python<'_>, place: &Place, is_native: bool) -> String {
+    let monitoring = has_monitoring(py);
+    let visit = if is_native {
+        "well below a microsecond when it is passed"
+    } else {
+        "about a microsecond when it is passed, for its condition"
+    };
+    match place {
+        Place::Uncaught => "nothing until an exception is not caught".to_owned(),
+        Place::Raise { .. } if monitoring => "nothing until something is raised".to_owned(),
+        Place::Line { .. } | Place::Function { .. } if monitoring => {
+            format!("nothing elsewhere; {visit}; each function once more when it first begins")
+        }
+        _ => format!("Python before 3.12 has to trace: code runs 2 to 7 times slower; {visit}"),
+    }
+}
+
+/// A point was found in code: from now on it is told there.
+pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) {
+    for Found { code, spot } in found {
+        let is_start = matches!(point.armed.place, Place::Function { .. });
+        let mut armed = armed();
+        let arms = armed.code_mut(&code);
+        let is_there = arms.starts.iter().any(|other| Arc::ptr_eq(other, point))
+            || arms
+                .lines
+                .iter()
+                .any(|(_, other)| Arc::ptr_eq(other, point));
+        if is_there || !point.is_armed() {
+            drop(armed);
+            continue;
+        }
+        if is_start {
+            arms.starts.push(Arc::clone(point));
+        } else {
+            arms.lines.push((spot.lineno, Arc::clone(point)));
+        }
+        drop(armed);
+        tell_again(&code);
+        let was_bound = point.is_bound();
+        point.bind(spot.clone());
+        if !was_bound {
+            let moved = match &point.armed.place {
+                Place::Line { line, .. } if *line != spot.lineno => Some(format!(
+                    "line {line} has no code: moved to line {}",
+                    spot.lineno
+                )),
+                _ => None,
+            };
+            point.note(moved);
+        }
+    }
+}
+
+/// Disarms these points, all when none is named, and tells them as they were.
+pub(super) fn disarm(py: Python<'_>, wanted: &[PointId]) -> Event {
+    let stops = of_this_process();
+    let unknown: Vec<String> = {
+        let points = stops.points();
+        let is_known = |id: &&PointId| !points.all().iter().any(|point| point.id == **id);
+        let unknown = wanted.iter().filter(is_known);
+        unknown.map(|id| id.0.to_string()).collect()
+    };
+    if !unknown.is_empty() {
+        return Event::Failed(
+            Failure::new(format!("no such point: {}", unknown.join(", ")))
+                .with_hint("`probing breakpoints` tells which there are"),
+        );
+    }
+    let taken = stops.points().take(wanted);
+    let told = taken.iter().map(|point| point.told()).collect();
+    for point in &taken {
+        let was_armed = point.disarm();
+        take_out(py, point);
+        if was_armed {
+            stops.announce(&StopNews::Disarmed {
+                point: point.id,
+                reason: "it was disarmed".to_owned(),
+            });
+        }
+    }
+    settle(py);
+    Event::Points { points: told }
+}
+
+/// A point has come to its end. It is told of until somebody disarms it.
+pub(super) fn disarm_itself(py: Python<'_>, point: &Arc<Point>, reason: &str) {
+    if !point.disarm() {
+        return;
+    }
+    point.note(Some(format!("disarmed: {reason}")));
+    take_out(py, point);
+    of_this_process().announce(&StopNews::Disarmed {
+        point: point.id,
+        reason: reason.to_owned(),
+    });
+    settle(py);
+}
+
+/// Takes a point out of everything that is looked at.
+fn take_out(py: Python<'_>, point: &Arc<Point>) {
+    exceptions::disarm(py, point);
+    let changed = armed().remove(py, point);
+    for code in &changed {
+        tell_again(code);
+    }
+}
+
+/// After something was taken out: nothing is told that nobody wants.
+pub(super) fn settle(py: Python<'_>) {
+    let forgotten = armed().forget_empty();
+    drop(forgotten);
+    refresh(py);
+    release_if_idle(py);
+    of_this_process().changed();
+}
+
+/// Takes out everything.
+pub(super) fn disarm_all(py: Python<'_>) {
+    let points = of_this_process().points().take(&[]);
+    for point in &points {
+        point.disarm();
+        take_out(py, point);
+    }
+    settle(py);
+}
+
+/// Has a code object tell what is wanted of it now.
+pub(super) fn tell_again(code: &Bound<'_, PyAny>) {
+    if has_monitoring(code.py()) {
+        // It fails when the program has freed our number behind our back; then nothing is told any more.
+        drop(monitoring::set_local(code));
+    }
+}
+
+/// Has the interpreter tell what is wanted everywhere now.
+pub(super) fn refresh(py: Python<'_>) {
+    let (seeks, raises, is_idle) = {
+        let armed = armed();
+        (
+            !armed.seekers.is_empty(),
+            !armed.raises.is_empty(),
+            armed.is_empty(),
+        )
+    };
+    let parks = parking::is_on();
+    if has_monitoring(py) {
+        let into = steps::go_into();
+        let everywhere = [
+            (seeks || into, Everywhere::Starts),
+            (seeks || into, Everywhere::Resumes),
+            (raises, Everywhere::Raises),
+            (steps::wait_for_ends(), Everywhere::Unwinds),
+            (parks, Everywhere::Lines),
+        ];
+        let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
+        let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
+        // It fails when the program has freed our number behind our back; then nothing is told any more.
+        drop(monitoring::set_everywhere(py, &everywhere));
+    } else {
+        tracing::set(py, !is_idle || parks);
+    }
+}
+
+/// Has all code tell again what it was told not to.
+pub(super) fn restart(py: Python<'_>) {
+    if has_monitoring(py) {
+        drop(monitoring::restart(py));
+    } else {
+        tracing::forget_seen();
+    }
+}
+
+/// Gets ready to be told.
+pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
+    if has_monitoring(py) {
+        monitoring::claim(py)
+    } else {
+        tracing::claim()
+    }
+}
+
+fn release_if_idle(py: Python<'_>) {
+    let is_idle = armed().is_empty() && !parking::is_on();
+    if is_idle && has_monitoring(py) {
+        monitoring::release(py);
+    }
+}
+
+/// In a forked child, and at the end: whatever is told is told no more.
+pub(super) fn forget_all(py: Python<'_>) {
+    let codes = armed().codes(py);
+    let steps: Vec<u64> = armed().steps.keys().copied().collect();
+    for thread in steps {
+        drop(steps::finish(py, thread));
+    }
+    {
+        let mut armed = armed();
+        armed.seekers.clear();
+        armed.raises.clear();
+    }
+    for code in &codes {
+        let mut armed = armed();
+        let arms = armed.code_mut(code);
+        let lines = std::mem::take(&mut arms.lines);
+        let starts = std::mem::take(&mut arms.starts);
+        (arms.steppers, arms.enders) = (0, 0);
+        drop(armed);
+        drop((lines, starts));
+        tell_again(code);
+    }
+    exceptions::forget(py);
+    let forgotten = armed().forget_empty();
+    drop(forgotten);
+    refresh(py);
+    release_if_idle(py);
+}

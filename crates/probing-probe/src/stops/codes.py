@@ -1,0 +1,295 @@
+"""Finds the code that a point is meant for. Runs inside the target, called by codes.rs alone.
+
+Nothing of the program's is called: modules, classes and functions are looked at where they are stored.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from opcode import opmap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType, FrameType, FunctionType
+    from typing import Any
+
+FUNCTION = type(lambda: None)
+MODULE = type(sys)
+CODE = type((lambda: None).__code__)
+RESUME = opmap.get("RESUME")
+# `inspect.CO_OPTIMIZED`: the code of a function.
+OPTIMIZED = 1
+# How deep wrappers may lie around a function.
+WRAPPERS = 10
+
+_names_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+
+# A code object, the module it belongs to, and its qualified name.
+Found = "tuple[CodeType, str, str]"
+
+
+class Line:
+    """The codes that a line of a file belongs to."""
+
+    def __init__(self, file: str, line: int) -> None:
+        self._file, self._line = file, line
+        self._known: dict[str, bool] = {}
+        self._real = None if _is_made_up(file) else os.path.realpath(file)
+
+    def file_names(self) -> list[str]:
+        """Tell the last parts that the names of such files have."""
+        known = [name for name, is_it in self._known.items() if is_it]
+        return list({os.path.basename(name) for name in (self._file, self._real or self._file, *known)})
+
+    def is_in(self, file: str) -> bool:
+        """Tell whether a code object's file is the one that is meant."""
+        is_it = self._known.get(file)
+        if is_it is None:
+            is_it = self._known[file] = self._is_same(file)
+        return is_it
+
+    def _is_same(self, file: str) -> bool:
+        if file == self._file or (not _is_made_up(file) and file.endswith(f"/{self._file.removeprefix('./')}")):
+            return True
+        return self._real is not None and not _is_made_up(file) and os.path.realpath(file) == self._real
+
+    def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
+        """Look through all that is loaded: codes with their names and lines, and what to say about it."""
+        codes: dict[int, Any] = {}
+        for module, names in _modules():
+            file = names.get("__file__")
+            if type(file) is str and self.is_in(file):
+                for code, _, qualname in _codes_of_module(module, names):
+                    codes[id(code)] = code, qualname
+        for frame in _frames():
+            if self.is_in(frame.f_code.co_filename):
+                for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
+                    codes.setdefault(id(code), (code, qualname))
+        found = self._chosen([pair for pair in codes.values() if self.is_in(pair[0].co_filename)])
+        if found:
+            return found, self._moved(found)
+        if codes:
+            return [], (
+                f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run, or is"
+                " behind the last line; armed in case it is loaded again"
+            )
+        return [], f"nothing from {self._file} is loaded yet: armed for when it is{self._near()}"
+
+    def bind(self, code: CodeType, _module: str) -> list[tuple[CodeType, str, int]]:
+        """Choose among a code object that begins to run and those inside it."""
+        if not self.is_in(code.co_filename):
+            return []
+        return self._chosen(list(_with_nested(code, _qualname(code))))
+
+    def _chosen(self, codes: list[tuple[CodeType, str]]) -> list[tuple[CodeType, str, int]]:
+        lines = [(code, qualname, lines_of(code)) for code, qualname in codes]
+        exact = [(code, qualname, self._line) for code, qualname, has in lines if self._line in has]
+        if exact:
+            return exact
+        around = [
+            (code.co_firstlineno, code, qualname, min(line for line in has if line > self._line))
+            for code, qualname, has in lines
+            if has and code.co_firstlineno <= self._line < max(has)
+        ]
+        if not around:
+            return []
+        innermost = max(first for first, *_ in around)
+        return [(code, qualname, line) for first, code, qualname, line in around if first == innermost]
+
+    def _moved(self, found: list[tuple[CodeType, str, int]]) -> str | None:
+        line = found[0][2]
+        return None if line == self._line else f"line {self._line} has no code: moved to line {line}"
+
+    def _near(self) -> str:
+        wanted = os.path.basename(self._file).lower()
+        stem = wanted.removesuffix(".py")
+        files = {names.get("__file__") for _, names in _modules()}
+        near = sorted(
+            file
+            for file in files
+            if type(file) is str and stem and (stem in os.path.basename(file).lower() or wanted == file.lower())
+        )
+        return f"; near: {', '.join(near[:3])}" if near else ""
+
+
+class Function:
+    """The codes of the functions that are called so."""
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._parts = function.split(".")
+
+    def name(self) -> str:
+        return self._parts[-1]
+
+    def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
+        """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
+        codes: dict[int, tuple[CodeType, str, int]] = {}
+        near: set[str] = set()
+        wanted = self.name()
+        for module, names in _modules():
+            for code, owner, qualname in _codes_of_module(module, names):
+                if code.co_name == wanted and self._is_meant(code, owner, qualname):
+                    codes[id(code)] = code, qualname, code.co_firstlineno
+                elif wanted.lower() in code.co_name.lower() and len(near) < 100:
+                    near.add(f"{owner}.{qualname}")
+        for frame in _frames():
+            module = _module_of(frame)
+            for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
+                if code.co_name == wanted and id(code) not in codes and self._is_meant(code, module, qualname):
+                    codes[id(code)] = code, qualname, code.co_firstlineno
+        if codes:
+            return list(codes.values()), None
+        hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
+        return [], f"no function that is loaded is called {self._function}: armed for when one is{hint}"
+
+    def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
+        """Tell whether a code object that begins to run is meant."""
+        if code.co_name != self.name():
+            return []
+        qualname = _qualname(code)
+        if not hasattr(code, "co_qualname") and len(self._parts) > 1:
+            names = getattr(sys.modules.get(module), "__dict__", {})
+            qualname = next((name for found, _, name in _codes_of_module(module, names) if found is code), qualname)
+        return [(code, qualname, code.co_firstlineno)] if self._is_meant(code, module, qualname) else []
+
+    def _is_meant(self, code: CodeType, module: str, qualname: str) -> bool:
+        names = [part for part in qualname.split(".") if part != "<locals>"]
+        modules = [module.split(".")]
+        if module == "__main__":
+            modules.append([os.path.basename(code.co_filename).removesuffix(".py")])
+        return any((owner + names)[-len(self._parts) :] == self._parts for owner in modules)
+
+
+def lines_of(code: CodeType) -> set[int]:
+    """Tell the lines at which a code object can be met: not that of its name, where nothing happens."""
+    begin = 0
+    if RESUME is not None and code.co_flags & OPTIMIZED:
+        raw = code.co_code
+        begin = next((at + 2 for at in range(0, len(raw), 2) if raw[at] == RESUME), 0)
+    return {line for _, end, line in code.co_lines() if line and end > begin}
+
+
+def first_line(code: CodeType) -> int:
+    """Tell the line at which a function's body begins."""
+    return min((line for line in lines_of(code)), default=code.co_firstlineno)
+
+
+def _is_made_up(file: str) -> bool:
+    return file.startswith("<")
+
+
+def _qualname(code: CodeType) -> str:
+    return getattr(code, "co_qualname", code.co_name)
+
+
+def _module_of(frame: FrameType) -> str:
+    name = frame.f_globals.get("__name__")
+    return name if type(name) is str else ""
+
+
+def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, module in list(sys.modules.items()):
+        if type(name) is str and isinstance(module, MODULE):
+            names = object.__getattribute__(module, "__dict__")
+            if type(names) is dict:
+                yield name, names
+
+
+def _frames() -> Iterator[FrameType]:
+    for frame in list(sys._current_frames().values()):
+        found: FrameType | None = frame
+        while found is not None:
+            yield found
+            found = found.f_back
+
+
+def _with_nested(code: CodeType, qualname: str) -> Iterator[tuple[CodeType, str]]:
+    yield code, qualname
+    inside = f"{qualname}.<locals>." if code.co_flags & OPTIMIZED else ""
+    for constant in code.co_consts:
+        if type(constant) is CODE:
+            yield from _with_nested(constant, getattr(constant, "co_qualname", f"{inside}{constant.co_name}"))
+
+
+def _codes_of_module(module: str, names: dict[str, Any]) -> Iterator[tuple[CodeType, str, str]]:
+    """Give every code object that a module's functions and classes lead to."""
+    seen: set[int] = set()
+    for value in list(names.values()):
+        yield from _codes_of(value, module, seen, 0)
+
+
+def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterator[tuple[CodeType, str, str]]:
+    if id(value) in seen or depth > WRAPPERS:
+        return
+    kind = type(value)
+    if kind is FUNCTION:
+        seen.add(id(value))
+        yield from _codes_of_function(value, module, seen, depth)  # type: ignore[arg-type]
+    elif kind in (staticmethod, classmethod):
+        yield from _codes_of(value.__func__, module, seen, depth + 1)  # type: ignore[attr-defined]
+    elif kind is property:
+        for part in (value.fget, value.fset, value.fdel):  # type: ignore[attr-defined]
+            yield from _codes_of(part, module, seen, depth + 1)
+    elif type in _mro_of(kind):
+        names = _names_of(value)  # type: ignore[arg-type]
+        if names.get("__module__") == module:
+            seen.add(id(value))
+            for part in list(names.values()):
+                yield from _codes_of(part, module, seen, depth + 1)
+    elif depth > 0 or kind.__module__ == "functools":
+        # What a decorator of the library made of a function: `cached_property`, `lru_cache`, `partial`, …
+        for name in ("func", "__wrapped__"):
+            try:
+                part = object.__getattribute__(value, name)
+            except AttributeError:
+                continue
+            yield from _codes_of(part, module, seen, depth + 1)
+
+
+def _codes_of_function(
+    function: FunctionType, module: str, seen: set[int], depth: int
+) -> Iterator[tuple[CodeType, str, str]]:
+    owner = function.__module__ if type(function.__module__) is str else module
+    for code, qualname in _with_nested(function.__code__, function.__qualname__):
+        if id(code) not in seen:
+            seen.add(id(code))
+            yield code, owner, qualname
+    for cell in function.__closure__ or ():
+        try:
+            inside = cell.cell_contents
+        except ValueError:
+            continue
+        yield from _codes_of(inside, module, seen, depth + 1)
+    wrapped = function.__dict__.get("__wrapped__")
+    if wrapped is not None:
+        yield from _codes_of(wrapped, module, seen, depth + 1)
+
+
+# Folders of what nobody here wrote.
+LIBRARY = (os.path.dirname(os.__file__) + "/",)
+INSTALLED = ("/site-packages/", "/dist-packages/")
+
+
+def is_of_library(code: CodeType) -> bool:
+    """Tell whether code belongs to Python itself or to an installed package."""
+    file = code.co_filename
+    return file.startswith(("<frozen", *LIBRARY)) or any(folder in file for folder in INSTALLED)
+
+
+def thread_name(ident: int) -> str:
+    """Tell the name of a thread, without the lock that `threading` has for that."""
+    threading: Any = sys.modules.get("threading")
+    thread = None if threading is None else threading._active.get(ident)
+    name = getattr(thread, "_name", None)
+    return name if type(name) is str else "MainThread" if threading is None else f"Thread {ident}"
+
+
+def lines_in_memory(file: str) -> list[str] | None:
+    """Give the lines of code that is in no file, as notebooks and tracebacks know them."""
+    linecache: Any = sys.modules.get("linecache")
+    entry = None if linecache is None else linecache.cache.get(file)
+    return [line.rstrip("\n") for line in entry[2]] if entry is not None and len(entry) == 4 else None

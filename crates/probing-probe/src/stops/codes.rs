@@ -1,0 +1,125 @@
+//! Finding the code that a place is in: in what is loaded when a point is armed, and in what begins to run later. The
+//! looking is done by `codes.py`.
+
+use std::sync::{Mutex, PoisonError};
+
+use probing_proto::stops::{Place, Spot};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+
+use super::frame;
+use crate::eval;
+use crate::guarded::call;
+use crate::traceback::text_of;
+
+/// Looks for the code of one point.
+pub(super) struct Finder {
+    /// A `Line` or `Function` of `codes.py`.
+    search: Py<PyAny>,
+    hint: Hint,
+}
+
+/// What code that is meant must at least have, so that nearly all other code is told apart at once.
+enum Hint {
+    /// The last part of its file's name.
+    File(Mutex<Vec<String>>),
+    /// Its name.
+    Name(String),
+}
+
+/// Code that a point is in.
+pub(super) struct Found<'py> {
+    pub(super) code: Bound<'py, PyAny>,
+    pub(super) spot: Spot,
+}
+
+impl Finder {
+    pub(super) fn new(py: Python<'_>, place: &Place) -> PyResult<Option<Self>> {
+        let names = namespace(py)?;
+        let class = |name: &str| names.as_any().get_item(name);
+        let (search, hint) = match place {
+            Place::Line { file, line } => {
+                let search = call(&class("Line")?, (file, *line))?;
+                (search, Hint::File(Mutex::default()))
+            }
+            Place::Function { function } | Place::Local { function, .. } => {
+                let search = call(&class("Function")?, (function,))?;
+                let name = text_of(&call(&search.getattr("name")?, ())?);
+                (search, Hint::Name(name))
+            }
+            _ => return Ok(None),
+        };
+        let search = search.unbind();
+        Ok(Some(Self { search, hint }))
+    }
+
+    /// Looks through all that is loaded; and what to say about it.
+    pub(super) fn find<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Found<'py>>, Option<String>)> {
+        let found = call(&self.search.bind(py).getattr("find")?, ())?;
+        let note = found.get_item(1)?;
+        if let Hint::File(names) = &self.hint {
+            let told = call(&self.search.bind(py).getattr("file_names")?, ())?.extract()?;
+            *names.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        }
+        let note = (!note.is_none()).then(|| text_of(&note));
+        Ok((all(&found.get_item(0)?)?, note))
+    }
+
+    /// Whether code that begins to run, or some inside it, is meant.
+    pub(super) fn bind<'py>(
+        &self,
+        code: &Bound<'py, PyAny>,
+        module: &str,
+    ) -> PyResult<Vec<Found<'py>>> {
+        if !self.may_be(code) {
+            return Ok(Vec::new());
+        }
+        let bind = self.search.bind(code.py()).getattr("bind")?;
+        all(&call(&bind, (code, module))?)
+    }
+
+    fn may_be(&self, code: &Bound<'_, PyAny>) -> bool {
+        match &self.hint {
+            Hint::File(names) => {
+                let file = frame::file_of(code);
+                let last = file.rsplit('/').next().unwrap_or(&file);
+                let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+                names.iter().any(|name| name == last)
+            }
+            Hint::Name(name) => code
+                .getattr("co_name")
+                .is_ok_and(|own| text_of(&own) == *name),
+        }
+    }
+}
+
+fn all<'py>(found: &Bound<'py, PyAny>) -> PyResult<Vec<Found<'py>>> {
+    let each = found.try_iter()?.map(|one| {
+        let one = one?;
+        let code = one.get_item(0)?;
+        let spot = Spot {
+            func: text_of(&one.get_item(1)?),
+            file: frame::file_of(&code),
+            lineno: one.get_item(2)?.extract()?,
+        };
+        Ok(Found { code, spot })
+    });
+    each.collect()
+}
+
+/// The module that a frame's code belongs to.
+pub(super) fn module_of(frame: &Bound<'_, PyAny>) -> String {
+    let globals = frame.getattr("f_globals");
+    let name = globals.and_then(|globals| globals.get_item("__name__"));
+    name.map(|name| text_of(&name)).unwrap_or_default()
+}
+
+/// The names in `codes.py`.
+pub(super) fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static NAMESPACE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let namespace = NAMESPACE.get_or_try_init(py, || {
+        eval::namespace_of(py, include_str!("codes.py"), "<probing>").map(Bound::unbind)
+    })?;
+    Ok(namespace.bind(py))
+}

@@ -1,0 +1,259 @@
+//! What the interpreter tells, whichever way it does: a thread is at a line, begins a function, leaves one, raises.
+//!
+//! All of this runs in threads of the program, with the GIL held, in the middle of their code. Nothing is raised there.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use probing_proto::stops::{Action, Hold, Place, Why};
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::armed::{Met, armed};
+use super::arming;
+use super::codes::module_of;
+use super::frame;
+use super::parking;
+use super::points::Point;
+use super::session;
+use super::steps;
+use super::{actions, exceptions};
+use crate::forks;
+use crate::guarded::release;
+use crate::handled::Handled;
+
+/// Whether an event is wanted again where it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Again,
+    Never,
+}
+
+/// How many steps are under way and threads hold the others: then every event matters.
+static SPECIAL: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// How often this thread has said that nothing of it is to be looked at.
+    static QUIET: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Runs code in which nothing stops: our own, and what clients have evaluated.
+pub(crate) fn quietly<T>(code: impl FnOnce() -> T) -> T {
+    QUIET.set(QUIET.get() + 1);
+    let result = code();
+    QUIET.set(QUIET.get() - 1);
+    result
+}
+
+pub(super) fn is_quiet() -> bool {
+    QUIET.get() > 0 || forks::are_under_way() || !super::is_of_this_process()
+}
+
+pub(super) fn is_special() -> bool {
+    SPECIAL.load(Ordering::Acquire) > 0
+}
+
+/// From now on every event matters; to be followed by [`end_special`].
+pub(super) fn begin_special() {
+    SPECIAL.fetch_add(1, Ordering::AcqRel);
+}
+
+pub(super) fn end_special() {
+    SPECIAL.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// In a forked child.
+pub(super) fn forget_special() {
+    SPECIAL.store(0, Ordering::Release);
+}
+
+/// A thread is at a line, and every event matters.
+pub(super) fn line<'py>(
+    py: Python<'py>,
+    code: usize,
+    line: u32,
+    frame: Option<&Bound<'py, PyAny>>,
+) -> After {
+    if is_quiet() {
+        return After::Again;
+    }
+    parking::park(py);
+    let Some(frame) = frame.cloned().or_else(|| frame::current(py)) else {
+        return After::Again;
+    };
+    let has_stepped = steps::at_line(&frame, line);
+    let met = armed().at_line(code, line, || Some(frame.clone()));
+    match met {
+        Met::Nothing if !has_stepped => After::Never,
+        Met::NotNow if !has_stepped => After::Again,
+        Met::Nothing | Met::NotNow => reached(&frame, Vec::new(), has_stepped),
+        Met::Points(points) => reached(&frame, points, has_stepped),
+    }
+}
+
+/// A thread is where points are.
+pub(super) fn points<'py>(
+    py: Python<'py>,
+    frame: Option<&Bound<'py, PyAny>>,
+    points: Vec<Arc<Point>>,
+) -> After {
+    if is_quiet() {
+        return After::Again;
+    }
+    match frame.cloned().or_else(|| frame::current(py)) {
+        Some(frame) => reached(&frame, points, false),
+        None => After::Again,
+    }
+}
+
+/// A function begins.
+pub(super) fn start<'py>(code: &Bound<'py, PyAny>, frame: Option<&Bound<'py, PyAny>>) -> After {
+    let py = code.py();
+    if is_quiet() {
+        return After::Again;
+    }
+    let Some(frame) = frame.cloned().or_else(|| frame::current(py)) else {
+        return After::Again;
+    };
+    seek(code, &frame);
+    let is_stepped_into = is_special() && steps::at_start(&frame);
+    let met = armed().at_start(code.as_ptr() as usize);
+    match met {
+        Met::Points(points) => reached(&frame, points, false),
+        _ if is_stepped_into => After::Again,
+        _ => After::Never,
+    }
+}
+
+/// A generator or a coroutine goes on.
+pub(super) fn resume<'py>(code: &Bound<'py, PyAny>, frame: Option<&Bound<'py, PyAny>>) -> After {
+    if is_quiet() {
+        return After::Again;
+    }
+    let Some(frame) = frame.cloned().or_else(|| frame::current(code.py())) else {
+        return After::Again;
+    };
+    seek(code, &frame);
+    if is_special() && steps::at_start(&frame) {
+        After::Again
+    } else {
+        After::Never
+    }
+}
+
+/// A function ends, by returning or by an exception.
+pub(super) fn end<'py>(py: Python<'py>, frame: Option<&Bound<'py, PyAny>>) {
+    if !is_special() || is_quiet() {
+        return;
+    }
+    if let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
+        steps::at_end(&frame);
+    }
+}
+
+/// An exception is raised.
+pub(super) fn raised<'py>(
+    py: Python<'py>,
+    frame: Option<&Bound<'py, PyAny>>,
+    exception: &Bound<'py, PyAny>,
+) {
+    if is_quiet() {
+        return;
+    }
+    if let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
+        exceptions::raised(&frame, exception);
+    }
+}
+
+/// Code that begins may be what points wait for.
+fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
+    let seekers = armed().seekers.clone();
+    if seekers.is_empty() {
+        return;
+    }
+    let module = module_of(frame);
+    for point in &seekers {
+        if let Some(finder) = &point.finder
+            && let Ok(found) = finder.bind(code, &module)
+        {
+            arming::bind(point, found);
+        }
+    }
+}
+
+/// A thread is at a place, where perhaps a step has ended.
+fn reached(frame: &Bound<'_, PyAny>, points: Vec<Arc<Point>>, has_stepped: bool) -> After {
+    let py = frame.py();
+    let mut stop: Option<(Why, Hold)> = None;
+    Handled::aside(py, || {
+        for point in &points {
+            if has_fired(frame, point) && stop.is_none() && point.armed.action == Action::Stop {
+                let why = Why::Breakpoint { point: point.id };
+                stop = Some((why, point.armed.hold));
+            }
+        }
+    });
+    if let Some((why, hold)) = stop {
+        session::stop(frame, why, Some(hold));
+    } else if has_stepped {
+        session::stop(frame, Why::Step, None);
+    }
+    After::Again
+}
+
+/// Whether something was done for a point, or is to be.
+pub(super) fn has_fired(frame: &Bound<'_, PyAny>, point: &Arc<Point>) -> bool {
+    let py = frame.py();
+    if !point.is_armed() || !holds(frame, point) || !point.hit() {
+        return false;
+    }
+    point.fire();
+    actions::act(frame, point);
+    if point.armed.once {
+        arming::disarm_itself(py, point, "it was to be met once, and was");
+    }
+    true
+}
+
+/// Whether a point's condition holds. An error in it disarms the point.
+fn holds(frame: &Bound<'_, PyAny>, point: &Arc<Point>) -> bool {
+    let Some(condition) = &point.condition else {
+        return true;
+    };
+    match condition.holds(frame) {
+        Ok(holds) => holds,
+        Err(error) => {
+            let py = frame.py();
+            let reason = format!("its condition raised {}", in_words(py, error));
+            arming::disarm_itself(py, point, &reason);
+            false
+        }
+    }
+}
+
+/// What an expression of a point raised. A Ctrl-C that came meanwhile was meant for the program, and comes again.
+pub(super) fn in_words(py: Python<'_>, error: PyErr) -> String {
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        interrupt_again();
+    }
+    let words = crate::traceback::describe(py, &error);
+    release(error.into_value(py).into_bound(py).into_any());
+    if words.message.is_empty() {
+        words.exception
+    } else {
+        format!("{}: {}", words.exception, words.message)
+    }
+}
+
+#[expect(unsafe_code, reason = "PyErr_SetInterrupt has no safe face")]
+fn interrupt_again() {
+    // SAFETY: may be called any time.
+    unsafe { ffi::PyErr_SetInterrupt() };
+}
+
+/// Whether a place needs the interpreter's exceptions.
+pub(super) fn is_of_exceptions(place: &Place) -> bool {
+    matches!(place, Place::Raise { .. })
+}

@@ -1,0 +1,133 @@
+//! A frame that runs, as the events of the interpreter meet it: its variables, its place, its callers.
+#![expect(
+    unsafe_code,
+    reason = "frames are had by the functions of the C interface"
+)]
+
+use std::ffi::c_int;
+
+use probing_proto::stops::Spot;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::symbols::symbols;
+use crate::locals;
+use crate::traceback::text_of;
+
+/// Of one stack.
+const MAX_FRAMES: usize = 300;
+/// `inspect.CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR`: code that can be left and come back to.
+const SUSPENDS: u32 = 0x20 | 0x80 | 0x200;
+
+/// The innermost frame of this thread that runs Python.
+pub(super) fn current(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    // SAFETY: the GIL is held; what comes back is a borrowed reference or null.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
+}
+
+/// What a frame runs.
+pub(super) fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+    // SAFETY: the object is a frame, as all that comes here; a frame always has code, and this gives a new reference to it.
+    unsafe {
+        Bound::from_owned_ptr(
+            frame.py(),
+            ffi::PyFrame_GetCode(frame.as_ptr().cast()).cast(),
+        )
+    }
+}
+
+pub(super) fn line_of(frame: &Bound<'_, PyAny>) -> u32 {
+    // SAFETY: a frame, as above.
+    let line = unsafe { ffi::PyFrame_GetLineNumber(frame.as_ptr().cast()) };
+    line.max(0) as u32
+}
+
+pub(super) fn caller_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let outer = frame.getattr("f_back").ok()?;
+    (!outer.is_none()).then_some(outer)
+}
+
+/// Whether it can be left and come back to.
+pub(super) fn suspends(code: &Bound<'_, PyAny>) -> bool {
+    let flags = code
+        .getattr("co_flags")
+        .and_then(|flags| flags.extract::<u32>());
+    flags.is_ok_and(|flags| flags & SUSPENDS != 0)
+}
+
+/// Where a frame is.
+pub(super) fn spot_of(frame: &Bound<'_, PyAny>) -> Spot {
+    let code = code_of(frame);
+    Spot {
+        func: name_of(&code),
+        file: file_of(&code),
+        lineno: line_of(frame),
+    }
+}
+
+/// The qualified name from 3.11 on.
+pub(super) fn name_of(code: &Bound<'_, PyAny>) -> String {
+    let name = code
+        .getattr("co_qualname")
+        .or_else(|_| code.getattr("co_name"));
+    name.map(|name| text_of(&name)).unwrap_or_default()
+}
+
+pub(super) fn file_of(code: &Bound<'_, PyAny>) -> String {
+    let file = code.getattr("co_filename");
+    file.map(|file| text_of(&file)).unwrap_or_default()
+}
+
+/// A frame and those that led to it, innermost first.
+pub(super) fn stack<'py>(innermost: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    let mut frames = vec![innermost.clone()];
+    while frames.len() < MAX_FRAMES
+        && let Some(outer) = frames.last().and_then(caller_of)
+    {
+        frames.push(outer);
+    }
+    frames
+}
+
+/// A local variable; `None` when it is not bound.
+pub(super) fn variable<'py>(
+    frame: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    let py = frame.py();
+    if let Some(frame_variable) = symbols().frame_variable {
+        // SAFETY: a frame and a string; the GIL is held. Gives a new reference, or null with an exception.
+        unsafe {
+            let value = frame_variable(frame.as_ptr().cast(), name.as_ptr());
+            if value.is_null() {
+                ffi::PyErr_Clear();
+            }
+            return Bound::from_owned_ptr_or_opt(py, value);
+        }
+    }
+    let name = name.to_str().ok()?;
+    locals::variable(frame, &code_of(frame), name)
+        .ok()
+        .flatten()
+}
+
+/// A global variable, as code in this frame finds it; `None` for one that only the builtins have.
+pub(super) fn global<'py>(
+    frame: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    let globals = frame.getattr("f_globals").ok()?;
+    globals.cast::<PyDict>().ok()?.get_item(name).ok().flatten()
+}
+
+/// Before 3.13: makes what was assigned to `f_locals` the function's own.
+pub(crate) fn take_over_locals(frame: &Bound<'_, PyAny>) {
+    const DELETE_WHAT_IS_MISSING: c_int = 1;
+    if frame.py().version_info() < (3, 13)
+        && let Some(locals_to_fast) = symbols().locals_to_fast
+    {
+        // SAFETY: a frame, and the GIL is held; the frame stands still, as it is this thread's.
+        unsafe { locals_to_fast(frame.as_ptr().cast(), DELETE_WHAT_IS_MISSING) };
+    }
+}

@@ -1,0 +1,218 @@
+//! What is armed: each point with what it has seen so far. Read by the server's thread, which has no GIL.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use probing_proto::stops::{self, Action, Arm, PointId, Spot};
+
+use super::codes::Finder;
+use super::condition::Condition;
+use super::expression::Expression;
+
+/// Points of one process.
+pub(super) const MAX_POINTS: usize = 1000;
+/// Places that are told of one point.
+const MAX_BOUND: usize = 100;
+/// How long a point that stops is armed, if nobody says.
+const USUAL_TTL: Duration = Duration::from_mins(10);
+/// Log lines and snapshots of one point in a second.
+const MOST_A_SECOND: u32 = 1000;
+
+/// One point.
+pub(super) struct Point {
+    pub(super) id: PointId,
+    pub(super) armed: Arm,
+    pub(super) condition: Option<Condition>,
+    /// Of a log point.
+    pub(super) text: Option<Expression>,
+    /// How its code is found; for places in code.
+    pub(super) finder: Option<Finder>,
+    /// How the interpreter tells us.
+    pub(super) by: &'static str,
+    pub(super) cost: String,
+    expires: Option<Instant>,
+    is_armed: AtomicBool,
+    hits: AtomicU64,
+    fired: AtomicU64,
+    dropped: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    bound: Vec<Spot>,
+    note: Option<String>,
+    /// The current second, and how much was recorded in it.
+    second: Instant,
+    recorded: u32,
+}
+
+/// What a point is made of.
+pub(super) struct Parts {
+    pub(super) condition: Option<Condition>,
+    pub(super) text: Option<Expression>,
+    pub(super) finder: Option<Finder>,
+    pub(super) by: &'static str,
+    pub(super) cost: String,
+}
+
+impl Point {
+    pub(super) fn new(id: PointId, armed: Arm, parts: Parts) -> Self {
+        let ttl = match armed.ttl_millis {
+            Some(0) => None,
+            Some(millis) => Some(Duration::from_millis(millis)),
+            None if armed.action == Action::Stop => Some(USUAL_TTL),
+            None => None,
+        };
+        let now = Instant::now();
+        Self {
+            id,
+            armed,
+            condition: parts.condition,
+            text: parts.text,
+            finder: parts.finder,
+            by: parts.by,
+            cost: parts.cost,
+            expires: ttl.and_then(|ttl| now.checked_add(ttl)),
+            is_armed: AtomicBool::new(true),
+            hits: AtomicU64::new(0),
+            fired: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            state: Mutex::new(State {
+                bound: Vec::new(),
+                note: None,
+                second: now,
+                recorded: 0,
+            }),
+        }
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.is_armed.load(Ordering::Acquire)
+    }
+
+    /// Whether it was until now.
+    pub(super) fn disarm(&self) -> bool {
+        self.is_armed.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    /// Its place was passed; whether this time counts.
+    pub(super) fn hit(&self) -> bool {
+        let before = self.hits.fetch_add(1, Ordering::AcqRel);
+        before + 1 >= self.armed.hits
+    }
+
+    /// Something is done.
+    pub(super) fn fire(&self) {
+        self.fired.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether one more may be recorded in this second; if not, that is counted.
+    pub(super) fn has_room(&self) -> bool {
+        let mut state = self.state();
+        if state.second.elapsed() >= Duration::from_secs(1) {
+            state.second = Instant::now();
+            state.recorded = 0;
+        }
+        state.recorded += 1;
+        let has_room = state.recorded <= MOST_A_SECOND;
+        drop(state);
+        if !has_room {
+            self.dropped.fetch_add(1, Ordering::AcqRel);
+        }
+        has_room
+    }
+
+    pub(super) fn bind(&self, spot: Spot) {
+        let mut state = self.state();
+        if state.bound.len() < MAX_BOUND && !state.bound.contains(&spot) {
+            state.bound.push(spot);
+        }
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        !self.state().bound.is_empty()
+    }
+
+    /// Says something about it; what was said before does not hold any more.
+    pub(super) fn note(&self, note: Option<String>) {
+        self.state().note = note;
+    }
+
+    /// As it is now.
+    pub(super) fn told(&self) -> stops::Point {
+        let state = self.state();
+        let left = self
+            .expires
+            .map(|expires| expires.saturating_duration_since(Instant::now()));
+        stops::Point {
+            point: self.id,
+            armed: self.armed.clone(),
+            bound: state.bound.clone(),
+            cost: self.cost.clone(),
+            by: self.by.to_owned(),
+            hits: self.hits.load(Ordering::Acquire),
+            fired: self.fired.load(Ordering::Acquire),
+            dropped: self.dropped.load(Ordering::Acquire),
+            expires_in_millis: left.map(|left| left.as_millis() as u64),
+            note: state.note.clone(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All points of a process, in the order in which they were armed. One that disarmed itself stays until it is told of.
+#[derive(Default)]
+pub(super) struct Points {
+    all: Vec<Arc<Point>>,
+    last: u32,
+}
+
+impl Points {
+    pub(super) fn is_full(&self) -> bool {
+        self.all.len() >= MAX_POINTS
+    }
+
+    pub(super) fn next_id(&mut self) -> PointId {
+        self.last += 1;
+        PointId(self.last)
+    }
+
+    pub(super) fn add(&mut self, point: Arc<Point>) {
+        self.all.push(point);
+    }
+
+    pub(super) fn all(&self) -> &[Arc<Point>] {
+        &self.all
+    }
+
+    /// Takes these out; all, when none is named.
+    pub(super) fn take(&mut self, wanted: &[PointId]) -> Vec<Arc<Point>> {
+        let is_wanted = |point: &Arc<Point>| wanted.is_empty() || wanted.contains(&point.id);
+        let (taken, left) = self.all.drain(..).partition(is_wanted);
+        self.all = left;
+        taken
+    }
+
+    /// Those whose time is over.
+    pub(super) fn expired(&self) -> Vec<Arc<Point>> {
+        let now = Instant::now();
+        let is_over = |point: &&Arc<Point>| {
+            point.is_armed() && point.expires().is_some_and(|expires| expires <= now)
+        };
+        self.all.iter().filter(is_over).cloned().collect()
+    }
+
+    /// When the next one's time is over.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        let armed = self.all.iter().filter(|point| point.is_armed());
+        armed.filter_map(|point| point.expires()).min()
+    }
+}

@@ -1,0 +1,403 @@
+//! A thread that stopped. It waits in its own thread, without the GIL, and does what its driver asks: evaluates code in
+//! its frames, jumps, goes on. Every wait has a deadline, after which the stack is recorded and the program goes on.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use probing_proto::message::{Event, Failure, Message, RequestId};
+use probing_proto::stops::{
+    self, Driver, Gone, Hold, Spot, StepCall, StopId, StopNews, WentOn, Why,
+};
+use pyo3::prelude::*;
+
+use super::frame;
+use super::{actions, at_stop, events, of_this_process, parking, steps, thread};
+use crate::handled::Handled;
+use crate::interrupt::{Interrupt, own_thread};
+use crate::outbox::Outbox;
+use crate::worker::Work;
+
+/// Orders that may wait for one stop.
+const MAX_ORDERS: usize = 64;
+
+/// One stay of a thread, with all its steps.
+pub(crate) struct Session {
+    pub(super) id: StopId,
+    pub(super) thread: u64,
+    thread_id: u32,
+    thread_name: String,
+    hold: Hold,
+    began: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    why: Why,
+    frames: Vec<Spot>,
+    /// Whether it stands; else it takes a step.
+    stands: bool,
+    since: Instant,
+    driver: Option<Arc<Outbox>>,
+    /// When the last of those who could ask was lost, or it began without any. `None` while there is somebody.
+    alone_since: Option<Instant>,
+    last_request: Instant,
+    orders: VecDeque<Order>,
+    /// What is being evaluated.
+    running: Option<Arc<Interrupt>>,
+    /// Why it goes on, once that is decided.
+    ends: Option<WentOn>,
+}
+
+/// What a driver wants.
+pub(crate) enum Order {
+    Eval(Box<Work>),
+    Step(StepCall),
+    /// Answered when it is done, or cannot be.
+    Jump {
+        line: u32,
+        answer: (Arc<Outbox>, RequestId),
+    },
+}
+
+/// What a thread that waited is to do.
+enum Next {
+    Do(Order),
+    GoOn(WentOn),
+}
+
+/// Stops this thread until somebody lets it go on or a deadline comes. `hold` is none at the end of a step.
+pub(super) fn stop(frame: &Bound<'_, PyAny>, why: Why, hold: Option<Hold>) {
+    let py = frame.py();
+    let before = steps::finish(py, own_thread());
+    if let Some(session) = &before
+        && let Some(because) = session.state().ends
+    {
+        of_this_process().ended(session, because);
+        return;
+    }
+    let session = match (before, hold) {
+        (Some(session), _) => session,
+        (None, hold) => Session::begin(py, hold.unwrap_or_default()),
+    };
+    session.stand(frame, why);
+}
+
+impl Session {
+    fn begin(py: Python<'_>, hold: Hold) -> Arc<Self> {
+        let now = Instant::now();
+        let stops = of_this_process();
+        let session = Arc::new(Self {
+            id: stops.next_stop(),
+            thread: own_thread(),
+            thread_id: thread::id(),
+            thread_name: thread::name(py),
+            hold,
+            began: now,
+            state: Mutex::new(State {
+                why: Why::Asked,
+                frames: Vec::new(),
+                stands: false,
+                since: now,
+                driver: None,
+                alone_since: Some(now),
+                last_request: now,
+                orders: VecDeque::new(),
+                running: None,
+                ends: None,
+            }),
+            changed: Condvar::new(),
+        });
+        stops.begun(&session);
+        session
+    }
+
+    /// Waits here, and does what it is asked to, until the thread goes on.
+    fn stand(self: &Arc<Self>, frame: &Bound<'_, PyAny>, why: Why) {
+        let py = frame.py();
+        if self.hold.all_threads {
+            parking::begin(py);
+        }
+        {
+            let mut state = self.state();
+            state.why = why;
+            state.frames = spots(frame);
+            state.stands = true;
+            state.since = Instant::now();
+            state.last_request = state.since;
+        }
+        of_this_process().stopped(self);
+        let went_on = Handled::aside(py, || events::quietly(|| self.serve(frame)));
+        if self.hold.all_threads {
+            parking::end(py);
+        }
+        match went_on {
+            Ok(step) => {
+                self.state().stands = false;
+                if steps::begin(self, frame, &step).is_err() {
+                    of_this_process().ended(self, WentOn::Asked);
+                }
+            }
+            Err(because) => of_this_process().ended(self, because),
+        }
+    }
+
+    /// Until it takes a step, or goes on for another reason.
+    fn serve(self: &Arc<Self>, frame: &Bound<'_, PyAny>) -> Result<StepCall, WentOn> {
+        let py = frame.py();
+        loop {
+            let next = py.detach(|| self.next());
+            match next {
+                Next::Do(Order::Eval(work)) => {
+                    self.state().running = Some(Arc::clone(&work.sink.interrupt));
+                    of_this_process().changed();
+                    at_stop::evaluate(frame, &self.thread_name, *work);
+                    let mut state = self.state();
+                    state.running = None;
+                    state.last_request = Instant::now();
+                }
+                Next::Do(Order::Jump { line, answer }) => {
+                    let event = match at_stop::jump(frame, line) {
+                        Ok(()) => Event::Done,
+                        Err(failure) => Event::Failed(failure),
+                    };
+                    let has_jumped = event == Event::Done;
+                    let (outbox, id) = answer;
+                    outbox.push(Message {
+                        id: Some(id),
+                        event,
+                    });
+                    if has_jumped {
+                        let mut state = self.state();
+                        state.frames = spots(frame);
+                        state.why = Why::Step;
+                        drop(state);
+                        of_this_process().stopped(self);
+                    }
+                }
+                Next::Do(Order::Step(step)) => match step.step {
+                    stops::Step::Continue => return Err(WentOn::Asked),
+                    _ => return Ok(step),
+                },
+                Next::GoOn(because) => {
+                    if because == WentOn::Deadline {
+                        let why = format!("{:?}", self.state().why);
+                        actions::keep(frame, self.point(), "expired", Some(&why));
+                    }
+                    return Err(because);
+                }
+            }
+        }
+    }
+
+    /// Waits, without the GIL.
+    fn next(&self) -> Next {
+        let mut state = self.state();
+        loop {
+            if let Some(because) = state.ends {
+                return Next::GoOn(because);
+            }
+            if let Some(order) = state.orders.pop_front() {
+                state.last_request = Instant::now();
+                return Next::Do(order);
+            }
+            let left = self
+                .ends_at(&state)
+                .saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.ends = Some(WentOn::Deadline);
+                continue;
+            }
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// When it goes on if nobody asks anything more.
+    fn ends_at(&self, state: &State) -> Instant {
+        let after = |since: Instant, millis: u64| {
+            let far = Duration::from_hours(24 * 365);
+            since + Duration::from_millis(millis).min(far)
+        };
+        let patience = match state.alone_since {
+            Some(since) => after(since.max(state.since), self.hold.connect_millis),
+            None => after(state.last_request, self.hold.idle_millis),
+        };
+        patience.min(after(self.began, self.hold.total_millis))
+    }
+
+    fn point(&self) -> Option<stops::PointId> {
+        match &self.state().why {
+            Why::Breakpoint { point } | Why::Changed { point, .. } | Why::Raised { point, .. } => {
+                Some(*point)
+            }
+            Why::Step | Why::Asked => None,
+        }
+    }
+
+    /// Gives it something to do. What it cannot take comes back, with the reason.
+    pub(super) fn order(&self, from: &Arc<Outbox>, order: Order) -> Result<(), (Order, Failure)> {
+        let mut state = self.state();
+        let is_driver = state
+            .driver
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(it, from));
+        let refusal = if state.ends.is_some() || !state.stands {
+            self.not_stopped()
+        } else if !is_driver {
+            Failure::new(format!("another client drives stop {}", self.id.0))
+                .with_hint("drive it first; `take` takes it from another")
+        } else if state.orders.len() >= MAX_ORDERS {
+            Failure::new("more than this stop can remember was asked of it")
+        } else {
+            if matches!(order, Order::Step(_)) {
+                // What was asked before it is done before it; a second step is too late.
+                state.stands = false;
+            }
+            state.orders.push_back(order);
+            state.last_request = Instant::now();
+            self.changed.notify_all();
+            return Ok(());
+        };
+        Err((order, refusal))
+    }
+
+    pub(super) fn not_stopped(&self) -> Failure {
+        Failure::new(format!("the thread of stop {} goes on already", self.id.0))
+            .with_hint("`probing stops` tells which threads are stopped")
+    }
+
+    /// Makes it go on.
+    pub(super) fn end(&self, because: WentOn) {
+        let mut state = self.state();
+        state.ends.get_or_insert(because);
+        let running = state.running.clone();
+        self.changed.notify_all();
+        drop(state);
+        if let Some(interrupt) = running {
+            interrupt.request();
+        }
+    }
+
+    /// Whether its time is over while it evaluates something: then only others can end that.
+    pub(super) fn is_overdue(&self) -> bool {
+        let state = self.state();
+        let total =
+            self.began + Duration::from_millis(self.hold.total_millis.min(u64::from(u32::MAX)));
+        state.running.is_some() && state.ends.is_none() && total <= Instant::now()
+    }
+
+    /// When [`Self::is_overdue`] may become true.
+    pub(super) fn overdue_at(&self) -> Option<Instant> {
+        let state = self.state();
+        let total = Duration::from_millis(self.hold.total_millis.min(u64::from(u32::MAX)));
+        (state.running.is_some() && state.ends.is_none()).then(|| self.began + total)
+    }
+
+    pub(super) fn stands(&self) -> bool {
+        let state = self.state();
+        state.stands && state.ends.is_none()
+    }
+
+    pub(super) fn driver(&self) -> Option<Arc<Outbox>> {
+        self.state().driver.clone()
+    }
+
+    pub(super) fn set_driver(&self, driver: Option<Arc<Outbox>>) {
+        let mut state = self.state();
+        state.driver = driver;
+        state.last_request = Instant::now();
+    }
+
+    /// There is somebody who could ask, or nobody any more.
+    pub(super) fn set_company(&self, has_company: bool) {
+        let mut state = self.state();
+        match (has_company, state.alone_since) {
+            (true, _) => state.alone_since = None,
+            (false, None) => state.alone_since = Some(Instant::now()),
+            (false, Some(_)) => return,
+        }
+        self.changed.notify_all();
+    }
+
+    /// What becomes of it when its driver has gone.
+    pub(super) fn when_gone(&self) -> Gone {
+        self.hold.gone
+    }
+
+    /// As one client sees it.
+    pub(super) fn told(&self, to: Option<&Arc<Outbox>>, followers: u32) -> stops::Stop {
+        let state = self.state();
+        let now = Instant::now();
+        stops::Stop {
+            stop: self.id,
+            thread: self.thread,
+            thread_id: self.thread_id,
+            thread_name: self.thread_name.clone(),
+            why: state.why.clone(),
+            frames: state.frames.clone(),
+            since_millis: now.saturating_duration_since(state.since).as_millis() as u64,
+            ends_in_millis: self
+                .ends_at(&state)
+                .saturating_duration_since(now)
+                .as_millis() as u64,
+            driver: seen_by(state.driver.as_ref(), to),
+            followers,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Order {
+    /// Tells whoever gave it that it will not be carried out.
+    pub(super) fn refuse(self, failure: Failure) {
+        let (outbox, id) = match &self {
+            Self::Eval(work) => {
+                work.sink.interrupt.end();
+                (&work.sink.outbox, work.sink.id)
+            }
+            Self::Jump { answer, .. } => (&answer.0, answer.1),
+            Self::Step(_) => return,
+        };
+        outbox.push(Message {
+            id: Some(id),
+            event: Event::Failed(failure),
+        });
+    }
+}
+
+/// Who drives, as `to` sees it.
+pub(super) fn seen_by(driver: Option<&Arc<Outbox>>, to: Option<&Arc<Outbox>>) -> Driver {
+    match (driver, to) {
+        (None, _) => Driver::Nobody,
+        (Some(driver), Some(to)) if Arc::ptr_eq(driver, to) => Driver::You,
+        (Some(_), _) => Driver::Another,
+    }
+}
+
+/// Orders that a session which ends leaves behind.
+pub(super) fn refuse_rest(session: &Session) {
+    let orders = std::mem::take(&mut session.state().orders);
+    for order in orders {
+        order.refuse(session.not_stopped());
+    }
+}
+
+fn spots(frame: &Bound<'_, PyAny>) -> Vec<Spot> {
+    frame::stack(frame).iter().map(frame::spot_of).collect()
+}
+
+/// What is told when one goes on.
+pub(super) fn went_on(session: &Session, because: WentOn) -> StopNews {
+    StopNews::WentOn {
+        stop: session.id,
+        because,
+    }
+}

@@ -1,0 +1,67 @@
+//! Lines of source as the target has them: from its memory where they are in no file, else from the file.
+
+use std::fs;
+use std::io::Read as _;
+
+use probing_proto::message::{Event, Failure};
+use probing_proto::stops::Source;
+use pyo3::prelude::*;
+
+use super::codes;
+use crate::guarded::call;
+use crate::traceback;
+
+/// A file longer than that is no source.
+const MAX_BYTES: u64 = 16 << 20;
+/// Lines of one answer.
+const MAX_LINES: usize = 5000;
+
+/// Answers with lines of a file, counted from 1.
+pub(crate) fn answer(py: Python<'_>, file: &str, first: u32, count: u32) -> Event {
+    let lines = remembered(py, file)
+        .or_else(|| traceback::source_of(file).map(|text| lines_of(&text)))
+        .map_or_else(|| py.detach(|| read(file)), Ok);
+    match lines {
+        Ok(lines) => Event::Source(chosen(lines, first, count)),
+        Err(failure) => Event::Failed(failure),
+    }
+}
+
+fn chosen(lines: Vec<String>, first: u32, count: u32) -> Source {
+    let of = lines.len() as u32;
+    let first = first.max(1);
+    let lines = lines.into_iter().skip(first as usize - 1);
+    Source {
+        first,
+        lines: lines.take((count as usize).min(MAX_LINES)).collect(),
+        of,
+    }
+}
+
+/// What the program's own tracebacks would show.
+fn remembered(py: Python<'_>, file: &str) -> Option<Vec<String>> {
+    let names = codes::namespace(py).ok()?;
+    let teller = names.as_any().get_item("lines_in_memory").ok()?;
+    call(&teller, (file,)).ok()?.extract().ok()?
+}
+
+fn read(file: &str) -> Result<Vec<String>, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot read the source: {file}: {error}"))
+            .with_hint("the program was moved, or its code is in no file")
+    };
+    if !fs::metadata(file).map_err(failed)?.is_file() {
+        return Err(Failure::new(format!("not a file: {file}")));
+    }
+    let opened = fs::File::open(file).map_err(failed)?;
+    let mut bytes = Vec::new();
+    opened
+        .take(MAX_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    Ok(lines_of(&String::from_utf8_lossy(&bytes)))
+}
+
+fn lines_of(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,227 @@
+//! Steps: where a thread that goes on stops again.
+//!
+//! A step has frames at whose next line the thread stops: the one it began in, and those that called it, for when it ends.
+//! A generator or a coroutine may be left and come back to: its callers count only when it has really ended.
+
+use std::sync::Arc;
+
+use probing_proto::message::Failure;
+use probing_proto::stops::{self as proto, StepCall};
+use pyo3::prelude::*;
+
+use super::armed::armed;
+use super::arming;
+use super::codes;
+use super::events;
+use super::frame::{self, code_of};
+use super::session::Session;
+use crate::guarded::call;
+use crate::interrupt::own_thread;
+
+/// Callers whose lines are looked at: a step that ends deeper than this below goes on.
+const MAX_CALLERS: usize = 100;
+
+/// A step under way.
+pub(super) struct Step {
+    pub(super) session: Arc<Session>,
+    kind: proto::Step,
+    my_code: bool,
+    /// The frame that it began in.
+    own: Py<PyAny>,
+    /// Frames at whose next line it ends.
+    targets: Vec<Py<PyAny>>,
+    /// The frame after whose end its callers are targets.
+    until_end_of: Option<Py<PyAny>>,
+    /// Code objects that are told to tell us.
+    watched: Vec<Py<PyAny>>,
+}
+
+/// The thread of `frame` goes on until the step ends.
+pub(super) fn begin(
+    session: &Arc<Session>,
+    frame: &Bound<'_, PyAny>,
+    asked: &StepCall,
+) -> Result<(), Failure> {
+    let py = frame.py();
+    // What stopped it may be disarmed by now.
+    arming::claim(py)?;
+    let mut own = frame.clone();
+    if let proto::Step::Out { frame: depth } = asked.step {
+        for _ in 0..depth {
+            own = frame::caller_of(&own).unwrap_or(own);
+        }
+    }
+    let is_out = matches!(asked.step, proto::Step::Out { .. });
+    let waits_for_end = frame::suspends(&code_of(&own));
+    let mut targets = Vec::new();
+    if !is_out {
+        targets.push(own.clone());
+    }
+    if !waits_for_end {
+        targets.extend(callers_of(&own));
+    }
+    let step = Step {
+        session: Arc::clone(session),
+        kind: asked.step,
+        my_code: asked.my_code,
+        until_end_of: waits_for_end.then(|| own.clone().unbind()),
+        own: own.unbind(),
+        targets: targets.iter().map(|it| it.clone().unbind()).collect(),
+        watched: Vec::new(),
+    };
+    let is_into = asked.step == proto::Step::Into;
+    let ending = step.until_end_of.as_ref().map(|it| code_of(it.bind(py)));
+    armed().steps.insert(own_thread(), step);
+    events::begin_special();
+    watch(targets.iter().map(code_of).collect());
+    if let Some(code) = ending {
+        armed().code_mut(&code).enders += 1;
+        arming::tell_again(&code);
+    }
+    arming::refresh(py);
+    if is_into {
+        arming::restart(py);
+    }
+    Ok(())
+}
+
+/// Takes a thread's step away, if it takes one; nothing of it is left.
+pub(super) fn finish(py: Python<'_>, thread: u64) -> Option<Arc<Session>> {
+    let step = armed().steps.remove(&thread)?;
+    events::end_special();
+    let mut codes: Vec<_> = step.watched.iter().map(|it| it.bind(py).clone()).collect();
+    for code in &codes {
+        let mut armed = armed();
+        let arms = armed.code_mut(code);
+        arms.steppers = arms.steppers.saturating_sub(1);
+    }
+    if let Some(frame) = &step.until_end_of {
+        let code = code_of(frame.bind(py));
+        let mut armed = armed();
+        let arms = armed.code_mut(&code);
+        arms.enders = arms.enders.saturating_sub(1);
+        drop(armed);
+        codes.push(code);
+    }
+    for code in &codes {
+        arming::tell_again(code);
+    }
+    arming::settle(py);
+    Some(step.session)
+}
+
+/// The thread is at a line; whether its step ends there.
+pub(super) fn at_line(frame: &Bound<'_, PyAny>, line: u32) -> bool {
+    let py = frame.py();
+    let armed = armed();
+    let Some(step) = armed.steps.get(&own_thread()) else {
+        return false;
+    };
+    let is_target = step.targets.iter().any(|target| target.is(frame));
+    let is_far_enough = match step.kind {
+        proto::Step::Until { line: wanted } => !step.own.is(frame) || line >= wanted,
+        _ => true,
+    };
+    let my_code = step.my_code;
+    drop(armed);
+    is_target && is_far_enough && !(my_code && is_of_library(py, &code_of(frame)))
+}
+
+/// A function begins or goes on; whether the step looks at it.
+pub(super) fn at_start(frame: &Bound<'_, PyAny>) -> bool {
+    let py = frame.py();
+    let mut armed = armed();
+    let Some(step) = armed.steps.get_mut(&own_thread()) else {
+        // Other threads take steps: what they come to must still be told.
+        return armed
+            .steps
+            .values()
+            .any(|step| step.kind == proto::Step::Into);
+    };
+    if step.kind != proto::Step::Into {
+        return false;
+    }
+    let code = code_of(frame);
+    let my_code = step.my_code;
+    drop(armed);
+    if my_code && is_of_library(py, &code) {
+        return true;
+    }
+    let mut armed = super::armed::armed();
+    if let Some(step) = armed.steps.get_mut(&own_thread()) {
+        step.targets.push(frame.clone().unbind());
+    }
+    drop(armed);
+    watch(vec![code]);
+    true
+}
+
+/// A function of this thread ends.
+pub(super) fn at_end(frame: &Bound<'_, PyAny>) {
+    let py = frame.py();
+    let mut armed = armed();
+    let Some(step) = armed.steps.get_mut(&own_thread()) else {
+        return;
+    };
+    if !step.until_end_of.as_ref().is_some_and(|it| it.is(frame)) {
+        return;
+    }
+    let ended = step.until_end_of.take();
+    drop(armed);
+    let callers = callers_of(frame);
+    let mut armed = super::armed::armed();
+    if let Some(step) = armed.steps.get_mut(&own_thread()) {
+        step.targets
+            .extend(callers.iter().map(|it| it.clone().unbind()));
+    }
+    let code = code_of(frame);
+    let arms = armed.code_mut(&code);
+    arms.enders = arms.enders.saturating_sub(1);
+    drop(armed);
+    drop(ended);
+    arming::tell_again(&code);
+    watch(callers.iter().map(code_of).collect());
+    arming::refresh(py);
+}
+
+/// Whether any step waits for the end of a frame.
+pub(super) fn wait_for_ends() -> bool {
+    let armed = armed();
+    armed.steps.values().any(|step| step.until_end_of.is_some())
+}
+
+/// Whether any step goes into what begins.
+pub(super) fn go_into() -> bool {
+    let armed = armed();
+    armed.steps.values().any(|it| it.kind == proto::Step::Into)
+}
+
+fn callers_of<'py>(frame: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    let stack = frame::stack(frame);
+    stack.into_iter().skip(1).take(MAX_CALLERS).collect()
+}
+
+/// Has the lines of these told, for this thread's step.
+fn watch(codes: Vec<Bound<'_, PyAny>>) {
+    for code in codes {
+        let mut armed = armed();
+        let Some(step) = armed.steps.get_mut(&own_thread()) else {
+            return;
+        };
+        if step.watched.iter().any(|it| it.is(&code)) {
+            continue;
+        }
+        step.watched.push(code.clone().unbind());
+        armed.code_mut(&code).steppers += 1;
+        drop(armed);
+        arming::tell_again(&code);
+    }
+}
+
+/// Whether code belongs to Python itself or to an installed package.
+fn is_of_library(py: Python<'_>, code: &Bound<'_, PyAny>) -> bool {
+    let is_it = codes::namespace(py)
+        .and_then(|names| names.as_any().get_item("is_of_library"))
+        .and_then(|is_it| call(&is_it, (code,)));
+    is_it.and_then(|is_it| is_it.is_truthy()).unwrap_or(false)
+}

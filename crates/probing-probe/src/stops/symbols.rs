@@ -1,0 +1,60 @@
+//! Functions of the interpreter that not every Python has: looked for once, by name.
+#![expect(unsafe_code, reason = "dlsym gives addresses without types")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem;
+use std::sync::OnceLock;
+
+use pyo3::ffi::{PyFrameObject, PyObject, PyThreadState, PyTypeObject};
+
+/// As `PyEval_SetTrace` takes it.
+pub(super) type TraceFunction =
+    unsafe extern "C" fn(*mut PyObject, *mut PyFrameObject, c_int, *mut PyObject) -> c_int;
+
+/// Those that are there.
+pub(super) struct Symbols {
+    /// From 3.12 on: a variable of a frame, by name.
+    pub(super) frame_variable:
+        Option<unsafe extern "C" fn(*mut PyFrameObject, *mut PyObject) -> *mut PyObject>,
+    /// Up to 3.12: takes over what was assigned to `f_locals`.
+    pub(super) locals_to_fast: Option<unsafe extern "C" fn(*mut PyFrameObject, c_int)>,
+    /// What a class has under a name, without running anything.
+    pub(super) type_lookup:
+        Option<unsafe extern "C" fn(*mut PyTypeObject, *mut PyObject) -> *mut PyObject>,
+    /// 3.10 and 3.11: of any thread.
+    pub(super) set_trace: Option<
+        unsafe extern "C" fn(*mut PyThreadState, Option<TraceFunction>, *mut PyObject) -> c_int,
+    >,
+    pub(super) current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
+    pub(super) first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut PyThreadState>,
+    pub(super) next_thread: Option<unsafe extern "C" fn(*mut PyThreadState) -> *mut PyThreadState>,
+}
+
+pub(super) fn symbols() -> &'static Symbols {
+    static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
+    // SAFETY: each name is asked for with the type that CPython's headers give it, in all versions that have it.
+    SYMBOLS.get_or_init(|| unsafe {
+        Symbols {
+            frame_variable: found(c"PyFrame_GetVar"),
+            locals_to_fast: found(c"PyFrame_LocalsToFast"),
+            type_lookup: found(c"_PyType_Lookup"),
+            set_trace: found(c"_PyEval_SetTrace"),
+            current_interpreter: found(c"PyInterpreterState_Get"),
+            first_thread: found(c"PyInterpreterState_ThreadHead"),
+            next_thread: found(c"PyThreadState_Next"),
+        }
+    })
+}
+
+/// A function of the process.
+///
+/// # Safety
+///
+/// `F` is the type of the function that is called so.
+unsafe fn found<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(mem::size_of::<F>() == mem::size_of::<*mut c_void>()) };
+    // SAFETY: the name ends with NUL.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: not null, and of this type, as the caller says.
+    (!address.is_null()).then(|| unsafe { mem::transmute_copy(&address) })
+}

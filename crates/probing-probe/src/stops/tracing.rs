@@ -1,0 +1,288 @@
+//! Python 3.10 and 3.11: a trace function in C on every thread, only while something is armed.
+//!
+//! A thread that has a trace function already (a debugger, coverage) keeps it: two do not go together on these Pythons.
+#![expect(unsafe_code, reason = "trace functions are set by the C interface")]
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use probing_proto::message::Failure;
+use pyo3::ffi::{self, PyFrameObject, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple};
+
+use super::armed::{Met, armed};
+use super::events;
+use super::frame::{code_of, line_of, suspends};
+use super::symbols::symbols;
+
+pub(super) const NAME: &str = "trace function";
+
+/// What the interpreter tells.
+const CALL: c_int = 0;
+const EXCEPTION: c_int = 1;
+const LINE: c_int = 2;
+const RETURN: c_int = 3;
+
+const YIELD_VALUE: u8 = 86;
+/// Of 3.10.
+const YIELD_FROM: u8 = 72;
+/// Of 3.11; its argument is 0 where a function begins.
+const RESUME: u8 = 151;
+
+/// Code objects that are known to be nobody's, kept alive so that their addresses stay theirs.
+static SEEN: Mutex<Option<HashMap<usize, Py<PyAny>>>> = Mutex::new(None);
+const MAX_SEEN: usize = 20_000;
+
+static IS_SET: AtomicBool = AtomicBool::new(false);
+
+/// Whether this Python has what it takes.
+pub(super) fn claim() -> Result<(), Failure> {
+    let symbols = symbols();
+    let has_all = symbols.set_trace.is_some()
+        && symbols.current_interpreter.is_some()
+        && symbols.first_thread.is_some()
+        && symbols.next_thread.is_some();
+    if has_all {
+        return Ok(());
+    }
+    Err(
+        Failure::new("this Python does not let its threads be traced")
+            .with_hint("breakpoints need CPython 3.10 or newer"),
+    )
+}
+
+/// Traces all threads, or none.
+pub(super) fn set(py: Python<'_>, wanted: bool) {
+    if IS_SET.swap(wanted, Ordering::AcqRel) != wanted {
+        set_on_threads(py, wanted);
+        drop(set_on_new_threads(py, wanted));
+    }
+    if !wanted {
+        forget_seen();
+    }
+}
+
+/// Has code be looked at again that was nobody's.
+pub(super) fn forget_seen() {
+    let seen = seen().take();
+    drop(seen);
+}
+
+fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Py<PyAny>>>> {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn set_on_threads(_py: Python<'_>, wanted: bool) {
+    let symbols = symbols();
+    let (Some(set_trace), Some(interpreter), Some(first), Some(next)) = (
+        symbols.set_trace,
+        symbols.current_interpreter,
+        symbols.first_thread,
+        symbols.next_thread,
+    ) else {
+        return;
+    };
+    // SAFETY: the GIL is held, as `_py` shows, so no thread comes or goes; each is a thread state of this interpreter.
+    unsafe {
+        let mut thread = first(interpreter());
+        while !thread.is_null() {
+            if other::is_traced(thread) {
+                thread = next(thread);
+                continue;
+            }
+            let function = wanted.then_some(traced as super::symbols::TraceFunction);
+            // It fails only where an audit hook refuses; then that thread is not traced.
+            if set_trace(thread, function, ptr::null_mut()) != 0 {
+                ffi::PyErr_Clear();
+            }
+            thread = next(thread);
+        }
+    }
+}
+
+/// Whether another tool traces a thread.
+mod other {
+    use std::ffi::c_void;
+
+    use pyo3::ffi::PyThreadState;
+
+    use super::traced;
+
+    /// Where a thread state has its trace function: 3.10, 3.11.
+    const PLACES: [((u8, u8), usize); 2] = [((3, 10), 64), ((3, 11), 72)];
+
+    /// # Safety
+    ///
+    /// A thread state of this interpreter, with the GIL held.
+    pub(super) unsafe fn is_traced(thread: *mut PyThreadState) -> bool {
+        // SAFETY: the GIL is held.
+        let version = unsafe { pyo3::Python::assume_attached() }.version_info();
+        let place = PLACES
+            .iter()
+            .find(|(known, _)| *known == (version.major, version.minor));
+        let Some((_, offset)) = place else {
+            return false;
+        };
+        // SAFETY: a thread state of this version has a function pointer there, or null.
+        let function = unsafe { *thread.byte_add(*offset).cast::<*const c_void>() };
+        !function.is_null() && function != traced as *const c_void
+    }
+}
+
+/// Threads that begin later are traced when they run their first function.
+fn set_on_new_threads(py: Python<'_>, wanted: bool) -> PyResult<()> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    let Ok(threading) = modules.get_item("threading") else {
+        return Ok(());
+    };
+    let hook = threading.getattr("_trace_hook")?;
+    if wanted && hook.is_none() {
+        let begin = PyCFunction::new_closure(
+            py,
+            Some(c"probing"),
+            None,
+            |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                let py = args.py();
+                if IS_SET.load(Ordering::Acquire) {
+                    begin_here(py);
+                }
+                py.None()
+            },
+        )?;
+        threading.setattr("_trace_hook", begin)?;
+    } else if !wanted && hook.is_instance_of::<PyCFunction>() {
+        threading.setattr("_trace_hook", py.None())?;
+    }
+    Ok(())
+}
+
+/// Traces this thread from here on.
+fn begin_here(_py: Python<'_>) {
+    let symbols = symbols();
+    if let Some(set_trace) = symbols.set_trace {
+        // SAFETY: the GIL is held, and the state is this thread's own.
+        unsafe {
+            if set_trace(ffi::PyThreadState_Get(), Some(traced), ptr::null_mut()) != 0 {
+                ffi::PyErr_Clear();
+            }
+        }
+    }
+}
+
+/// Called by the interpreter, with the GIL held, for all that its threads do.
+///
+/// # Safety
+///
+/// As `PyEval_SetTrace` says.
+unsafe extern "C" fn traced(
+    _: *mut PyObject,
+    frame: *mut PyFrameObject,
+    what: c_int,
+    argument: *mut PyObject,
+) -> c_int {
+    // SAFETY: the interpreter calls trace functions with the GIL held.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: the frame is alive during the call; borrowed.
+    let frame = unsafe { Bound::from_borrowed_ptr(py, frame.cast()) };
+    drop(panic::catch_unwind(AssertUnwindSafe(|| match what {
+        LINE => at_line(&frame),
+        CALL => at_call(&frame),
+        RETURN => at_return(&frame, argument.is_null()),
+        EXCEPTION => at_exception(&frame, argument),
+        _ => {}
+    })));
+    0
+}
+
+fn at_line(frame: &Bound<'_, PyAny>) {
+    let py = frame.py();
+    let code = code_of(frame).as_ptr() as usize;
+    if !events::is_special() && armed().code(code).is_none() {
+        return;
+    }
+    let line = line_of(frame);
+    if events::is_special() {
+        events::line(py, code, line, Some(frame));
+        return;
+    }
+    let met = armed().at_line(code, line, || Some(frame.clone()));
+    if let Met::Points(points) = met {
+        events::points(py, Some(frame), points);
+    }
+}
+
+fn at_call(frame: &Bound<'_, PyAny>) {
+    let code = code_of(frame);
+    let address = code.as_ptr() as usize;
+    let is_known = |seen: &HashMap<usize, Py<PyAny>>| seen.contains_key(&address);
+    if !events::is_special() && seen().as_ref().is_some_and(is_known) {
+        return;
+    }
+    let after = if begins(frame, &code) {
+        events::start(&code, Some(frame))
+    } else {
+        events::resume(&code, Some(frame))
+    };
+    if after == events::After::Never && !events::is_special() {
+        let mut seen = seen();
+        let all = seen.get_or_insert_default();
+        let dropped = if all.len() >= MAX_SEEN {
+            std::mem::take(all)
+        } else {
+            HashMap::new()
+        };
+        all.insert(address, code.unbind());
+        drop(seen);
+        drop(dropped);
+    }
+}
+
+fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
+    if events::is_special() && (by_exception || !is_left_for_now(frame)) {
+        events::end(frame.py(), Some(frame));
+    }
+}
+
+fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
+    if armed().raises.is_empty() {
+        return;
+    }
+    // SAFETY: for this event a tuple of class, exception and traceback; borrowed.
+    let triple = unsafe { Bound::from_borrowed_ptr_or_opt(frame.py(), argument) };
+    let exception = triple.and_then(|triple| triple.get_item(1).ok());
+    if let Some(exception) = exception {
+        events::raised(frame.py(), Some(frame), &exception);
+    }
+}
+
+/// Whether a function begins, not a generator that goes on.
+fn begins(frame: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> bool {
+    if !suspends(code) {
+        return true;
+    }
+    match instruction(frame, 0) {
+        None => true,
+        Some([opcode, argument]) => opcode == RESUME && argument == 0,
+    }
+}
+
+/// Whether a generator or coroutine only yields.
+fn is_left_for_now(frame: &Bound<'_, PyAny>) -> bool {
+    let opcode = |ahead: usize| instruction(frame, ahead).map(|[opcode, _]| opcode);
+    // One that yields from another is put before the instruction, to come to it again.
+    suspends(&code_of(frame)) && (opcode(0) == Some(YIELD_VALUE) || opcode(2) == Some(YIELD_FROM))
+}
+
+/// The instruction that a frame is at, or some bytes ahead; `None` before the first.
+fn instruction(frame: &Bound<'_, PyAny>, ahead: usize) -> Option<[u8; 2]> {
+    let at = frame.getattr("f_lasti").ok()?.extract::<i64>().ok()?;
+    let at = usize::try_from(at).ok()? + ahead;
+    let code = code_of(frame).getattr("co_code").ok()?;
+    let bytes = code.cast::<PyBytes>().ok()?.as_bytes();
+    Some([*bytes.get(at)?, *bytes.get(at + 1)?])
+}
