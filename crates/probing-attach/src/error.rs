@@ -54,6 +54,12 @@ pub enum Unsupported {
     Gadget { what: &'static str },
     #[error("it may not be given new code (a seccomp filter, or a security module)")]
     NewCode,
+    #[error("its filter of system calls (seccomp) kills it for one that we need, number: {number}")]
+    Filter { number: i64 },
+    #[error(
+        "it has a filter of system calls (seccomp) that may kill it, and that only root can read"
+    )]
+    UnknownFilter,
     #[error("it is not initialised, or already shutting down")]
     NotInitialized,
 }
@@ -80,7 +86,13 @@ impl AttachError {
                     "start the program with PROBING=1 instead; to be the first to try, on a process that may \
                      crash, use --force, and please report how it went"
                 }
-                Unsupported::NewCode => "start the program with PROBING=1 instead",
+                Unsupported::UnknownFilter => {
+                    "let root attach (sudo), or start the program with PROBING=1; if the filter only answers errors, \
+                     --force is safe"
+                }
+                Unsupported::NewCode | Unsupported::Filter { .. } => {
+                    "start the program with PROBING=1 instead"
+                }
                 _ => "start the program with PROBING=1 instead, and please report this",
             },
             Self::Busy { .. } => {

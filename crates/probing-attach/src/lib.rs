@@ -32,6 +32,7 @@ mod borrowed;
 mod cpus;
 mod dtv;
 mod error;
+mod filters;
 mod gadgets;
 mod inject;
 mod memory;
@@ -200,6 +201,9 @@ fn enter(
         probing_process::threads::stat(pid, Tid::main_of(pid)).is_some_and(Stat::is_stopped);
     if stopped && !options.force {
         return Err(AttachError::Stopped { pid });
+    }
+    if !options.force {
+        filters::check(target, status)?;
     }
     if !stopped && remote_exec::run(target, source)?.is_some() {
         return Ok((Strategy::RemoteExec, Duration::ZERO));

@@ -17,18 +17,25 @@ use crate::arch::Regs;
 
 const GET_SIGMASK: libc::c_uint = 0x420a;
 const SET_SIGMASK: libc::c_uint = 0x420b;
+const GET_FILTER: libc::c_uint = 0x420c;
 const GET_RSEQ: libc::c_uint = 0x420f;
+/// The kernel takes no longer one.
+const LONGEST_FILTER: usize = 4096;
 /// The general registers as a register set.
 const GENERAL_SET: usize = 1;
 
 fn request(request: libc::c_uint, tid: Tid, address: usize, data: *mut c_void) -> io::Result<()> {
+    ask(request, tid, address, data).map(|_zero| ())
+}
+
+fn ask(request: libc::c_uint, tid: Tid, address: usize, data: *mut c_void) -> io::Result<usize> {
     // SAFETY: the callers below pass, for requests that read or write our memory, a pointer to a live value of
     // the size that the request is defined with; all other requests take a plain number.
     let result = unsafe { libc::ptrace(request, tid.0 as i32, address, data) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
-    Ok(())
+    Ok(result as usize)
 }
 
 /// Becomes the tracer without stopping the thread.
@@ -123,6 +130,29 @@ pub(crate) fn rseq_area(tid: Tid) -> Option<u64> {
     )
     .ok()?;
     Some(answer[0]).filter(|address| *address != 0)
+}
+
+/// One instruction of a filter of system calls: the kernel's `sock_filter`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Instruction {
+    pub(crate) code: u16,
+    /// How far to jump if a comparison holds, and if not.
+    pub(crate) yes: u8,
+    pub(crate) no: u8,
+    pub(crate) k: u32,
+}
+
+/// A filter of system calls of a stopped thread, the newest first; `None` after the last. For root only.
+pub(crate) fn filter(tid: Tid, index: usize) -> io::Result<Option<Vec<Instruction>>> {
+    let mut instructions = vec![Instruction::default(); LONGEST_FILTER];
+    match ask(GET_FILTER, tid, index, instructions.as_mut_ptr().cast()) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        len => {
+            instructions.truncate(len?);
+            Ok(Some(instructions))
+        }
+    }
 }
 
 /// What happened to a traced thread.

@@ -15,6 +15,8 @@ pub struct Status {
     /// Whom the files that it makes belong to, as seen from here.
     pub uid: u32,
     pub gid: u32,
+    /// How many filters of system calls (seccomp) it runs under.
+    pub filters: u32,
     /// One bit for each signal that is blocked.
     pub blocked: u64,
 }
@@ -42,6 +44,10 @@ impl Status {
         };
         // Uid and Gid: real, effective, saved, file system. The last is the effective one for all but file servers.
         let last = |name| field(name)?.nth(3)?.parse().ok();
+        let number = |name| field(name)?.next()?.parse().ok();
+        // Before Linux 5.9 it only tells that there is one.
+        let is_filtered = number("Seccomp") == Some(2);
+        let filters = number("Seccomp_filters").or(is_filtered.then_some(1));
         Some(Self {
             process: Pid(field("Tgid")?.next()?.parse().ok()?),
             id_inside: field("NSpid").or(field("Pid"))?.last()?.parse().ok()?,
@@ -53,6 +59,7 @@ impl Status {
                 .map(Pid),
             uid: last("Uid")?,
             gid: last("Gid")?,
+            filters: filters.unwrap_or(0),
             blocked: u64::from_str_radix(field("SigBlk")?.next()?, 16).ok()?,
         })
     }
@@ -76,6 +83,11 @@ mod tests {
         assert_eq!(Status::parse("Name:\tpy\n"), None);
         let old = text.replace("NSpid:\t43\t2\n", "");
         assert_eq!(Status::parse(&old).unwrap().id_inside, 43);
+        assert_eq!(status.filters, 0);
+        let filtered = format!("{text}Seccomp:\t2\n");
+        assert_eq!(Status::parse(&filtered).unwrap().filters, 1);
+        let counted = format!("{filtered}Seccomp_filters:\t3\n");
+        assert_eq!(Status::parse(&counted).unwrap().filters, 3);
     }
 
     proptest! {

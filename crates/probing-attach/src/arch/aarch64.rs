@@ -52,6 +52,16 @@ pub(crate) const MMAP: u64 = numbers::MMAP as u64;
 pub(crate) const MUNMAP: u64 = numbers::MUNMAP as u64;
 /// The largest page that Linux has here: what is a multiple of it fits them all.
 pub(crate) const PAGE: u64 = 0x10000;
+/// This machine in the question that a filter of system calls is asked.
+pub(crate) const AUDIT: u32 = 0xc000_00b7;
+/// System calls that libc makes here for what other machines have older ones for.
+pub(crate) const MACHINE_CALLS: &[i64] = &[
+    libc::SYS_mkdirat,
+    libc::SYS_fchmodat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat,
+    libc::SYS_readlinkat,
+];
 /// The 128-bit registers and their control words.
 pub(crate) const VECTOR_SET: usize = 2;
 /// Guarded control stack.

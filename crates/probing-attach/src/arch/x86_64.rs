@@ -24,6 +24,17 @@ pub(crate) const VECTOR_SET: usize = 0x202;
 /// The register set that only a thread with a shadow stack has.
 pub(crate) const SHADOW_STACK_SET: usize = 0x204;
 
+/// This machine in the question that a filter of system calls is asked.
+pub(crate) const AUDIT: u32 = 0xc000_003e;
+/// System calls that libc makes here for what other machines have newer ones for.
+pub(crate) const MACHINE_CALLS: &[i64] = &[
+    libc::SYS_mkdir,
+    libc::SYS_chmod,
+    libc::SYS_unlink,
+    libc::SYS_rename,
+    libc::SYS_readlink,
+];
+
 /// Whether main can be borrowed amid its work, to clone a helper that queues a call for it.
 pub(crate) const HAS_PENDING: bool = true;
 

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -302,6 +303,51 @@ fn gdb_is_named() {
     is_named_while_it_is_there("gdb", &["-nx", "-q"], Some("detach\nquit\n"));
 }
 
+/// It holds its target for the moment of each sample: we wait for our turn.
+#[test]
+fn beside_py_spy_both_get_what_they_want() {
+    let home = std::env::home_dir().unwrap_or_default();
+    let ours = home.join(".cache/probing-dev/peers/py-spy/bin/py-spy");
+    let is_there = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok();
+    let Some(spy) = [PathBuf::from("py-spy"), ours].into_iter().find(is_there) else {
+        left_out("py-spy: it is not installed");
+        return;
+    };
+    for state in ["sleep", "python_work"] {
+        let mut target = Target::start(&Python::all()[0], state, &[]);
+        target.settle();
+        let samples = target.folder().join("samples");
+        let mut holder = Command::new(&spy)
+            .args([
+                "record",
+                "--rate",
+                "200",
+                "--duration",
+                "600",
+                "--format",
+                "raw",
+            ])
+            .args(["--idle", "--pid", &target.pid.to_string(), "--output"])
+            .arg(&samples)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until(&format!("py-spy holds {target}"), || {
+            target.tracer().is_some()
+        });
+        for round in 1..=10 {
+            target.count_up_to(round);
+        }
+        kill_process(rustix::process::Pid::from_child(&holder), Signal::INT).unwrap();
+        assert!(holder.wait().unwrap().success());
+        let samples = std::fs::read_to_string(samples).unwrap();
+        assert!(samples.contains(&format!("{state}.py")), "{samples}");
+        target.assert_unharmed();
+        target.assert_no_block_stays();
+    }
+}
+
 #[test]
 fn a_filter_that_forbids_new_code_is_respected() {
     every_python(|python| {
@@ -320,6 +366,22 @@ fn a_filter_that_forbids_new_code_is_respected() {
             target.assert_unharmed();
             assert_eq!(target.blocks(), 0, "{target}");
         }
+    });
+}
+
+#[test]
+fn a_filter_that_kills_is_left_alone() {
+    every_python(|python| {
+        let mut target = Target::start(python, "filtered", &["deadly"]);
+        assert_eq!(target.program.line(), "[0, 0]", "{target}");
+        target.settle();
+        let error = target.run("pass").unwrap_err();
+        let expected = format!(
+            "kills it for one that we need, number: {}",
+            libc::SYS_rt_sigpending
+        );
+        assert!(error.to_string().ends_with(&expected), "{target}: {error}");
+        target.assert_unharmed();
     });
 }
 
