@@ -8,9 +8,11 @@ mod clean;
 mod eval;
 mod flamegraph;
 mod list;
+mod points;
 mod query;
 mod run;
 mod session;
+mod stops;
 
 use std::ffi::OsString;
 
@@ -27,9 +29,14 @@ pub(crate) use clean::CleanArguments;
 pub(crate) use eval::EvalArguments;
 pub(crate) use flamegraph::{FlamegraphArguments, FlamegraphFormat};
 pub(crate) use list::ListArguments;
+pub(crate) use points::{
+    BreakArguments, BreakpointsArguments, CodePlace, DisarmArguments, Doing, Shown, Variable,
+    WatchArguments,
+};
 pub(crate) use query::{ExportArguments, QueryArguments, QueryFormat};
 pub(crate) use run::RunArguments;
 pub(crate) use session::{ConnectArguments, ReplArguments};
+pub(crate) use stops::{DebugArguments, ReleaseArguments, StopsArguments};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -82,6 +89,7 @@ Examples:
   probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
   probing 4242 eval \"model.training\"       the target may come first
   probing -t 4242 repl                     a prompt in it
+  probing -t 4242 debug train.py:120       stop there and look around
   probing -t train.py detach               take the probe out again
   PROBING=1 python train.py                start a program with the probe in it
   probing run -- torchrun train.py         the same, with nothing installed in its environment
@@ -106,6 +114,20 @@ pub(crate) enum Command {
     Export(ExportArguments),
     /// Sample where the target spends its time, into a flame graph
     Flamegraph(FlamegraphArguments),
+    /// Arm a breakpoint: stop a thread there, or log, keep a snapshot, or count
+    Break(BreakArguments),
+    /// Watch a variable, an attribute, a tensor or memory: keep each change, or stop
+    Watch(WatchArguments),
+    /// Show what is armed, and how often it was hit
+    Breakpoints(BreakpointsArguments),
+    /// Disarm breakpoints and watches
+    Disarm(DisarmArguments),
+    /// Show the threads that have stopped at breakpoints
+    Stops(StopsArguments),
+    /// Let stopped threads go on
+    Release(ReleaseArguments),
+    /// Debug what has stopped, in the terminal: source, steps, the commands of pdb
+    Debug(DebugArguments),
     /// Bring the probe into a running process (other commands do it by themselves)
     Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
@@ -144,6 +166,13 @@ impl Command {
             | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
             | Self::List(ListArguments { named, .. })
+            | Self::Break(BreakArguments { named, .. })
+            | Self::Watch(WatchArguments { named, .. })
+            | Self::Breakpoints(BreakpointsArguments { named, .. })
+            | Self::Disarm(DisarmArguments { named, .. })
+            | Self::Stops(StopsArguments { named, .. })
+            | Self::Release(ReleaseArguments { named, .. })
+            | Self::Debug(DebugArguments { named, .. })
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
@@ -185,8 +214,12 @@ impl Arguments {
     pub(crate) fn entry(&self) -> Entry {
         match &self.command {
             _ if self.no_attach => Entry::Forbidden,
-            // There would be nothing to take out.
-            Command::Detach(_) => Entry::Forbidden,
+            // There would be nothing to take out, nothing armed and nothing stopped.
+            Command::Detach(_)
+            | Command::Breakpoints(_)
+            | Command::Disarm(_)
+            | Command::Stops(_)
+            | Command::Release(_) => Entry::Forbidden,
             Command::Attach(attach) => Entry::Attach(AttachOptions {
                 deadline: attach.timeout,
                 force: attach.force,

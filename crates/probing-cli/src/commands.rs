@@ -7,16 +7,20 @@ pub(crate) mod backtrace;
 pub(crate) mod clean;
 pub(crate) mod completions;
 pub(crate) mod connect;
+pub(crate) mod debug;
 pub(crate) mod detach;
+mod each;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
 mod line_editor;
 pub(crate) mod list;
+pub(crate) mod points;
 pub(crate) mod query;
 pub(crate) mod repl;
 pub(crate) mod run;
 mod screen;
+pub(crate) mod stops;
 
 use std::io::Write as _;
 

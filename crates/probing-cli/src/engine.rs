@@ -12,7 +12,7 @@ use std::process::{Command as Process, Stdio};
 
 use anyhow::bail;
 
-use crate::arguments::{AgentArguments, ExportArguments, QueryArguments};
+use crate::arguments::{AgentArguments, DebugArguments, ExportArguments, QueryArguments};
 use crate::commands::{self, Aim};
 use crate::exit::Status;
 
@@ -29,6 +29,8 @@ pub(crate) enum Needy<'a> {
     Connect,
     /// Which may be asked to.
     Repl,
+    /// Whose prompt in a frame may be asked to.
+    Debug(&'a DebugArguments),
 }
 
 /// Where the engine is.
@@ -50,6 +52,7 @@ fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
         Needy::Agent(arguments) => commands::agent::run(arguments),
         Needy::Connect => commands::connect::run(aim),
         Needy::Repl => commands::repl::run(aim),
+        Needy::Debug(arguments) => commands::debug::run(arguments, aim),
     }
 }
 

@@ -111,6 +111,26 @@ impl Connection {
         Ok(frame.map(|frame| frame.message()).transpose()?)
     }
 
+    /// The next message of those that have arrived; `None` when there is none.
+    pub(crate) fn receive_ready(&mut self) -> Result<Option<Message>, ClientError> {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            if let Some(frame) = self.decoder.next_frame()? {
+                return Ok(Some(frame.message()?));
+            }
+            match rustix::net::recv(&self.stream, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Err(ClientError::Gone),
+                Ok((length, _)) => self.decoder.push(&buffer[..length]),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    let source = error.into();
+                    return Err(ClientError::Broken { source });
+                }
+            }
+        }
+    }
+
     /// The same, with the bytes that came along.
     pub(crate) fn receive_frame(
         &mut self,

@@ -24,6 +24,15 @@ impl HangUp {
         self.sender.is_abandoned()
     }
 
+    /// Waits until something is said on the connection, or it has ended.
+    pub fn wait_for_word(&self) {
+        let mut watched = [PollFd::new(
+            self.sender.stream(),
+            PollFlags::IN | PollFlags::RDHUP,
+        )];
+        while let Err(Errno::INTR) = poll(&mut watched, None) {}
+    }
+
     /// Whether the connection has ended, within that time; without one, however long it takes.
     pub fn wait(&self, patience: Option<Duration>) -> bool {
         let until = patience.map(|patience| Instant::now() + patience);

@@ -27,6 +27,7 @@ mod roll;
 mod samples;
 mod set;
 mod stacks;
+mod stops;
 mod sweep;
 mod target;
 mod tasks;

@@ -58,6 +58,7 @@ fn listed_process(process: &Process) -> ListedProcess {
         python,
         probe,
         stopped: process.stat.is_stopped() || process.stat.is_held(),
+        stops: hello.as_ref().map_or(0, |hello| hello.stops),
         uid: process.uid,
         age_seconds: process.age_seconds(),
         recording: recording_of(process),

@@ -16,6 +16,7 @@ use crate::connection::{Connection, PATIENCE, Sender};
 use crate::error::ClientError;
 use crate::hang_up::HangUp;
 use crate::meeting;
+use crate::stops::Following;
 
 /// How long code that was interrupted may take to end before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(2);
@@ -29,7 +30,8 @@ const MARGIN: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Probe {
     hello: Hello,
-    connection: Connection,
+    pub(crate) connection: Connection,
+    pub(crate) following: Following,
     sender: Arc<Sender>,
     ids: Arc<AtomicU64>,
 }
@@ -84,6 +86,7 @@ impl Probe {
             hello,
             sender: Arc::new(connection.sender()?),
             connection,
+            following: Following::default(),
             ids: Arc::new(AtomicU64::new(1)),
         })
     }
@@ -153,7 +156,7 @@ impl Probe {
                     begun: false,
                     thread,
                 }) => on_news(News::Waits(thread)),
-                _ if message.id != Some(eval.request) => {}
+                _ if message.id != Some(eval.request) => self.following.overhear(message),
                 Event::Output { stream, text } => {
                     look_at = None;
                     on_news(News::Output(stream, &text));
@@ -209,6 +212,15 @@ impl Probe {
         patience: Duration,
     ) -> Result<(Event, Vec<u8>), ClientError> {
         let request = self.send(call)?;
+        self.answer(request, patience)
+    }
+
+    /// The one message that answers a request, and the bytes that came along.
+    pub(crate) fn answer(
+        &mut self,
+        request: RequestId,
+        patience: Duration,
+    ) -> Result<(Event, Vec<u8>), ClientError> {
         let deadline = Some(Instant::now() + patience);
         loop {
             let Some(frame) = self.connection.receive_frame(deadline)? else {
@@ -217,7 +229,9 @@ impl Probe {
             };
             let message: Message = frame.message()?;
             match message.event {
-                _ if message.id != Some(request) => {}
+                _ if message.id != Some(request) => self.following.overhear(message),
+                // They may come before the answer to who follows.
+                Event::News(_) => self.following.overhear(message),
                 Event::Failed(failure) => return Err(ClientError::NotDone(failure)),
                 event => return Ok((event, frame.payload)),
             }
@@ -248,7 +262,7 @@ impl Probe {
         }
     }
 
-    fn send(&self, call: Call) -> Result<RequestId, ClientError> {
+    pub(crate) fn send(&self, call: Call) -> Result<RequestId, ClientError> {
         let id = next(&self.ids);
         self.sender.send(&Request { id, call })?;
         Ok(id)

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use probing_client::{
-    ClientError, Manner, Member, Members, ProcessFacts, Recording, StackQuery, Target, ThreadFacts,
-    Who, ask_each,
+    ClientError, Entry, Manner, Member, Members, ProcessFacts, Recording, StackQuery, Target,
+    ThreadFacts, Who, ask_each,
 };
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
+use probing_proto::stops::Point;
 use probing_store::Store;
 
 /// For each target. Reading one takes milliseconds, a second when its threads never stand still.
@@ -69,6 +70,7 @@ pub(crate) struct Seen {
     facts: OnceLock<Result<ProcessFacts, Unseen>>,
     threads: OnceLock<Result<Vec<ThreadFacts>, Unseen>>,
     recorded: OnceLock<Result<Option<Recorded>, Unseen>>,
+    points: OnceLock<Result<Vec<Point>, Unseen>>,
 }
 
 /// What a target has recorded.
@@ -95,6 +97,7 @@ impl Sight {
                 facts: OnceLock::new(),
                 threads: OnceLock::new(),
                 recorded: OnceLock::new(),
+                points: OnceLock::new(),
             })
         };
         Self {
@@ -191,6 +194,15 @@ impl Seen {
             Ok(Some(Recorded { recording, store }))
         };
         told(self.recorded.get_or_init(open)).map(Option::as_ref)
+    }
+
+    /// What is armed in it. A process without a probe has nothing armed, and is left without one.
+    pub(crate) fn points(&self) -> Result<&[Point], Unseen> {
+        let ask = || match self.target().connect(&Entry::Forbidden) {
+            Err(ClientError::NoProbe { .. }) => Ok(Vec::new()),
+            reached => Ok(reached?.probe.points()?),
+        };
+        told(self.points.get_or_init(ask)).map(Vec::as_slice)
     }
 
     /// Its rank in its job. One that has ended said so when it recorded.

@@ -1,6 +1,7 @@
 //! The tables that are read from targets when a query asks for them: one file each.
 
 mod backtrace;
+mod breakpoints;
 mod catalog;
 mod envs;
 mod info;
@@ -10,10 +11,11 @@ mod python_threads;
 use crate::table::Table;
 
 /// In the order in which people are told of them.
-pub const ALL: [&Table; 8] = [
+pub const ALL: [&Table; 9] = [
     &backtrace::TABLE,
     &backtrace::WITH_NATIVE,
     &python_threads::TABLE,
+    &breakpoints::TABLE,
     &info::TABLE,
     &process_threads::TABLE,
     &envs::TABLE,

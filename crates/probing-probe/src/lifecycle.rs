@@ -276,5 +276,6 @@ fn hello(py: Python<'_>, key: ProcessKey) -> Hello {
         pid: key.pid,
         start_ticks: key.start_ticks,
         rank: env::rank(env::Variable::value),
+        stops: 0,
     }
 }

@@ -5,7 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Evaluated, Failure, RequestId, Stream};
+use crate::omitted::is_false;
 use crate::process::Pid;
+use crate::stops::{Hold, Point, PointId, Stop, StopId};
 
 /// Version of these lines, said in the hello.
 pub const LINES: u32 = 1;
@@ -34,8 +36,51 @@ pub enum Ask {
     Backtrace(AskedStacks),
     /// Ask by SQL. Answered by `table`.
     Query { sql: String },
+    /// Arm a breakpoint or a watch. Answered by `points`: that one.
+    Arm(AskedArm),
+    /// Disarm these points; all, when none is named. Answered by `points`: those that were.
+    Disarm { points: Vec<PointId> },
+    /// Tell what is armed. Answered by `points`.
+    Points,
+    /// Tell which threads are stopped. Answered by `stops`.
+    Stops,
+    /// Have these stopped threads go on; all, when none is named. Answered by `stops`: those that do.
+    Release { stops: Vec<StopId> },
     /// Take the probe out of the target. Answered by `done`.
     Detach,
+}
+
+/// A breakpoint or a watch, in the words of `probing break` and `probing watch`. One of the first four says where.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AskedArm {
+    /// `train.py:120`, or a function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// A class of exceptions, where it is raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raise: Option<String>,
+    /// An exception that nobody handles.
+    #[serde(skip_serializing_if = "is_false")]
+    pub uncaught: bool,
+    /// A variable: `train_step:lr`, `model.fc1.weight`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// The first time that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits: Option<u64>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub once: bool,
+    /// `stop`, `log:TEXT`, `snapshot`, `count`. Without it, `stop` for a place and `count` for a watch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// How long it stays armed; 0 for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
 }
 
 /// Code, where to run it, and what it may take.
@@ -122,6 +167,10 @@ pub enum Tell {
         /// Each with a value for each column: a number, a text, true, false or null.
         rows: Vec<Vec<serde_json::Value>>,
     },
+    /// Breakpoints and watches, in the order in which they were armed.
+    Points { points: Vec<Point> },
+    /// Threads that are stopped, or were.
+    Stops { stops: Vec<Stop> },
     /// A request without a result of its own has been carried out.
     Done,
     /// The request, or without an id the connection, could not be served.

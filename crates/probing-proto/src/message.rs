@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{Complete, Completion, Describe, Description};
-use crate::omitted::{is_false, is_zero};
+use crate::omitted::{is_false, is_none_at_all, is_zero};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
 use crate::stops::{Arm, Point, PointId, Source, StepCall, Stop, StopId, StopNews};
@@ -183,6 +183,9 @@ pub struct Hello {
     pub start_ticks: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
+    /// How many of its threads are stopped at breakpoints now.
+    #[serde(default, skip_serializing_if = "is_none_at_all")]
+    pub stops: u32,
 }
 
 impl Hello {

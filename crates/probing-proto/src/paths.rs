@@ -99,6 +99,7 @@ pub const RING_EXTENSION: &str = "ring";
 pub enum History {
     Python,
     Sql,
+    Debugger,
 }
 
 /// Where a prompt keeps what was typed. `state_home` and `home` are the values of those variables.
@@ -110,6 +111,7 @@ pub fn history_file(
     let name = match history {
         History::Python => "history",
         History::Sql => "sql_history",
+        History::Debugger => "debug_history",
     };
     Some(state_dir(state_home, home)?.join(name))
 }

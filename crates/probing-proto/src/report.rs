@@ -2,6 +2,7 @@
 
 mod recordings;
 mod sets;
+mod stops;
 mod tasks;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,
 };
+pub use stops::{PointsReport, StopsReport};
 pub use tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
 
 /// A process that can be looked at: one element of `probing list --json`.
@@ -29,6 +31,9 @@ pub struct ListedProcess {
     pub probe: ProbeState,
     /// Held by a signal (Ctrl-Z, SIGSTOP) or a debugger.
     pub stopped: bool,
+    /// How many of its threads are stopped at breakpoints.
+    #[serde(default)]
+    pub stops: u32,
     pub uid: u32,
     pub age_seconds: u64,
     /// Where its recorded rows are; `null` when it has none.

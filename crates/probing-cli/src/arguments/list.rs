@@ -14,6 +14,7 @@ Examples:
 
 PROBE is one of: running; none (`probing attach`, or any command, brings it in); silent (it did not
 answer in time); left (the process became another program); forbidden (another user's process).
+(1 thread at a breakpoint): `probing -t PID stops` shows it, `probing -t PID debug` goes there.
 (heap only): there was no room in shared memory, so that rows which the program records end with it and
 cannot be queried; --json says why.")]
 pub(crate) struct ListArguments {

@@ -4,6 +4,7 @@
 
 mod in_flight;
 mod input;
+mod points;
 
 use std::io::{self, Write as _};
 use std::panic::{self, AssertUnwindSafe};
@@ -120,6 +121,11 @@ impl Service {
             Ask::Eval(asked) => self.eval(id, asked),
             Ask::Backtrace(asked) => self.backtrace(asked),
             Ask::Query { sql } => self.query(id, &sql),
+            Ask::Arm(asked) => points::arm(&self.contact, asked),
+            Ask::Disarm { points } => points::disarm(&self.contact, points),
+            Ask::Points => points::points(&self.contact),
+            Ask::Stops => points::stops(&self.contact),
+            Ask::Release { stops } => points::release(&self.contact, stops),
             Ask::Detach => {
                 self.contact.detach()?;
                 Ok(Tell::Done)

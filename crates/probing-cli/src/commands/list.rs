@@ -215,10 +215,18 @@ fn probe(process: &ListedProcess) -> String {
         ProbeState::Forbidden => "forbidden",
     };
     let heap_only = matches!(process.recording, Some(Storage::Heap { .. }));
-    let notes: Vec<&str> = [(process.stopped, "stopped"), (heap_only, "heap only")]
-        .into_iter()
-        .filter_map(|(is, note)| is.then_some(note))
-        .collect();
+    let at_breakpoint = match process.stops {
+        1 => "1 thread at a breakpoint".to_owned(),
+        stops => format!("{stops} threads at breakpoints"),
+    };
+    let notes: Vec<&str> = [
+        (process.stopped, "stopped"),
+        (process.stops > 0, at_breakpoint.as_str()),
+        (heap_only, "heap only"),
+    ]
+    .into_iter()
+    .filter_map(|(is, note)| is.then_some(note))
+    .collect();
     if notes.is_empty() {
         state.to_owned()
     } else {

@@ -3,15 +3,15 @@
 //! What is typed (`editor`, with `completion` and `highlight`) is understood (`input`, `magic`, `path`), done by a
 //! `session`, and shown (`show`). Without a terminal, the same reads lines from standard input.
 
-mod completion;
-mod editor;
-mod highlight;
-mod input;
+pub(super) mod completion;
+pub(super) mod editor;
+pub(super) mod highlight;
+pub(super) mod input;
 mod magic;
 mod path;
-mod session;
+pub(super) mod session;
 mod show;
-mod tokens;
+pub(super) mod tokens;
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use std::sync::Arc;
 use probing_client::ClientError;
 
 use self::completion::LiveNames;
-use self::editor::{Editor, Read};
+use self::editor::{Editor, Read, Speech};
 use self::session::{Next, Session, say, say_error};
+pub(super) use self::show::outcome as show_outcome;
 use super::Aim;
 use crate::exit::{self, Status};
 use crate::terminal::KeysWait;
@@ -35,15 +36,19 @@ pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
     }
 }
 
-fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
+/// Reads and does until somebody leaves.
+pub(super) fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
     let names = LiveNames {
         link: Arc::clone(&session.link),
     };
     let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
-    let mut editor = Editor::new(names, colours, Arc::clone(&session.gone));
+    let speech = Speech::python(names);
+    let mut editor = Editor::new(speech, colours, Arc::clone(&session.gone));
     say(&session.greeting())?;
     loop {
         match editor.read(session.place())? {
+            // For the debugger, when this prompt is in one of its frames.
+            Read::News => {}
             Read::Text(text) => match go_on(session, &text)? {
                 Go::On => {}
                 Go::Away(status) => return Ok(status),

@@ -17,8 +17,8 @@ const INDENT: &str = "    ";
 
 /// Asks the target.
 #[derive(Debug)]
-pub(super) struct LiveNames {
-    pub(super) link: Arc<Link>,
+pub(in crate::commands) struct LiveNames {
+    pub(in crate::commands) link: Arc<Link>,
 }
 
 impl Completer for LiveNames {
@@ -73,7 +73,12 @@ impl LiveNames {
     }
 }
 
-fn suggestion(value: &str, start: usize, end: usize, description: Option<&str>) -> Suggestion {
+pub(in crate::commands) fn suggestion(
+    value: &str,
+    start: usize,
+    end: usize,
+    description: Option<&str>,
+) -> Suggestion {
     Suggestion {
         value: value.to_owned(),
         description: description.map(str::to_owned),

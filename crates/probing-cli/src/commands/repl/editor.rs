@@ -6,62 +6,89 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use probing_proto::paths::History;
-use reedline::{EditCommand, Reedline, Signal, ValidationResult, Validator};
+use reedline::{Completer, EditCommand, Reedline, Signal, ValidationResult, Validator};
 
 use super::completion::LiveNames;
 use super::highlight::PythonColours;
 use super::input;
 use crate::commands::line_editor::{self, Language, Place};
 
-const MARK: &str = " >>> ";
 /// How soon a target that has gone is noticed while nobody types.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
+/// What makes a prompt one for Python, or for more than that.
+pub(in crate::commands) struct Speech {
+    pub(in crate::commands) completer: Box<dyn Completer + Send>,
+    /// Whether Enter ends the input.
+    pub(in crate::commands) is_complete: fn(&str) -> bool,
+    pub(in crate::commands) history: History,
+    /// What stands in front of the cursor.
+    pub(in crate::commands) mark: &'static str,
+}
+
+impl Speech {
+    pub(super) fn python(names: LiveNames) -> Self {
+        Self {
+            completer: Box::new(names),
+            is_complete: input::is_complete,
+            history: History::Python,
+            mark: " >>> ",
+        }
+    }
+}
+
 /// What the editor gave.
 #[derive(Debug)]
-pub(super) enum Read {
+pub(in crate::commands) enum Read {
     Text(String),
     /// Ctrl-D
     Leave,
     /// The target has gone.
     Gone,
+    /// Something is to be said. What was typed so far stays.
+    News,
 }
 
 /// Reads one input after the other from a terminal.
-pub(super) struct Editor {
+pub(in crate::commands) struct Editor {
     reedline: Reedline,
+    mark: &'static str,
     indentation: Arc<Indentation>,
     gone: Arc<Gone>,
 }
 
 impl Editor {
-    pub(super) fn new(names: LiveNames, colours: bool, gone: Arc<Gone>) -> Self {
+    pub(in crate::commands) fn new(speech: Speech, colours: bool, gone: Arc<Gone>) -> Self {
         let indentation = Arc::new(Indentation {
             spaces: AtomicUsize::new(NONE),
             wake: Arc::clone(&gone.wake),
         });
         let language = Language {
-            completer: Box::new(names),
-            validator: Box::new(Completeness(Arc::clone(&indentation))),
+            completer: speech.completer,
+            validator: Box::new(Completeness {
+                is_complete: speech.is_complete,
+                indentation: Arc::clone(&indentation),
+            }),
             highlighter: Box::new(PythonColours),
-            history: History::Python,
-            mark: MARK,
+            history: speech.history,
+            mark: speech.mark,
         };
         let reedline = line_editor::editor(language, colours)
             .with_break_signal(Arc::clone(&gone.wake))
             .with_poll_interval(LOOK_AROUND);
         Self {
             reedline,
+            mark: speech.mark,
             indentation,
             gone,
         }
     }
 
     /// `place` says whose prompt this is, and where code runs.
-    pub(super) fn read(&mut self, place: String) -> io::Result<Read> {
+    pub(in crate::commands) fn read(&mut self, place: String) -> io::Result<Read> {
         let prompt = Place {
             text: place,
-            mark: MARK,
+            mark: self.mark,
         };
         loop {
             match self.reedline.read_line(&prompt)? {
@@ -72,6 +99,7 @@ impl Editor {
                 }
                 Signal::CtrlD => return Ok(Read::Leave),
                 Signal::ExternalBreak(_) if self.gone.is_set() => return Ok(Read::Gone),
+                Signal::ExternalBreak(_) if self.gone.take_news() => return Ok(Read::News),
                 Signal::ExternalBreak(_) => {
                     let spaces = " ".repeat(self.indentation.take());
                     self.reedline
@@ -83,10 +111,11 @@ impl Editor {
     }
 }
 
-/// Set once, when the target has gone: ends the reading.
+/// Set once, when the target has gone: ends the reading. News interrupt it.
 #[derive(Debug, Default)]
-pub(super) struct Gone {
+pub(in crate::commands) struct Gone {
     is_set: AtomicBool,
+    news: AtomicBool,
     /// The editor takes this back when it has seen it.
     wake: Arc<AtomicBool>,
 }
@@ -97,7 +126,17 @@ impl Gone {
         self.wake.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    /// Something is to be said, whoever types.
+    pub(in crate::commands) fn tell(&self) {
+        self.news.store(true, Ordering::Release);
+        self.wake.store(true, Ordering::Release);
+    }
+
+    fn take_news(&self) -> bool {
+        self.news.swap(false, Ordering::AcqRel)
+    }
+
+    pub(in crate::commands) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 }
@@ -118,17 +157,20 @@ impl Indentation {
 }
 
 /// Asked when Enter is pressed.
-struct Completeness(Arc<Indentation>);
+struct Completeness {
+    is_complete: fn(&str) -> bool,
+    indentation: Arc<Indentation>,
+}
 
 impl Validator for Completeness {
     fn validate(&self, line: &str) -> ValidationResult {
-        if input::is_complete(line) {
+        if (self.is_complete)(line) {
             return ValidationResult::Complete;
         }
         let spaces = input::indentation(line);
         if spaces != NONE {
-            self.0.spaces.store(spaces, Ordering::Release);
-            self.0.wake.store(true, Ordering::Release);
+            self.indentation.spaces.store(spaces, Ordering::Release);
+            self.indentation.wake.store(true, Ordering::Release);
         }
         ValidationResult::Incomplete
     }

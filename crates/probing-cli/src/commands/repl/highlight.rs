@@ -19,7 +19,7 @@ impl Highlighter for PythonColours {
     }
 }
 
-fn style(kind: Kind) -> Style {
+pub(in crate::commands) fn style(kind: Kind) -> Style {
     match kind {
         Kind::Keyword => Color::Blue.bold(),
         Kind::Text(_) => Color::Green.normal(),

@@ -45,7 +45,7 @@ fn is_path(text: &str) -> bool {
 ///
 /// As at Python's own prompt: an open bracket or string and a backslash at the end of a line ask for more, and a block
 /// ends with an empty line.
-pub(super) fn is_complete(text: &str) -> bool {
+pub(in crate::commands) fn is_complete(text: &str) -> bool {
     if text.trim_start().starts_with(['%', '?']) {
         return true;
     }

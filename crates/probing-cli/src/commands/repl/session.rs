@@ -1,6 +1,7 @@
 //! One stay at the prompt: runs what was typed, interrupts it, and knows when the target has gone.
 
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,9 +9,10 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use probing_client::{Canceller, ClientError, EvalEnd, HangUp, Probe, StackQuery, Stacks, Target};
 use probing_engine::EngineError;
-use probing_proto::message::{Eval, Outcome};
+use probing_proto::message::{Eval, Evaluated, Outcome};
 use probing_proto::names::{Complete, Completion, Describe, Look, Scope};
 use probing_proto::report::BacktraceReport;
+use probing_proto::stops::StopId;
 
 use super::editor::Gone;
 use super::input::Input;
@@ -29,10 +31,12 @@ const GLANCE: Duration = Duration::from_secs(1);
 
 /// The connection to the probe, which the editor's completion uses between evals.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(in crate::commands) struct Link {
     probe: Mutex<Probe>,
     /// Where code runs: on this thread, or in a frame of it.
     scope: Mutex<Scope>,
+    /// The stop whose thread runs it, at a breakpoint.
+    stop: Mutex<Option<StopId>>,
 }
 
 impl Link {
@@ -40,16 +44,27 @@ impl Link {
         Self {
             probe: Mutex::new(probe),
             scope: Mutex::default(),
+            stop: Mutex::default(),
         }
     }
 
-    fn probe(&self) -> MutexGuard<'_, Probe> {
+    pub(in crate::commands) fn probe(&self) -> MutexGuard<'_, Probe> {
         self.probe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn scope(&self) -> Scope {
         let scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
         scope.clone()
+    }
+
+    fn stop(&self) -> Option<StopId> {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on code runs on the thread of that stop, in that frame; or where it always does.
+    pub(in crate::commands) fn go_to_stop(&self, stop: Option<StopId>, scope: Scope) {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = stop;
+        self.move_to(scope);
     }
 
     fn move_to(&self, scope: Scope) {
@@ -70,13 +85,13 @@ pub(super) enum Next {
 }
 
 #[derive(Debug)]
-pub(super) struct Session<'a> {
+pub(in crate::commands) struct Session<'a> {
     aim: &'a Aim,
     target: Target,
-    pub(super) link: Arc<Link>,
+    pub(in crate::commands) link: Arc<Link>,
     running: Running,
     last_place: LastPlace,
-    pub(super) gone: Arc<Gone>,
+    pub(in crate::commands) gone: Arc<Gone>,
     /// Made by the first query.
     asker: Option<Asker<'a>>,
     queries: Queries,
@@ -93,7 +108,7 @@ const AS_TABLE: QueryFormat = QueryFormat {
 
 impl<'a> Session<'a> {
     /// Connects, and begins to watch the target.
-    pub(super) fn open(aim: &'a Aim) -> anyhow::Result<Self> {
+    pub(in crate::commands) fn open(aim: &'a Aim) -> anyhow::Result<Self> {
         let target = aim.target()?;
         let probe = aim.connect()?;
         let (gone, last_place) = <(Arc<Gone>, LastPlace)>::default();
@@ -131,6 +146,13 @@ impl<'a> Session<'a> {
     pub(super) fn greeting(&self) -> String {
         let probe = self.link.probe();
         let hello = probe.hello();
+        if let Some(stop) = self.link.stop() {
+            let frame = self.link.scope().frame.unwrap_or(0);
+            return format!(
+                "Python in frame {frame} of stop {}. Ctrl-D comes back.",
+                stop.0
+            );
+        }
         format!(
             "Python {} in process {}. Code runs in its live __main__. %help for more, Ctrl-D to leave.",
             hello.python, hello.pid
@@ -189,15 +211,31 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Runs code until it ends, or is left behind. How long it took, if it ended.
-    fn run(&mut self, code: String) -> anyhow::Result<Option<Duration>> {
+    /// Runs code and shows what came of it. How long it took, if it ended.
+    pub(in crate::commands) fn run(&mut self, code: String) -> anyhow::Result<Option<Duration>> {
+        let Some(evaluated) = self.evaluate(code)? else {
+            return Ok(None);
+        };
+        let took = Duration::from_nanos(evaluated.took_nanos);
+        show::outcome(&evaluated)?;
+        let ended = !matches!(evaluated.outcome, Outcome::SyntaxError { .. });
+        Ok(ended.then_some(took))
+    }
+
+    /// Runs code until it ends, or is left behind.
+    pub(in crate::commands) fn evaluate(
+        &mut self,
+        code: String,
+    ) -> anyhow::Result<Option<Evaluated>> {
         let Scope { thread, frame } = self.link.scope();
+        let stop = self.link.stop();
         let request = Eval {
             code,
-            thread,
+            // A stop says whose frame it is.
+            thread: thread.filter(|_| stop.is_none()),
             frame,
+            stop,
             max_output: None,
-            stop: None,
             keep: true,
         };
         let link = Arc::clone(&self.link);
@@ -226,10 +264,7 @@ impl<'a> Session<'a> {
             }
             Err(error) => return Err(error.into()),
         };
-        let took = Duration::from_nanos(evaluated.took_nanos);
-        show::outcome(&evaluated)?;
-        let ended = !matches!(evaluated.outcome, Outcome::SyntaxError { .. });
-        Ok(ended.then_some(took))
+        Ok(Some(evaluated))
     }
 
     fn stacks(&self) -> Result<BacktraceReport, ClientError> {
@@ -307,8 +342,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Whether Ctrl-C was pressed while nothing ran, since this was asked last.
+    pub(in crate::commands) fn take_press(&self) -> bool {
+        self.running.idle.swap(false, Ordering::AcqRel)
+    }
+
     /// What is known of a target that has gone.
-    pub(super) fn farewell(&self) -> String {
+    pub(in crate::commands) fn farewell(&self) -> String {
         let hello = self.link.probe().hello().clone();
         let what = if self.target.is_alive() {
             "has lost its probe (somebody took it out)"
@@ -323,11 +363,11 @@ impl<'a> Session<'a> {
 }
 
 /// What a person should know, and no data.
-pub(super) fn say(text: &str) -> io::Result<()> {
+pub(in crate::commands) fn say(text: &str) -> io::Result<()> {
     writeln!(anstream::stderr(), "{text}")
 }
 
-pub(super) fn say_error(error: &ClientError) -> io::Result<()> {
+pub(in crate::commands) fn say_error(error: &ClientError) -> io::Result<()> {
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     writeln!(anstream::stderr(), "{red}error{red:#}: {error}")?;
     match error.hint() {
@@ -376,7 +416,11 @@ fn watch(hang_up: HangUp, target: &Target, gone: &Arc<Gone>, last_place: &LastPl
 
 /// The eval that Ctrl-C means. A query may be meant as well: only one of them runs.
 #[derive(Debug, Clone, Default)]
-struct Running(Arc<Mutex<Option<Interrupted>>>);
+struct Running {
+    eval: Arc<Mutex<Option<Interrupted>>>,
+    /// It was pressed while nothing ran.
+    idle: Arc<AtomicBool>,
+}
 
 #[derive(Debug)]
 struct Interrupted {
@@ -402,6 +446,8 @@ impl Running {
                     }
                     _ => drop(running.eval.abandon()),
                 }
+            } else {
+                pressed.idle.store(true, Ordering::Release);
             }
         })?;
         Ok(running)
@@ -420,7 +466,7 @@ impl Running {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Interrupted>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.eval.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, eval: Canceller) {

@@ -16,7 +16,7 @@ const ERROR: Style = Style::new()
 const HEAD: Style = Style::new().bold();
 
 /// The value, or what went wrong.
-pub(super) fn outcome(evaluated: &Evaluated) -> io::Result<()> {
+pub(in crate::commands) fn outcome(evaluated: &Evaluated) -> io::Result<()> {
     match &evaluated.outcome {
         Outcome::Finished { value: None } => Ok(()),
         Outcome::Finished { value: Some(value) } => writeln!(anstream::stdout(), "{value}"),

@@ -1,7 +1,7 @@
 //! Python text in pieces, as far as a prompt needs to know it: enough to colour it and to see what is still open.
 
 /// Every keyword of Python 3.10 and later, soft ones included.
-pub(super) const KEYWORDS: [&str; 38] = [
+pub(in crate::commands) const KEYWORDS: [&str; 38] = [
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "case", "class",
     "continue", "def", "del", "elif", "else", "except", "finally", "for", "from", "global", "if",
     "import", "in", "is", "lambda", "match", "nonlocal", "not", "or", "pass", "raise", "return",
@@ -9,7 +9,7 @@ pub(super) const KEYWORDS: [&str; 38] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::commands) enum Kind {
     Keyword,
     Name,
     Number,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 
 /// How a string ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ends {
+pub(in crate::commands) enum Ends {
     Closed,
     /// Three quotes are open: more may come.
     Open,
@@ -33,7 +33,7 @@ pub(super) enum Ends {
 }
 
 /// All pieces, in order; together they are the text.
-pub(super) fn of(text: &str) -> impl Iterator<Item = (Kind, &str)> {
+pub(in crate::commands) fn of(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (kind, length) = first(rest)?;

@@ -1,0 +1,539 @@
+//! `probing break`, `watch`, `breakpoints`, `disarm`: what is armed in a target
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use probing_proto::stops::{Action, Arm, Gone, Hold, Place, PointId};
+
+use super::NamedTargets;
+use super::amounts::{seconds, some_seconds};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 break train.py:120                          the next thread that comes there stops
+  probing -t 4242 break train_step --if 'loss > 10' --once
+  probing -t 4242 break train.py:120 --action log:'{step} {loss}' --follow
+  probing -t 4242 break pkg.module.Class.method --action snapshot --hits 100
+  probing -t 4242 break --raise ValueError
+  probing -t 4242 break --uncaught                            instead of a traceback and an end, a stop
+  probing --ranks 0-7 break train_step --action count
+  probing -t 4242 debug                                       look around in what has stopped
+
+A thread that stops waits for `probing debug`, the others go on; nobody came, or nothing was asked for a
+while: it goes on by itself (--hold). A breakpoint that stops is disarmed by itself, too (--ttl). What log
+lines and snapshots record is read with `probing query \"SELECT * FROM python.captures\"`.")]
+pub(crate) struct BreakArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    #[command(flatten)]
+    at: At,
+
+    #[command(flatten)]
+    terms: PointTerms,
+
+    /// What is done there
+    #[arg(
+        long,
+        value_name = "stop|log:TEXT|snapshot|count",
+        default_value = "stop"
+    )]
+    action: Doing,
+
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+/// One of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct At {
+    /// `FILE:LINE`, as much of the path as it takes to know it; or a function: `train_step`, `Trainer.fit`,
+    /// `pkg.module.function`
+    #[arg(value_name = "PLACE")]
+    place: Option<CodePlace>,
+
+    /// Where an exception of this class, or of one derived from it, is raised
+    #[arg(long, value_name = "EXCEPTION")]
+    raise: Option<String>,
+
+    /// Where an exception that nobody handles ends the program, a thread or a task
+    #[arg(long)]
+    uncaught: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 watch train_step:lr                  each assignment to the local lr of train_step
+  probing -t 4242 watch model.fc1.weight --follow      a tensor: changed in place, or another one
+  probing -t 4242 watch \"os.environ['CUDA_VISIBLE_DEVICES']\"
+  probing -t 4242 watch config.lr --action stop
+  probing -t 4242 watch --addr 0x7f0012345678:8        who writes to these bytes
+
+Each change is a row of python.variables: old and new value, file, line, function, thread, time.")]
+pub(crate) struct WatchArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    #[command(flatten)]
+    watched: Watched,
+
+    #[command(flatten)]
+    terms: PointTerms,
+
+    /// What is done, besides keeping the change in python.variables
+    #[arg(
+        long,
+        value_name = "record|stop|log:TEXT|snapshot",
+        default_value = "record"
+    )]
+    action: Doing,
+
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+/// One of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Watched {
+    /// `FUNCTION:NAME` for a local variable; else a name of the program, with attributes and items
+    #[arg(value_name = "VARIABLE")]
+    variable: Option<Variable>,
+
+    /// Bytes of memory: its address and how many, 8 if not said
+    #[arg(long, value_name = "ADDRESS[:LENGTH]")]
+    addr: Option<Address>,
+}
+
+/// When a point does something, and for how long.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PointTerms {
+    /// Only where this expression, in the names of that place, is true
+    #[arg(long = "if", value_name = "EXPR")]
+    condition: Option<String>,
+
+    /// Only from this time on: 3 lets two go by
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    hits: u64,
+
+    /// Disarm it when it has done something once
+    #[arg(long)]
+    once: bool,
+
+    /// Disarm it after this time; 0: never. Without it 10m for those that stop
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    ttl: Option<Duration>,
+
+    /// When a thread stops, the other threads of the program wait, too
+    #[arg(long)]
+    all_threads: bool,
+
+    /// What becomes of a stopped thread whose driver has gone
+    #[arg(long, value_name = "keep|resume", default_value = "keep")]
+    gone: WhenGone,
+
+    /// How long a thread stays stopped: until somebody comes, while nothing is asked, in all; one time
+    /// stands for all three
+    #[arg(long, value_name = "TIME,TIME,TIME", default_value = "10m,30m,4h")]
+    hold: HoldTimes,
+}
+
+/// How what was armed is told.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Shown {
+    /// Then show log lines, changes and stops as they come, until Ctrl-C. It stays armed
+    #[arg(long)]
+    pub(crate) follow: bool,
+
+    /// Print JSON
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 breakpoints
+  probing --ranks all breakpoints
+  probing -t 4242 breakpoints --json | jq '.points[] | {point, hits, fired}'")]
+pub(crate) struct BreakpointsArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 disarm 3
+  probing -t 4242 disarm all
+  probing --ranks all disarm all")]
+pub(crate) struct DisarmArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    /// Numbers of breakpoints and watches, as `probing breakpoints` shows them; or all
+    #[arg(value_name = "ID|all", required = true)]
+    pub(crate) which: Vec<Which>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl BreakArguments {
+    pub(crate) fn arm(&self) -> Arm {
+        let place = match &self.at {
+            At {
+                place: Some(place), ..
+            } => place.0.clone(),
+            At { uncaught: true, .. } => Place::Uncaught,
+            At { raise, .. } => Place::Raise {
+                exception: raise.clone(),
+            },
+        };
+        self.terms.arm(place, self.action.0.clone())
+    }
+}
+
+impl WatchArguments {
+    /// None without a variable and an address, which the definition of the arguments rules out.
+    pub(crate) fn arm(&self) -> Option<Arm> {
+        let place = match &self.watched {
+            Watched {
+                variable: Some(Variable(place)),
+                ..
+            } => place.clone(),
+            Watched { addr, .. } => {
+                let Address { address, length } = (*addr)?;
+                Place::Memory { address, length }
+            }
+        };
+        Some(self.terms.arm(place, self.action.0.clone()))
+    }
+}
+
+impl PointTerms {
+    pub(super) fn arm(&self, place: Place, action: Action) -> Arm {
+        let HoldTimes([connect, idle, total]) = self.hold;
+        Arm {
+            place,
+            condition: self.condition.clone(),
+            hits: self.hits,
+            once: self.once,
+            action,
+            ttl_millis: self.ttl.map(millis),
+            hold: Hold {
+                connect_millis: millis(connect),
+                idle_millis: millis(idle),
+                total_millis: millis(total),
+                gone: match self.gone {
+                    WhenGone::Keep => Gone::Keep,
+                    WhenGone::Resume => Gone::Resume,
+                },
+                all_threads: self.all_threads,
+            },
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A line or a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CodePlace(pub(crate) Place);
+
+impl FromStr for CodePlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some((file, line)) = text.rsplit_once(':') {
+            let line = line.parse().ok().filter(|line| *line > 0);
+            return match line {
+                Some(line) if !file.is_empty() => {
+                    let file = file.to_owned();
+                    Ok(Self(Place::Line { file, line }))
+                }
+                _ => Err(format!("a place is FILE:LINE or a function: {text}")),
+            };
+        }
+        if is_dotted(text) {
+            let function = text.to_owned();
+            return Ok(Self(Place::Function { function }));
+        }
+        match text.parse::<u32>() {
+            Ok(line) => Err(format!("of which file? train.py:{line}")),
+            Err(_) => Err(format!("a place is FILE:LINE or a function: {text}")),
+        }
+    }
+}
+
+/// `a.b.c`, with parts like `<locals>`.
+fn is_dotted(text: &str) -> bool {
+    let is_name = |part: &str| {
+        let inner = part
+            .strip_prefix('<')
+            .and_then(|part| part.strip_suffix('>'));
+        let name = inner.unwrap_or(part);
+        !name.is_empty()
+            && !name.starts_with(|letter: char| letter.is_ascii_digit())
+            && name
+                .chars()
+                .all(|letter| letter.is_alphanumeric() || letter == '_')
+    };
+    text.split('.').all(is_name)
+}
+
+/// What is watched by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Variable(pub(crate) Place);
+
+impl FromStr for Variable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some((function, name)) = text.split_once(':')
+            && is_dotted(function)
+        {
+            if !is_dotted(name) || name.contains('.') {
+                return Err(format!("a local variable is FUNCTION:NAME: {text}"));
+            }
+            let (function, name) = (function.to_owned(), name.to_owned());
+            return Ok(Self(Place::Local { function, name }));
+        }
+        let path = text.trim().to_owned();
+        if !path.starts_with(|letter: char| letter.is_alphabetic() || letter == '_') {
+            return Err(format!("a variable begins with a name: {text}"));
+        }
+        Ok(Self(Place::Value { path }))
+    }
+}
+
+/// `0x7f0012345678:8`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Address {
+    address: u64,
+    length: u32,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, length) = text.split_once(':').unwrap_or((text, "8"));
+        let parsed = match address.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => address.parse().ok(),
+        };
+        let length = length.parse().ok().filter(|length| *length > 0);
+        match (parsed, length) {
+            (Some(address), Some(length)) => Ok(Self { address, length }),
+            _ => Err(format!(
+                "an address is 0x7f0012345678 or 0x7f0012345678:8: {text}"
+            )),
+        }
+    }
+}
+
+/// `stop`, `log:TEXT`, `snapshot`, `count`; `record` is the word for watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doing(pub(crate) Action);
+
+impl FromStr for Doing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let action = match text.split_once(':') {
+            Some(("log", text)) if !text.is_empty() => Action::Log {
+                text: text.to_owned(),
+            },
+            None if text == "stop" => Action::Stop,
+            None if text == "snapshot" => Action::Snapshot,
+            None if matches!(text, "count" | "record") => Action::Count,
+            _ if text == "log" || text == "log:" => {
+                return Err("what is to be logged? log:'{step} {loss}'".to_owned());
+            }
+            _ => return Err(format!("one of stop, log:TEXT, snapshot, count: {text}")),
+        };
+        Ok(Self(action))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WhenGone {
+    /// It waits for another, until a deadline
+    Keep,
+    /// The program goes on
+    Resume,
+}
+
+/// Until somebody comes, while nothing is asked, in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HoldTimes([Duration; 3]);
+
+impl FromStr for HoldTimes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let times: Result<Vec<Duration>, String> = text.split(',').map(some_seconds).collect();
+        match times?.as_slice() {
+            [each] => Ok(Self([*each; 3])),
+            [connect, idle, total] => Ok(Self([*connect, *idle, *total])),
+            _ => Err(format!("one time or three, as in 10m,30m,4h: {text}")),
+        }
+    }
+}
+
+/// A number, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    All,
+    One(u32),
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim_start_matches('#') {
+            "all" => Ok(Self::All),
+            number => match number.parse() {
+                Ok(number) if number > 0 => Ok(Self::One(number)),
+                _ => Err(format!("a number from 1 on, or all: {text}")),
+            },
+        }
+    }
+}
+
+impl Which {
+    /// Their numbers; none when all are meant.
+    pub(crate) fn numbers(these: &[Self]) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        for which in these {
+            match which {
+                Self::All => return Vec::new(),
+                Self::One(number) => numbers.push(*number),
+            }
+        }
+        numbers
+    }
+}
+
+impl DisarmArguments {
+    pub(crate) fn points(&self) -> Vec<PointId> {
+        Which::numbers(&self.which)
+            .into_iter()
+            .map(PointId)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_line_or_a_function() {
+        let line = |file: &str, line| {
+            let file = file.to_owned();
+            Ok(CodePlace(Place::Line { file, line }))
+        };
+        let function = |name: &str| {
+            let function = name.to_owned();
+            Ok(CodePlace(Place::Function { function }))
+        };
+        assert_eq!("train.py:120".parse(), line("train.py", 120));
+        assert_eq!("<string>:3".parse(), line("<string>", 3));
+        assert_eq!("c:/a b.py:7".parse(), line("c:/a b.py", 7));
+        for name in [
+            "train_step",
+            "pkg.mod.Class.method",
+            "f.<locals>.g",
+            "größe",
+        ] {
+            assert_eq!(name.parse(), function(name));
+        }
+        for wrong in [
+            "",
+            "120",
+            "train.py:",
+            ":3",
+            "train.py:0",
+            "f()",
+            "a..b",
+            "train.py:x",
+        ] {
+            assert!(wrong.parse::<CodePlace>().is_err(), "{wrong}");
+        }
+        let which_file = "120".parse::<CodePlace>().unwrap_err();
+        assert_eq!(which_file, "of which file? train.py:120");
+    }
+
+    #[test]
+    fn a_watch_is_for_a_local_or_for_what_a_path_leads_to() {
+        let value = |path: &str| {
+            let path = path.to_owned();
+            Ok(Variable(Place::Value { path }))
+        };
+        let local = Variable(Place::Local {
+            function: "Trainer.step".to_owned(),
+            name: "lr".to_owned(),
+        });
+        assert_eq!("Trainer.step:lr".parse(), Ok(local));
+        for path in [
+            "lr",
+            "model.fc1.weight",
+            "os.environ['A:B']",
+            "layers[0].bias",
+        ] {
+            assert_eq!(path.parse(), value(path));
+        }
+        for wrong in ["", "f:", "f:a.b", "3", "'x'"] {
+            assert!(wrong.parse::<Variable>().is_err(), "{wrong}");
+        }
+        let address = |address, length| Ok(Address { address, length });
+        assert_eq!("0x10".parse(), address(16, 8));
+        assert_eq!("0x10:4".parse(), address(16, 4));
+        assert_eq!("32:1".parse(), address(32, 1));
+        for wrong in ["", "0x", "0x10:", "0x10:0", "x"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_action_is_a_word_or_a_text_to_log() {
+        let log = |text: &str| Action::Log {
+            text: text.to_owned(),
+        };
+        let check = |text: &str, action| assert_eq!(text.parse(), Ok(Doing(action)));
+        check("stop", Action::Stop);
+        check("log:{step}: {loss}", log("{step}: {loss}"));
+        check("count", Action::Count);
+        check("record", Action::Count);
+        for wrong in ["", "log", "log:", "stop:x", "halt"] {
+            assert!(wrong.parse::<Doing>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_hold_is_one_time_or_three() {
+        let minutes = |minutes: [u64; 3]| {
+            let times = minutes.map(|minutes| Duration::from_secs(minutes * 60));
+            Ok(HoldTimes(times))
+        };
+        assert_eq!("5m".parse(), minutes([5, 5, 5]));
+        assert_eq!("10m,30m,4h".parse(), minutes([10, 30, 240]));
+        for wrong in ["", "0", "5m,5m", "1,2,3,4", "x"] {
+            assert!(wrong.parse::<HoldTimes>().is_err(), "{wrong}");
+        }
+    }
+}

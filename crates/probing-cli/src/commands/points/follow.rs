@@ -1,0 +1,141 @@
+//! `--follow`: what a point sees, as it comes. Log lines and changes are data; stops and ends are words.
+
+use std::io::{self, Write as _};
+use std::thread;
+
+use anyhow::Context as _;
+use probing_client::{ClientError, Entry, Member, Reached, Target};
+use probing_proto::stops::{Arm, PointId, StopNews};
+
+use super::text;
+use crate::commands::Aim;
+use crate::exit::{self, Status};
+
+pub(super) fn run(arm: &Arm, aim: &Aim) -> anyhow::Result<Status> {
+    ctrlc::set_handler(|| {
+        // Nobody is left to tell when it cannot be written.
+        writeln!(
+            anstream::stderr(),
+            "left; what was armed stays armed (`probing disarm`)"
+        )
+        .ok();
+        exit::leave();
+    })?;
+    if aim.targets.one().is_some() {
+        follow(&aim.target()?, &aim.entry, arm, "")?;
+        return Ok(exit::OK);
+    }
+    let members = aim.members()?;
+    let each = members.all.iter().map(|member| {
+        let (arm, entry, member) = (arm.clone(), aim.entry.clone(), member.clone());
+        let followed = move || {
+            let Member { who, target, .. } = member;
+            let outcome = follow(&target, &entry, &arm, &format!("{who}: "));
+            outcome.or_else(|error| {
+                let hint = error.downcast_ref().and_then(ClientError::hint);
+                writeln!(anstream::stderr(), "{who}: {error:#}")?;
+                hint.map_or(Ok(()), |hint| {
+                    writeln!(anstream::stderr(), "  hint: {hint}")
+                })?;
+                anyhow::Ok(()).and(Err(error))
+            })
+        };
+        thread::Builder::new().spawn(followed)
+    });
+    let threads = each
+        .collect::<io::Result<Vec<_>>>()
+        .context("cannot start a thread")?;
+    let mut status = exit::OK;
+    for thread in threads {
+        if !matches!(thread.join(), Ok(Ok(()))) {
+            status = exit::UNREACHABLE;
+        }
+    }
+    Ok(status)
+}
+
+/// Arms it and tells what it sees, until it is armed no more.
+fn follow(target: &Target, entry: &Entry, arm: &Arm, whose: &str) -> anyhow::Result<()> {
+    let Reached {
+        mut probe,
+        attached,
+    } = target.connect(entry)?;
+    if let Some(report) = attached {
+        writeln!(
+            anstream::stderr(),
+            "{whose}{}",
+            super::super::attached(&probe, &report)
+        )?;
+    }
+    // First, so that nothing is missed.
+    probe.follow(false)?;
+    let point = probe.arm(arm.clone())?;
+    let pid = probe.hello().pid;
+    writeln!(anstream::stderr(), "{whose}{}", text::armed(&point))?;
+    while let Some(news) = probe.next_news(None)? {
+        match told(&news, point.point) {
+            Some(Told::Data(line)) => {
+                let mut out = anstream::stdout();
+                writeln!(out, "{whose}{line}")?;
+                out.flush()?;
+            }
+            Some(Told::Stopped(line)) => {
+                writeln!(
+                    anstream::stderr(),
+                    "{whose}{line}; look around: probing -t {pid} debug"
+                )?;
+            }
+            Some(Told::Words(line)) => writeln!(anstream::stderr(), "{whose}{line}")?,
+            Some(Told::End(line)) => {
+                writeln!(anstream::stderr(), "{whose}{} {line}", text::name(&point))?;
+                return Ok(());
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+enum Told {
+    Data(String),
+    Stopped(String),
+    Words(String),
+    /// Nothing more will come.
+    End(String),
+}
+
+/// What is to be said about it, when it is about this point.
+fn told(news: &StopNews, of: PointId) -> Option<Told> {
+    match news {
+        StopNews::Logged {
+            point, text, at, ..
+        } if *point == of => Some(Told::Data(format!("{}:{}: {text}", at.file, at.lineno))),
+        StopNews::Changed {
+            point,
+            name,
+            old,
+            new,
+            at,
+            ..
+        } if *point == of => {
+            let change = text::change(name, old, new);
+            Some(Told::Data(format!("{}:{}: {change}", at.file, at.lineno)))
+        }
+        StopNews::Stopped { stop } if super::text::is_of(&stop.why, of) => {
+            let place = text::innermost(stop);
+            let why = text::why(&stop.why);
+            Some(Told::Stopped(format!(
+                "{} stopped in {place}: {why}",
+                stop.thread_name
+            )))
+        }
+        StopNews::WentOn { stop, because } => {
+            let because = text::because(*because);
+            Some(Told::Words(format!("stop {} goes on: {because}", stop.0)))
+        }
+        StopNews::Disarmed { point, reason } if *point == of => {
+            Some(Told::End(format!("disarmed: {reason}")))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,112 @@
+//! `probing stops`, `release`: threads that have stopped at breakpoints.
+
+use anyhow::bail;
+use probing_client::{ClientError, Entry, Probe, Target};
+use probing_proto::process::Pid;
+use probing_proto::report::StopsReport;
+use probing_proto::stops::{Stop, StopId};
+
+use super::Aim;
+use super::each::{self, Told};
+use super::points::text;
+use crate::arguments::{ReleaseArguments, StopsArguments};
+use crate::exit::Status;
+
+pub(crate) fn run_list(arguments: &StopsArguments, aim: &Aim) -> anyhow::Result<Status> {
+    each::tell(aim, arguments.json, |target, _| {
+        let (pid, stops) = match reached(target)? {
+            Ok(mut probe) => (probe.hello().pid, probe.stops()?),
+            Err(pid) => (pid, Vec::new()),
+        };
+        let pid = Some(pid);
+        Ok(Listed(StopsReport { pid, stops }))
+    })
+}
+
+pub(crate) fn run_release(arguments: &ReleaseArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let wanted = arguments.stops();
+    each::tell(aim, arguments.json, move |target, _| {
+        let (pid, stops) = match reached(target)? {
+            Ok(mut probe) => (probe.hello().pid, probe.release(wanted.clone())?),
+            Err(pid) if wanted.is_empty() => (pid, Vec::new()),
+            Err(_) => bail!("nothing is stopped: there is no probe in it"),
+        };
+        let is_there = |wanted: &&StopId| stops.iter().any(|stop| stop.stop == **wanted);
+        Ok(Released {
+            missing: wanted
+                .iter()
+                .filter(|wanted| !is_there(wanted))
+                .copied()
+                .collect(),
+            report: StopsReport {
+                pid: Some(pid),
+                stops,
+            },
+        })
+    })
+}
+
+/// The probe; else the pid of a process that has none.
+fn reached(target: &Target) -> Result<Result<Probe, Pid>, ClientError> {
+    match target.connect(&Entry::Forbidden) {
+        Ok(reached) => Ok(Ok(reached.probe)),
+        Err(ClientError::NoProbe { pid }) => Ok(Err(pid)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Those that are stopped.
+struct Listed(StopsReport);
+
+impl Told for Listed {
+    type Report = StopsReport;
+
+    fn lines(&self) -> Vec<String> {
+        self.0.stops.iter().map(text::stop).collect()
+    }
+
+    fn words(&self) -> Vec<String> {
+        words(&self.0.stops, "no thread is stopped")
+    }
+
+    fn report(self) -> StopsReport {
+        self.0
+    }
+}
+
+/// Those that go on.
+struct Released {
+    report: StopsReport,
+    missing: Vec<StopId>,
+}
+
+impl Told for Released {
+    type Report = StopsReport;
+
+    fn lines(&self) -> Vec<String> {
+        self.report.stops.iter().map(text::released).collect()
+    }
+
+    fn words(&self) -> Vec<String> {
+        if self.missing.is_empty() {
+            return words(&self.report.stops, "no thread was stopped");
+        }
+        let missing = self.missing.iter();
+        missing
+            .map(|stop| format!("no stop has this number: {}", stop.0))
+            .collect()
+    }
+
+    fn is_done(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    fn report(self) -> StopsReport {
+        self.report
+    }
+}
+
+fn words(stops: &[Stop], nothing: &str) -> Vec<String> {
+    let nothing = stops.is_empty().then(|| nothing.to_owned());
+    nothing.into_iter().collect()
+}

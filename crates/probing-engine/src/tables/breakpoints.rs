@@ -1,0 +1,115 @@
+//! `python.breakpoints`: what is armed.
+
+use probing_proto::stops::{Action, Place, Point};
+
+use crate::rows::Rows;
+use crate::sight::{Needs, Seen, Unseen};
+use crate::table::{Kind, Table, col};
+
+pub(crate) const TABLE: Table = Table {
+    name: "python.breakpoints",
+    doc: "Breakpoints and watches that are armed, as `probing breakpoints` shows them. Told by the probe; a process without \
+          one has none.",
+    columns: &[
+        col(
+            "point",
+            Kind::Int,
+            "its number, as `probing disarm` takes it",
+        ),
+        col(
+            "kind",
+            Kind::Text,
+            "line, function, raise, uncaught, local, value or memory",
+        ),
+        col("place", Kind::Text, "what was asked for, as it was written"),
+        col("condition", Kind::Text, "expression that must be true"),
+        col("action", Kind::Text, "stop, log, snapshot or count"),
+        col("text", Kind::Text, "what is logged"),
+        col(
+            "func",
+            Kind::Text,
+            "function that it was found in, the first of several",
+        ),
+        col("file", Kind::Text, "file of that function"),
+        col("lineno", Kind::Int, "line that it was bound to"),
+        col(
+            "places",
+            Kind::Int,
+            "how many places it was bound to; 0 while no such code is loaded",
+        ),
+        col(
+            "hits",
+            Kind::Int,
+            "how often it was passed (with a condition: where that was true)",
+        ),
+        col("fired", Kind::Int, "how often something was done"),
+        col(
+            "dropped",
+            Kind::Int,
+            "log lines and snapshots left out, since there were too many in a second",
+        ),
+        col(
+            "expires_in",
+            Kind::Float,
+            "seconds until it is disarmed by itself; null: never",
+        ),
+        col("cost", Kind::Text, "what it costs the program"),
+        col(
+            "told_by",
+            Kind::Text,
+            "how the interpreter tells us: sys.monitoring, a trace function, debug registers",
+        ),
+        col("note", Kind::Text, "why it cannot do all that it should"),
+    ],
+    example: "SELECT point, place, action, hits, fired FROM python.breakpoints ORDER BY hits DESC",
+    needs: |_| Needs::default(),
+    fill,
+};
+
+fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+    for point in seen.points()? {
+        let Point { armed, bound, .. } = point;
+        let (kind, place) = place(&armed.place);
+        let (action, text) = match &armed.action {
+            Action::Stop => ("stop", None),
+            Action::Log { text } => ("log", Some(text)),
+            Action::Snapshot => ("snapshot", None),
+            Action::Count => ("count", None),
+        };
+        let first = bound.first();
+        let expires = point.expires_in_millis.map(|millis| millis as f64 / 1000.0);
+        rows.push([
+            point.point.0.into(),
+            kind.into(),
+            place.into(),
+            armed.condition.as_ref().into(),
+            action.into(),
+            text.into(),
+            first.map(|spot| &spot.func).into(),
+            first.map(|spot| &spot.file).into(),
+            first.map(|spot| spot.lineno).into(),
+            bound.len().into(),
+            point.hits.into(),
+            point.fired.into(),
+            point.dropped.into(),
+            expires.into(),
+            (&point.cost).into(),
+            (&point.by).into(),
+            point.note.as_ref().into(),
+        ]);
+    }
+    Ok(())
+}
+
+/// Its kind, and how it is written.
+fn place(place: &Place) -> (&'static str, String) {
+    match place {
+        Place::Line { file, line } => ("line", format!("{file}:{line}")),
+        Place::Function { function } => ("function", function.clone()),
+        Place::Raise { exception } => ("raise", exception.clone().unwrap_or_default()),
+        Place::Uncaught => ("uncaught", String::new()),
+        Place::Local { function, name } => ("local", format!("{function}:{name}")),
+        Place::Value { path } => ("value", path.clone()),
+        Place::Memory { address, length } => ("memory", format!("{address:#x}:{length}")),
+    }
+}

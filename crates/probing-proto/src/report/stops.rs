@@ -1,0 +1,20 @@
+//! What `--json` prints of breakpoints, watches and stopped threads.
+
+use serde::{Deserialize, Serialize};
+
+use crate::process::Pid;
+use crate::stops::{Point, Stop};
+
+/// What `probing break`, `watch`, `breakpoints` and `disarm` print: what was armed, is armed, or is no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PointsReport {
+    pub pid: Option<Pid>,
+    pub points: Vec<Point>,
+}
+
+/// What `probing stops` and `release` print: the threads that are stopped, or go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopsReport {
+    pub pid: Option<Pid>,
+    pub stops: Vec<Stop>,
+}
