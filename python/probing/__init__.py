@@ -8,6 +8,7 @@ a row for whoever looks, now or when the process is gone. Importing this package
 # As type checkers know it; importing typing for it would cost every target some milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from probing import debugger
     from probing._connect import Probe, connect
     from probing._errors import (
         ProbingError,
@@ -20,20 +21,24 @@ if TYPE_CHECKING:
     from probing._probe import event, record
     from probing._recording import span, table
     from probing._results import Backtrace, EvalResult, Table
+    from probing._stops import Breakpoint, Stop
 
 __all__ = [
     "Backtrace",
+    "Breakpoint",
     "EvalResult",
     "Probe",
     "ProbingError",
     "RemoteError",
     "RemoteSyntaxError",
     "RemoteTimeoutError",
+    "Stop",
     "Table",
     "TargetError",
     "UnsupportedError",
     "__version__",
     "connect",
+    "debugger",
     "event",
     "record",
     "span",
@@ -70,6 +75,10 @@ if not TYPE_CHECKING:
             from probing import _probe
 
             return _probe.__version__
+        if name == "debugger":
+            import importlib
+
+            return importlib.import_module("probing.debugger")
         modules: tuple[object, ...] = ()
         if name in ("record", "event"):
             from probing import _probe
@@ -80,9 +89,9 @@ if not TYPE_CHECKING:
 
             modules = (_recording,)
         elif name in __all__:
-            from probing import _connect, _errors, _results
+            from probing import _connect, _errors, _results, _stops
 
-            modules = (_connect, _errors, _results)
+            modules = (_connect, _errors, _results, _stops)
         for module in modules:
             if name in vars(module):
                 # Kept: the next use finds it at once.

@@ -9,6 +9,7 @@ from typing import Any
 from probing._command import Command, Line
 from probing._errors import RemoteError, RemoteSyntaxError, RemoteTimeoutError, TracebackFrame
 from probing._results import Backtrace, EvalResult, Table, literal
+from probing._stops import Breakpoint, Stop, asked_arm, breakpoints, numbers, stops
 
 # Of output, in bytes.
 _MAX_OUTPUT = 10_000_000
@@ -127,6 +128,64 @@ class Probe:
         """
         line = self._ask("query", sql=sql)
         return Table(line["columns"], line["rows"])
+
+    def break_at(
+        self,
+        place: str | None = None,
+        *,
+        raises: str | None = None,
+        uncaught: bool = False,
+        condition: str | None = None,
+        action: str = "stop",
+        hits: int = 1,
+        once: bool = False,
+        ttl: float | None = None,
+    ) -> Breakpoint:
+        """Arm a breakpoint: at ``"train.py:120"``, a function, a class of exceptions, or an ``uncaught`` one.
+
+        >>> probe.break_at("train_step", condition="loss > 10", action="log:{step} {loss}").bound
+        (TracebackFrame(func='train_step', file='/work/train.py', lineno=118),)
+
+        ``action`` is ``"stop"`` (the thread waits for ``probing -t PID debug``), ``"log:TEXT"``, ``"snapshot"`` or
+        ``"count"``; what is logged or kept is in ``python.captures``. ``hits`` is the first time that counts, ``once``
+        disarms it then. After ``ttl`` seconds it is disarmed (0: never; None: 10 minutes for those that stop).
+        """
+        where = {"place": place, "raise": raises, "uncaught": uncaught or None}
+        asked = asked_arm(where, condition=condition, action=action, hits=hits, once=once, ttl=ttl)
+        return breakpoints(self._ask("arm", **asked))[0]
+
+    def watch(
+        self,
+        variable: str,
+        *,
+        condition: str | None = None,
+        action: str = "record",
+        hits: int = 1,
+        once: bool = False,
+        ttl: float | None = None,
+    ) -> Breakpoint:
+        """Watch a variable: ``"train_step:lr"`` for a local one, else a name of the program with attributes and items.
+
+        Every change is a row of ``python.variables``. ``action="stop"`` stops the thread that made it, too.
+        """
+        asked = asked_arm({"watch": variable}, condition=condition, action=action, hits=hits, once=once, ttl=ttl)
+        return breakpoints(self._ask("arm", **asked))[0]
+
+    def breakpoints(self) -> list[Breakpoint]:
+        """Breakpoints and watches that are armed. A process without a probe has none, and is left without one."""
+        return breakpoints(self._ask("points"))
+
+    def disarm(self, *which: int | Breakpoint) -> list[Breakpoint]:
+        """Disarm these, or all when none is named. Returns those that were armed."""
+        return breakpoints(self._ask("disarm", points=numbers(which)))
+
+    def stops(self) -> list[Stop]:
+        """The threads that are stopped at breakpoints."""
+        return stops(self._ask("stops"))
+
+    def release(self, *which: int | Stop) -> list[Stop]:
+        """Let these stopped threads go on, or all when none is named. Returns those that do."""
+        return stops(self._ask("release", stops=numbers(which)))
 
     def detach(self) -> None:
         """Take the probe out of the process, for everyone, and close this connection."""
