@@ -224,7 +224,9 @@ impl Life {
             ))
             .with_hint("end one of them and try again")
         } else {
-            connection.say(None, Event::Hello(self.hello.clone()));
+            let stops = stops::if_any().map_or(0, Stops::count);
+            let hello = self.hello.clone();
+            connection.say(None, Event::Hello(Hello { stops, ..hello }));
             return Ok((connection.write() == Fate::Open).then_some(connection));
         };
         connection.say(None, Event::Failed(refusal));

@@ -124,6 +124,13 @@ impl Stops {
         }
     }
 
+    /// How many threads are stopped now.
+    pub(crate) fn count(&self) -> u32 {
+        let sessions = self.sessions();
+        let stopped = sessions.all.iter().filter(|session| session.stands());
+        stopped.count() as u32
+    }
+
     /// Threads that are stopped now.
     pub(crate) fn told(&self, to: &Arc<Outbox>) -> Event {
         let sessions = self.sessions();
