@@ -24,7 +24,7 @@ use crate::forked;
 use tables::Tables;
 
 pub(crate) use calls::add_to;
-pub(crate) use captures::{Capture, capture};
+pub(crate) use captures::{Capture, Exception, capture, exception};
 
 /// What this process records, or null. Reached with the GIL held only.
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());

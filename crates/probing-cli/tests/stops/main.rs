@@ -4,6 +4,7 @@
 mod conditions;
 mod debugger;
 mod ends;
+mod exceptions;
 mod points;
 mod sessions;
 mod steps;

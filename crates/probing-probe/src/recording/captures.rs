@@ -1,6 +1,6 @@
-//! Rows of what breakpoints saw: `python.captures`.
+//! Rows of what breakpoints saw: `python.captures` and `python.exceptions`.
 
-use probing_proto::own::{CAPTURES, OwnTable};
+use probing_proto::own::{CAPTURES, EXCEPTIONS, OwnTable};
 use probing_proto::stops::Spot;
 use probing_store::Value;
 use pyo3::prelude::*;
@@ -16,6 +16,18 @@ pub(crate) struct Capture<'a> {
     pub(crate) text: Option<&'a str>,
     pub(crate) thread_name: &'a str,
     pub(crate) at: Option<&'a Spot>,
+    pub(crate) frames: Option<&'a str>,
+}
+
+/// A row of `python.exceptions`.
+pub(crate) struct Exception<'a> {
+    pub(crate) point: Option<u32>,
+    pub(crate) kind: &'a str,
+    pub(crate) class: &'a str,
+    pub(crate) message: &'a str,
+    pub(crate) thread_name: &'a str,
+    pub(crate) at: Option<&'a Spot>,
+    pub(crate) chain: Option<&'a str>,
     pub(crate) frames: Option<&'a str>,
 }
 
@@ -68,6 +80,29 @@ pub(crate) fn capture(py: Python<'_>, row: &Capture<'_>) {
             file,
             line,
             Value::Null,
+            text(row.frames),
+        ]);
+    });
+}
+
+pub(crate) fn exception(py: Python<'_>, row: &Exception<'_>) {
+    append(py, &EXCEPTIONS, |table| {
+        let kind = symbol(table, row.kind);
+        let exception = symbol(table, row.class);
+        let thread_name = symbol(table, row.thread_name);
+        let [func, file, line] = place(table, row.at);
+        table.append(&[
+            number(row.point),
+            kind,
+            exception,
+            text(Some(row.message)),
+            number(Some(thread_id())),
+            thread_name,
+            func,
+            file,
+            line,
+            Value::Null,
+            text(row.chain),
             text(row.frames),
         ]);
     });

@@ -75,7 +75,7 @@ pub(super) fn keep(
     kind: &'static str,
     text: Option<&str>,
 ) {
-    let frames = frames_told(frame);
+    let frames = frames_told(&frame::stack(frame));
     capture(
         frame.py(),
         &Capture {
@@ -89,11 +89,9 @@ pub(super) fn keep(
     );
 }
 
-/// The stack with bounded locals, as JSON. Tells as many frames as fit a row.
-pub(super) fn frames_told(frame: &Bound<'_, PyAny>) -> Option<String> {
-    let mut stack = frame::stack(frame);
-    stack.truncate(MAX_FRAMES);
-    let mut told = locals::told(&stack).ok()?;
+/// A stack with bounded locals, as JSON. Tells as many frames as fit a row.
+pub(super) fn frames_told(stack: &[Bound<'_, PyAny>]) -> Option<String> {
+    let mut told = locals::told(&stack[..stack.len().min(MAX_FRAMES)]).ok()?;
     loop {
         let text = serde_json::to_string(&told).ok()?;
         if text.len() <= MAX_TEXT || told.is_empty() {

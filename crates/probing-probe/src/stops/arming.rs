@@ -40,7 +40,9 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
         return Err(Failure::new("this probe cannot watch variables yet")
             .with_hint("break at a line that writes it, with a condition or a log"));
     }
-    claim(py)?;
+    if wanted.place != Place::Uncaught {
+        claim(py)?;
+    }
     let id = stops.points().next_id();
     let point = Arc::new(Point::new(id, wanted, parts));
     if let Some(finder) = &point.finder {
@@ -55,7 +57,8 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
         restart(py);
     } else {
         stops.points().add(Arc::clone(&point));
-        exceptions::arm(py, &point);
+        exceptions::arm(py, &point)
+            .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
     }
     refresh(py);
     stops.changed();

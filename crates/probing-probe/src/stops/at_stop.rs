@@ -7,7 +7,7 @@ use probing_proto::message::{Evaluated, Event, Failure, Message, Outcome};
 use pyo3::prelude::*;
 
 use super::events::in_words;
-use super::frame;
+use super::session::Stack;
 use crate::eval::{self, Evaluation};
 use crate::evals::Evals;
 use crate::forked;
@@ -16,13 +16,13 @@ use crate::sink::Ear;
 use crate::worker::{Job, Work};
 
 /// Evaluates code in a frame of this thread, and answers.
-pub(super) fn evaluate(frame: &Bound<'_, PyAny>, thread_name: &str, work: Work) {
-    let py = frame.py();
+pub(super) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: Work) {
+    let py = stack.0.py();
     let started = Instant::now();
     let generation = forked::generation();
     let (sink, interrupt) = (work.sink.clone(), work.sink.interrupt.clone());
     output::tap(py);
-    let done = panic::catch_unwind(AssertUnwindSafe(|| outcome(frame, work)));
+    let done = panic::catch_unwind(AssertUnwindSafe(|| outcome(stack, work)));
     output::untap(py);
     interrupt.end();
     // The code forked, and this is the child: client and stop are the parent's.
@@ -49,13 +49,12 @@ pub(super) fn evaluate(frame: &Bound<'_, PyAny>, thread_name: &str, work: Work) 
     Evals::of_this_process().leave(&interrupt);
 }
 
-fn outcome(frame: &Bound<'_, PyAny>, work: Work) -> Result<Outcome, Failure> {
-    let py = frame.py();
+fn outcome((innermost, stack): Stack<'_, '_>, work: Work) -> Result<Outcome, Failure> {
+    let py = innermost.py();
     let Job::Eval(asked) = work.job else {
         return Err(Failure::new("only code is run by a stopped thread"));
     };
     let depth = asked.frame.unwrap_or(0) as usize;
-    let stack = frame::stack(frame);
     let chosen = stack.get(depth).ok_or_else(|| {
         Failure::new(format!("no frame {depth}: the stack has {}", stack.len()))
             .with_hint("0 is the innermost")

@@ -73,8 +73,8 @@ class Line:
             return found, self._moved(found)
         if codes:
             return [], (
-                f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run, or is"
-                " behind the last line; armed in case it is loaded again"
+                f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
+                " or is behind the last line; armed in case it is loaded again"
             )
         return [], f"nothing from {self._file} is loaded yet: armed for when it is{self._near()}"
 

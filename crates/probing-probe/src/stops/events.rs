@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use probing_proto::stops::{Action, Hold, Place, Why};
+use probing_proto::stops::{Action, Hold, Why};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -157,13 +157,16 @@ pub(super) fn end<'py>(py: Python<'py>, frame: Option<&Bound<'py, PyAny>>) {
 pub(super) fn raised<'py>(
     py: Python<'py>,
     frame: Option<&Bound<'py, PyAny>>,
-    exception: &Bound<'py, PyAny>,
+    (exception, traceback): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
 ) {
     if is_quiet() {
         return;
     }
+    // On its way out it is told again in every frame.
+    let next = traceback.getattr("tb_next");
+    let is_first = next.map_or(true, |next| next.is_none());
     if let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
-        exceptions::raised(&frame, exception);
+        exceptions::raised(&frame, exception, is_first);
     }
 }
 
@@ -196,9 +199,9 @@ fn reached(frame: &Bound<'_, PyAny>, points: Vec<Arc<Point>>, has_stepped: bool)
         }
     });
     if let Some((why, hold)) = stop {
-        session::stop(frame, why, Some(hold));
+        session::stop(&frame::stack(frame), why, Some(hold));
     } else if has_stepped {
-        session::stop(frame, Why::Step, None);
+        session::stop(&frame::stack(frame), Why::Step, None);
     }
     After::Again
 }
@@ -251,9 +254,4 @@ pub(super) fn in_words(py: Python<'_>, error: PyErr) -> String {
 fn interrupt_again() {
     // SAFETY: may be called any time.
     unsafe { ffi::PyErr_SetInterrupt() };
-}
-
-/// Whether a place needs the interpreter's exceptions.
-pub(super) fn is_of_exceptions(place: &Place) -> bool {
-    matches!(place, Place::Raise { .. })
 }

@@ -1,22 +1,217 @@
-//! Exceptions: as they are raised, by type, and those that nobody catches.
+//! Exceptions: as they are raised, by type, and those that nobody catches. Each is a row of `python.exceptions`, with the
+//! stack of the moment; it may stop the thread.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use probing_proto::stops::{Action, Place, Why};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
+use super::actions;
 use super::armed::armed;
+use super::events::{self, has_fired};
+use super::frame;
 use super::points::Point;
+use super::session;
+use super::thread;
+use crate::eval;
+use crate::guarded::call;
+use crate::handled::Handled;
+use crate::recording::{Exception, exception as record};
+use crate::traceback::text_of;
+
+/// Points that wait for exceptions that nobody catches, and our hooks while there are some. Reached with the GIL held only.
+static UNCAUGHT: Mutex<Uncaught> = Mutex::new(Uncaught {
+    points: Vec::new(),
+    hooks: None,
+});
+
+struct Uncaught {
+    points: Vec<Arc<Point>>,
+    hooks: Option<Py<PyAny>>,
+}
 
 /// Has a point be told of exceptions.
-pub(super) fn arm(_py: Python<'_>, point: &Arc<Point>) {
-    if super::events::is_of_exceptions(&point.armed.place) {
-        armed().raises.push(Arc::clone(point));
+pub(super) fn arm(py: Python<'_>, point: &Arc<Point>) -> PyResult<()> {
+    match point.armed.place {
+        Place::Raise { .. } => armed().raises.push(Arc::clone(point)),
+        Place::Uncaught => {
+            let needs_hooks = {
+                let mut uncaught = uncaught();
+                uncaught.points.push(Arc::clone(point));
+                uncaught.hooks.is_none()
+            };
+            if needs_hooks {
+                let hooks = set_hooks(py)?;
+                uncaught().hooks = Some(hooks);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+pub(super) fn disarm(py: Python<'_>, point: &Arc<Point>) {
+    let hooks = {
+        let mut uncaught = uncaught();
+        uncaught.points.retain(|other| !Arc::ptr_eq(other, point));
+        if uncaught.points.is_empty() {
+            uncaught.hooks.take()
+        } else {
+            None
+        }
+    };
+    if let Some(hooks) = hooks {
+        let unset = hooks.bind(py).getattr("unset");
+        // What the program has done to its hooks meanwhile is its own.
+        drop(unset.and_then(|unset| call(&unset, ())));
     }
 }
 
-pub(super) fn disarm(_py: Python<'_>, _point: &Arc<Point>) {}
+/// In a forked child.
+pub(super) fn forget(py: Python<'_>) {
+    let points = uncaught().points.clone();
+    for point in &points {
+        disarm(py, point);
+    }
+}
 
-pub(super) fn forget(_py: Python<'_>) {}
+fn uncaught() -> std::sync::MutexGuard<'static, Uncaught> {
+    UNCAUGHT.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-/// An exception is raised in a frame.
-pub(super) fn raised(_frame: &Bound<'_, PyAny>, _exception: &Bound<'_, PyAny>) {}
+fn set_hooks(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let tell = PyCFunction::new_closure(
+        py,
+        None,
+        None,
+        |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+            let py = args.py();
+            if let (Ok(kind), Ok(exception)) = (args.get_item(0), args.get_item(1))
+                && !events::is_quiet()
+            {
+                not_caught(&text_of(&kind), &exception);
+            }
+            py.None()
+        },
+    )?;
+    let hooks = call(&function(py, "Hooks")?, (tell,))?;
+    call(&hooks.getattr("set")?, ())?;
+    Ok(hooks.unbind())
+}
+
+/// An exception is raised in a frame. `first` tells whether it is the first that it comes through.
+pub(super) fn raised(frame: &Bound<'_, PyAny>, exception: &Bound<'_, PyAny>, first: bool) {
+    let points = armed().raises.clone();
+    if points.is_empty() || !first {
+        return;
+    }
+    let py = frame.py();
+    let mut stop = None;
+    Handled::aside(py, || {
+        for point in &points {
+            if is_meant(point, exception) && has_fired(frame, point) {
+                let (name, message) = seen(point, "raised", (exception, &frame::stack(frame)));
+                if point.armed.action == Action::Stop {
+                    let why = Why::Raised {
+                        point: point.id,
+                        exception: name,
+                        message,
+                        uncaught: false,
+                    };
+                    stop.get_or_insert((why, point.armed.hold));
+                }
+            }
+        }
+    });
+    if let Some((why, hold)) = stop {
+        session::stop(&frame::stack(frame), why, Some(hold));
+    }
+}
+
+/// An exception that nobody catches has come to its end.
+fn not_caught(kind: &str, exception: &Bound<'_, PyAny>) {
+    let py = exception.py();
+    let points = uncaught().points.clone();
+    let frames = function(py, "frames")
+        .and_then(|frames| call(&frames, (exception,)))
+        .and_then(|frames| frames.extract::<Vec<Bound<'_, PyAny>>>())
+        .unwrap_or_default();
+    let Some(innermost) = frames.first() else {
+        return;
+    };
+    let mut stop = None;
+    for point in &points {
+        if !has_fired(innermost, point) {
+            continue;
+        }
+        let (name, message) = seen(point, kind, (exception, &frames));
+        if point.armed.action == Action::Stop {
+            let why = Why::Raised {
+                point: point.id,
+                exception: name,
+                message,
+                uncaught: true,
+            };
+            stop.get_or_insert((why, point.armed.hold));
+        }
+    }
+    if let Some((why, hold)) = stop {
+        session::stop(&frames, why, Some(hold));
+    }
+}
+
+/// Whether an exception is of the class that a point waits for.
+fn is_meant(point: &Point, exception: &Bound<'_, PyAny>) -> bool {
+    let Place::Raise {
+        exception: Some(wanted),
+    } = &point.armed.place
+    else {
+        return true;
+    };
+    let is_it = function(exception.py(), "is_a").and_then(|is_a| call(&is_a, (exception, wanted)));
+    is_it.and_then(|is_it| is_it.is_truthy()).unwrap_or(false)
+}
+
+/// Records an exception; its class and what it says.
+fn seen(
+    point: &Point,
+    kind: &str,
+    (exception, frames): (&Bound<'_, PyAny>, &[Bound<'_, PyAny>]),
+) -> (String, String) {
+    let py = exception.py();
+    let ask = |name: &str| function(py, name).and_then(|it| call(&it, (exception,)));
+    let described = ask("described").and_then(|it| it.extract::<(String, String)>());
+    let (name, message) = described.unwrap_or_else(|_| ("?".to_owned(), String::new()));
+    let chain = ask("chain").and_then(|it| it.extract::<Vec<(String, String)>>());
+    let chain = chain.unwrap_or_default();
+    let chain = (!chain.is_empty())
+        .then(|| serde_json::to_string(&chain).ok())
+        .flatten();
+    if point.has_room() {
+        record(
+            py,
+            &Exception {
+                point: Some(point.id.0),
+                kind,
+                class: &name,
+                message: &message,
+                thread_name: &thread::name(py),
+                at: frames.first().map(frame::spot_of).as_ref(),
+                chain: chain.as_deref(),
+                frames: actions::frames_told(frames).as_deref(),
+            },
+        );
+    }
+    (name, message)
+}
+
+/// A function of `exceptions.py`.
+fn function<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    static NAMESPACE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let namespace = NAMESPACE.get_or_try_init(py, || {
+        eval::namespace_of(py, include_str!("exceptions.py"), "<probing>").map(Bound::unbind)
+    })?;
+    namespace.bind(py).as_any().get_item(name)
+}

@@ -344,7 +344,9 @@ unsafe extern "C" fn on_raise(
     answered(|py| {
         // SAFETY: as the interpreter promises; borrowed.
         let exception = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };
-        events::raised(py, None, &exception);
+        if let Ok(traceback) = exception.getattr("__traceback__") {
+            events::raised(py, None, (&exception, &traceback));
+        }
         // It cannot be disabled.
         After::Again
     })

@@ -61,6 +61,9 @@ pub(crate) enum Order {
     },
 }
 
+/// The innermost frame, and all with it.
+pub(super) type Stack<'a, 'py> = (&'a Bound<'py, PyAny>, &'a [Bound<'py, PyAny>]);
+
 /// What a thread that waited is to do.
 enum Next {
     Do(Order),
@@ -68,8 +71,11 @@ enum Next {
 }
 
 /// Stops this thread until somebody lets it go on or a deadline comes. `hold` is none at the end of a step.
-pub(super) fn stop(frame: &Bound<'_, PyAny>, why: Why, hold: Option<Hold>) {
-    let py = frame.py();
+pub(super) fn stop(frames: &[Bound<'_, PyAny>], why: Why, hold: Option<Hold>) {
+    let Some(innermost) = frames.first() else {
+        return;
+    };
+    let py = innermost.py();
     let before = steps::finish(py, own_thread());
     if let Some(session) = &before
         && let Some(because) = session.state().ends
@@ -81,7 +87,7 @@ pub(super) fn stop(frame: &Bound<'_, PyAny>, why: Why, hold: Option<Hold>) {
         (Some(session), _) => session,
         (None, hold) => Session::begin(py, hold.unwrap_or_default()),
     };
-    session.stand(frame, why);
+    session.stand((innermost, frames), why);
 }
 
 impl Session {
@@ -114,25 +120,29 @@ impl Session {
     }
 
     /// Waits here, and does what it is asked to, until the thread goes on.
-    fn stand(self: &Arc<Self>, frame: &Bound<'_, PyAny>, why: Why) {
+    fn stand(self: &Arc<Self>, stack: Stack<'_, '_>, why: Why) {
+        let (frame, frames) = stack;
         let py = frame.py();
+        // What nobody catches has left its frames already: there is nothing to step in.
+        let is_over = matches!(why, Why::Raised { uncaught: true, .. });
         if self.hold.all_threads {
             parking::begin(py);
         }
         {
             let mut state = self.state();
             state.why = why;
-            state.frames = spots(frame);
+            state.frames = spots(frames);
             state.stands = true;
             state.since = Instant::now();
             state.last_request = state.since;
         }
         of_this_process().stopped(self);
-        let went_on = Handled::aside(py, || events::quietly(|| self.serve(frame)));
+        let went_on = Handled::aside(py, || events::quietly(|| self.serve(stack)));
         if self.hold.all_threads {
             parking::end(py);
         }
         match went_on {
+            Ok(_) if is_over => of_this_process().ended(self, WentOn::Asked),
             Ok(step) => {
                 self.state().stands = false;
                 if steps::begin(self, frame, &step).is_err() {
@@ -144,7 +154,8 @@ impl Session {
     }
 
     /// Until it takes a step, or goes on for another reason.
-    fn serve(self: &Arc<Self>, frame: &Bound<'_, PyAny>) -> Result<StepCall, WentOn> {
+    fn serve(self: &Arc<Self>, stack: Stack<'_, '_>) -> Result<StepCall, WentOn> {
+        let (frame, frames) = stack;
         let py = frame.py();
         loop {
             let next = py.detach(|| self.next());
@@ -152,7 +163,7 @@ impl Session {
                 Next::Do(Order::Eval(work)) => {
                     self.state().running = Some(Arc::clone(&work.sink.interrupt));
                     of_this_process().changed();
-                    at_stop::evaluate(frame, &self.thread_name, *work);
+                    at_stop::evaluate(stack, &self.thread_name, *work);
                     let mut state = self.state();
                     state.running = None;
                     state.last_request = Instant::now();
@@ -170,7 +181,7 @@ impl Session {
                     });
                     if has_jumped {
                         let mut state = self.state();
-                        state.frames = spots(frame);
+                        state.frames = spots(frames);
                         state.why = Why::Step;
                         drop(state);
                         of_this_process().stopped(self);
@@ -390,8 +401,8 @@ pub(super) fn refuse_rest(session: &Session) {
     }
 }
 
-fn spots(frame: &Bound<'_, PyAny>) -> Vec<Spot> {
-    frame::stack(frame).iter().map(frame::spot_of).collect()
+fn spots(frames: &[Bound<'_, PyAny>]) -> Vec<Spot> {
+    frames.iter().map(frame::spot_of).collect()
 }
 
 /// What is told when one goes on.

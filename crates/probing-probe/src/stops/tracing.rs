@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use probing_proto::message::Failure;
+use pyo3::exceptions::PyBaseException;
 use pyo3::ffi::{self, PyFrameObject, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple};
@@ -19,6 +20,7 @@ use super::armed::{Met, armed};
 use super::events;
 use super::frame::{code_of, line_of, suspends};
 use super::symbols::symbols;
+use crate::guarded::{call, call_with};
 
 pub(super) const NAME: &str = "trace function";
 
@@ -254,9 +256,24 @@ fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
     }
     // SAFETY: for this event a tuple of class, exception and traceback; borrowed.
     let triple = unsafe { Bound::from_borrowed_ptr_or_opt(frame.py(), argument) };
-    let exception = triple.and_then(|triple| triple.get_item(1).ok());
-    if let Some(exception) = exception {
-        events::raised(frame.py(), Some(frame), &exception);
+    if let Some(triple) = triple
+        && let (Ok(exception), Ok(traceback)) = (instance(&triple), triple.get_item(2))
+    {
+        events::raised(frame.py(), Some(frame), (&exception, &traceback));
+    }
+}
+
+/// The exception itself: it may not have been made yet, only its class and what it is made of are known then.
+fn instance<'py>(triple: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let (class, value) = (triple.get_item(0)?, triple.get_item(1)?);
+    if value.is_instance_of::<PyBaseException>() {
+        Ok(value)
+    } else if value.is_none() {
+        call(&class, ())
+    } else if let Ok(arguments) = value.cast::<PyTuple>() {
+        call_with(&class, arguments.clone(), None)
+    } else {
+        call(&class, (value,))
     }
 }
 

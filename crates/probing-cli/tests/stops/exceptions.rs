@@ -1,0 +1,88 @@
+//! Exceptions, as they are raised and where nobody catches them.
+
+use probing_proto::stops::{Place, Step, Why};
+use probing_testkit::every_python;
+
+use crate::debugger::{Debugged, arm, check_at, stop};
+
+fn on_raise(exception: Option<&str>) -> Place {
+    Place::Raise {
+        exception: exception.map(str::to_owned),
+    }
+}
+
+#[test]
+fn an_exception_is_met_once_where_it_is_raised() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(arm(on_raise(Some("ValueError"))));
+        debugged.client.arm(arm(on_raise(Some("Exception"))));
+        debugged.client.arm(arm(on_raise(Some("KeyError"))));
+        debugged.client.arm(arm(on_raise(None)));
+        debugged.begin("print(fails())");
+        assert_eq!(debugged.ended(), ["True"]);
+        let points = debugged.client.disarm_all();
+        let fired: Vec<u64> = points.iter().map(|point| point.fired).collect();
+        assert_eq!(fired, [1, 1, 0, 1], "{points:?}");
+        let point = debugged.client.arm(stop(arm(on_raise(Some("ValueError")))));
+        debugged.begin("print(fails())");
+        let stopped = debugged.client.stopped();
+        check_at(&stopped, "raise");
+        let why = Why::Raised {
+            point: point.point,
+            exception: "ValueError".to_owned(),
+            message: "no such thing".to_owned(),
+            uncaught: false,
+        };
+        assert_eq!(stopped.why, why);
+        assert_eq!(
+            debugged.client.value(stopped.stop, 0, "problem"),
+            "'no such thing'"
+        );
+        debugged.client.disarm_all();
+        debugged.client.step_to(stopped.stop, Step::Over, "except");
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["True"]);
+        let pid = debugged.target.pid().to_string();
+        let sql = "select kind, exception, message, func, frames from python.exceptions";
+        let rows = debugged
+            .sandbox
+            .probing(["-t", &pid, "query", "--csv", sql])
+            .stdout;
+        let expected = "raised,ValueError,no such thing,breaks,";
+        assert_eq!(rows.matches(expected).count(), 4, "{rows}");
+        assert!(rows.contains("problem"), "{rows}");
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn an_exception_that_nobody_catches_is_kept_and_the_programs_own_hooks_run() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("sys.excepthook = lambda *_: print('own'); own = threading.excepthook = lambda _: print('own')");
+        debugged.ended();
+        debugged.client.arm(stop(arm(Place::Uncaught)));
+        debugged.begin("in_thread(breaks, 'by accident')");
+        let stopped = debugged.client.stopped();
+        check_at(&stopped, "raise");
+        assert_eq!(stopped.thread_name, "worker");
+        assert!(
+            matches!(stopped.why, Why::Raised { uncaught: true, .. }),
+            "{stopped:?}"
+        );
+        assert_eq!(
+            debugged.client.value(stopped.stop, 0, "problem"),
+            "'by accident'"
+        );
+        debugged.client.step(stopped.stop, Step::Continue);
+        let mut lines = debugged.ended();
+        if lines.is_empty() {
+            lines.push(debugged.target.line());
+        }
+        assert_eq!(lines, ["own"]);
+        debugged.client.disarm_all();
+        assert_eq!(debugged.told("threading.excepthook is own"), "True");
+        debugged.leaves_no_trace();
+    });
+}
