@@ -4,6 +4,7 @@ mod agent;
 mod amounts;
 mod attach;
 mod backtrace;
+mod capture;
 mod clean;
 mod eval;
 mod flamegraph;
@@ -25,6 +26,7 @@ use probing_proto::env::{PROBING_TARGET, PROBING_TLS, PROBING_TOKEN};
 pub(crate) use agent::AgentArguments;
 pub(crate) use attach::{AttachArguments, DetachArguments};
 pub(crate) use backtrace::BacktraceArguments;
+pub(crate) use capture::CaptureArguments;
 pub(crate) use clean::CleanArguments;
 pub(crate) use eval::EvalArguments;
 pub(crate) use flamegraph::{FlamegraphArguments, FlamegraphFormat};
@@ -112,6 +114,8 @@ pub(crate) enum Command {
     Query(QueryArguments),
     /// Write what the targets have recorded into files
     Export(ExportArguments),
+    /// Write the target as it is now into a file, to be looked at later: stacks, variables, all tables
+    Capture(CaptureArguments),
     /// Sample where the target spends its time, into a flame graph
     Flamegraph(FlamegraphArguments),
     /// Arm a breakpoint: stop a thread there, or log, keep a snapshot, or count
@@ -163,6 +167,7 @@ impl Command {
             | Self::Backtrace(BacktraceArguments { named, .. })
             | Self::Query(QueryArguments { named, .. })
             | Self::Export(ExportArguments { named, .. })
+            | Self::Capture(CaptureArguments { named, .. })
             | Self::Flamegraph(FlamegraphArguments { named, .. })
             | Self::Attach(AttachArguments { named, .. })
             | Self::List(ListArguments { named, .. })

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 mod answers;
 pub(crate) mod attach;
 pub(crate) mod backtrace;
+pub(crate) mod capture;
 pub(crate) mod clean;
 pub(crate) mod completions;
 pub(crate) mod connect;

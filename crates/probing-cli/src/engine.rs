@@ -12,7 +12,9 @@ use std::process::{Command as Process, Stdio};
 
 use anyhow::bail;
 
-use crate::arguments::{AgentArguments, DebugArguments, ExportArguments, QueryArguments};
+use crate::arguments::{
+    AgentArguments, CaptureArguments, DebugArguments, ExportArguments, QueryArguments,
+};
 use crate::commands::{self, Aim};
 use crate::exit::Status;
 
@@ -23,6 +25,7 @@ const PROGRAM: &str = "probing-engine";
 pub(crate) enum Needy<'a> {
     Query(&'a QueryArguments),
     Export(&'a ExportArguments),
+    Capture(&'a CaptureArguments),
     /// Which is asked to.
     Agent(&'a AgentArguments),
     /// Which may be asked to.
@@ -49,6 +52,7 @@ fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
     match command {
         Needy::Query(arguments) => commands::query::run(arguments, aim),
         Needy::Export(arguments) => commands::export::run(arguments, aim),
+        Needy::Capture(arguments) => commands::capture::run(arguments, aim),
         Needy::Agent(arguments) => commands::agent::run(arguments),
         Needy::Connect => commands::connect::run(aim),
         Needy::Repl => commands::repl::run(aim),

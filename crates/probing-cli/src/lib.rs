@@ -48,6 +48,7 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Repl(_) => (engines.run)(Needy::Repl, &aim),
         Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
         Command::Query(query) => (engines.run)(Needy::Query(&query), &aim),
+        Command::Capture(capture) => (engines.run)(Needy::Capture(&capture), &aim),
         Command::Export(export) => (engines.run)(Needy::Export(&export), &aim),
         Command::Flamegraph(flamegraph) => commands::flamegraph::run(&flamegraph, &aim),
         Command::Break(arguments) => commands::points::run_break(&arguments, &aim),

@@ -1,10 +1,11 @@
 //! What can go wrong between a command and a target, and what to do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probing_attach::AttachError;
+use probing_capture::{Capture, CaptureError};
 use probing_process::error::ProcessError;
 use probing_proto::agent::{Refusal, RefusalKind};
 use probing_proto::message::{Failure, PROTOCOL};
@@ -113,6 +114,10 @@ pub enum ClientError {
     },
     #[error("the process behind this socket cannot be seen from here: {}", socket.display())]
     Unseen { socket: PathBuf },
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error("a capture of process {pid}, which can be looked at and not asked: {}", path.display())]
+    OnlyKept { pid: Pid, path: PathBuf },
     /// It is on a machine where we are not, and this cannot be asked of its agent.
     #[error("only its own machine can tell: {target}")]
     Elsewhere { target: String },
@@ -154,6 +159,17 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// For what needs a process that lives.
+    pub(crate) fn only_kept(path: &Path) -> Self {
+        match Capture::open(path) {
+            Ok(capture) => Self::OnlyKept {
+                pid: capture.manifest().pid,
+                path: path.to_owned(),
+            },
+            Err(error) => error.into(),
+        }
+    }
+
     /// Whether it is that the target does not live any more.
     pub fn is_end(&self) -> bool {
         matches!(
@@ -220,6 +236,11 @@ impl ClientError {
             Self::Stacks(error) => return error.hint(),
             Self::NeitherWay { refusal, probe } => return probe.hint().or_else(|| refusal.hint()),
             Self::Unseen { .. } => "it runs in another container: run `probing` in there, or on the host".to_owned(),
+            Self::Capture(error) => return error.hint().map(str::to_owned),
+            Self::OnlyKept { path, .. } => {
+                let path = path.display();
+                format!("what it holds is shown by: probing -t {path} backtrace --all --locals; probing -t {path} query")
+            }
             Self::Elsewhere { .. } => "ask the targets of one node at a time: -t HOST:PORT".to_owned(),
             Self::NoAgent { .. } => {
                 "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()

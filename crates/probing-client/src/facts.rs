@@ -56,6 +56,12 @@ pub struct ThreadFacts {
     pub usage: Usage,
 }
 
+/// What this machine is called.
+pub fn host_name() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
 impl Target {
     /// What the kernel knows of it.
     pub fn facts(&self) -> Result<ProcessFacts, ClientError> {

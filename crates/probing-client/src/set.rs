@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use probing_capture::Capture;
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{SetReport, TargetReport};
@@ -300,6 +301,15 @@ fn candidates_of(
                 ..Candidate::unseen(target.clone())
             }]
         }),
+        Target::Capture(path) => {
+            let capture = Capture::open(path)?;
+            let (pid, rank) = (capture.manifest().pid, capture.manifest().rank);
+            Some(vec![Candidate {
+                pid: Some(pid),
+                claim: rank.map(|rank| Claim { rank, strength: 0 }),
+                ..Candidate::unseen(target.clone())
+            }])
+        }
         Target::Remote(_) => None,
     };
     Ok(found.unwrap_or_else(|| vec![Candidate::unseen(target.clone())]))
@@ -396,8 +406,8 @@ impl Candidate {
         let rank = self.rank();
         let who = match (rank, self.pid) {
             (Some(rank), _) if bearer == Bearer::Only => Who::Rank(rank),
-            // Other machines have the same pids.
-            (_, Some(pid)) if !self.target.is_remote() => Who::Pid(pid),
+            // Other machines, and other times, have the same pids.
+            (_, Some(pid)) if !self.target.is_elsewhere() => Who::Pid(pid),
             _ => Who::Named(self.target.to_string()),
         };
         Member {
@@ -444,7 +454,7 @@ fn bearers(candidates: &[Candidate], parent: impl Fn(Pid) -> Option<Pid>) -> Vec
             // Of other machines their agents have told.
             let local_pid = |index: &usize| {
                 let candidate = &candidates[*index];
-                candidate.pid.filter(|_| !candidate.target.is_remote())
+                candidate.pid.filter(|_| !candidate.target.is_elsewhere())
             };
             let pids: HashSet<Pid> = claimants.iter().filter_map(local_pid).collect();
             claimants.retain(|index| {

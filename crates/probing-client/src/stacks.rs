@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use probing_process::proc;
 use probing_process::processes::Process;
 use probing_proto::agent::StacksRequest;
+use probing_proto::capture::Excerpt;
 use probing_proto::process::Pid;
 use probing_proto::report::{
     BacktraceReport, FrameType, GilState, MissingFrames, ReadWay, ReportedFrame, ReportedLocal,
@@ -20,6 +21,8 @@ use probing_stacks::{
 
 use crate::access::{Access, Subject};
 use crate::error::ClientError;
+use crate::excerpts;
+use crate::kept::Kept;
 use crate::target::Remote;
 
 /// What `threading` calls the main thread.
@@ -58,6 +61,8 @@ enum Place {
     Here(Box<Here>),
     /// On its machine, by its agent.
     There(There),
+    /// In a file.
+    Kept(Box<Kept>),
 }
 
 impl Stacks {
@@ -71,10 +76,15 @@ impl Stacks {
         Self(Place::There(There { remote, query }))
     }
 
+    pub(crate) fn kept(path: &Path, query: &StackQuery) -> Result<Self, ClientError> {
+        Ok(Self(Place::Kept(Box::new(Kept::open(path, query)?))))
+    }
+
     pub fn pid(&self) -> Pid {
         match &self.0 {
             Place::Here(here) => here.access.pid,
             Place::There(there) => there.remote.pid,
+            Place::Kept(kept) => kept.pid(),
         }
     }
 
@@ -82,7 +92,7 @@ impl Stacks {
     pub fn note(&self) -> Option<String> {
         match &self.0 {
             Place::Here(here) => here.access.note(),
-            Place::There(_) => None,
+            Place::There(_) | Place::Kept(_) => None,
         }
     }
 
@@ -91,6 +101,7 @@ impl Stacks {
         match &mut self.0 {
             Place::Here(here) => here.read(),
             Place::There(there) => there.read(),
+            Place::Kept(kept) => kept.read(),
         }
     }
 
@@ -99,6 +110,15 @@ impl Stacks {
         match &mut self.0 {
             Place::Here(here) => here.tasks(),
             Place::There(there) => there.tasks(),
+            Place::Kept(kept) => kept.tasks(),
+        }
+    }
+
+    /// Lines of the source files that the frames of a report are in, as far as they can be read from here.
+    pub fn excerpts(&self, report: &BacktraceReport) -> Vec<Excerpt> {
+        match &self.0 {
+            Place::Here(here) => excerpts::of(report, |file| here.sources.text(file)),
+            Place::There(_) | Place::Kept(_) => Vec::new(),
         }
     }
 }
@@ -410,6 +430,12 @@ impl Sources {
         line.filter(|line| !line.is_empty()).cloned()
     }
 
+    /// A whole file, if it is one that holds source.
+    fn text(&self, file: &str) -> Option<String> {
+        let path = self.seen.then(|| self.seen_from_here(Path::new(file)))?;
+        Some(text_of(&path)).filter(|text| !text.is_empty())
+    }
+
     fn seen_from_here(&self, file: &Path) -> PathBuf {
         match (&self.root, file.strip_prefix("/")) {
             (Some(root), Ok(below)) => root.join(below),
@@ -419,8 +445,14 @@ impl Sources {
     }
 }
 
-/// The lines of a file, without their indentation; none when it is no readable file.
+/// The lines of a file, without their indentation.
 fn lines_of(path: &Path) -> Vec<Arc<str>> {
+    let text = text_of(path);
+    text.lines().map(|line| line.trim().into()).collect()
+}
+
+/// What stands in a file; nothing when it is no readable file.
+fn text_of(path: &Path) -> String {
     let is_source =
         fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LARGEST_SOURCE);
     let bytes = if is_source {
@@ -428,6 +460,5 @@ fn lines_of(path: &Path) -> Vec<Arc<str>> {
     } else {
         Vec::new()
     };
-    let text = String::from_utf8_lossy(&bytes);
-    text.lines().map(|line| line.trim().into()).collect()
+    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
+use probing_capture::EXTENSION;
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, ReportedThread};
@@ -36,6 +37,8 @@ pub enum Target {
     Name(String),
     /// `host:8080/4242`: a process on the machine of an agent.
     Remote(Remote),
+    /// `x.probe`: a process as it was, in a file.
+    Capture(PathBuf),
 }
 
 /// A process on the machine of an agent.
@@ -83,6 +86,12 @@ impl FromStr for Target {
                 Ok(Self::Socket(path.into()))
             };
         }
+        if Path::new(text)
+            .extension()
+            .is_some_and(|extension| extension == EXTENSION)
+        {
+            return Ok(Self::Capture(text.into()));
+        }
         Ok(Self::Name(text.to_owned()))
     }
 }
@@ -94,6 +103,7 @@ impl fmt::Display for Target {
             Self::Socket(path) => write!(f, "unix:{}", path.display()),
             Self::Name(name) => name.fmt(f),
             Self::Remote(remote) => remote.fmt(f),
+            Self::Capture(path) => path.display().fmt(f),
         }
     }
 }
@@ -129,11 +139,13 @@ impl Target {
                 let attached = attached.as_ref().and_then(attach::by_agent);
                 Ok(Reached { probe, attached })
             }
+            Self::Capture(path) => Err(ClientError::only_kept(path)),
         }
     }
 
-    pub(crate) fn is_remote(&self) -> bool {
-        matches!(self, Self::Remote(_))
+    /// Whether its pid is none of this machine, now.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Remote(_) | Self::Capture(_))
     }
 }
 
@@ -142,6 +154,7 @@ impl Target {
     pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
         match self {
             Self::Remote(remote) => Ok(Stacks::there(remote.clone(), query)),
+            Self::Capture(path) => Stacks::kept(path, query),
             _ => Stacks::of(&self.subject()?, query),
         }
     }
@@ -151,8 +164,8 @@ impl Target {
         let probe = match self {
             Self::Socket(path) => Probe::at(path, PATIENCE),
             Self::Local(_) | Self::Name(_) => Probe::of_process(&self.process()?),
-            // Its agent has asked it already.
-            Self::Remote(_) => return Ok(()),
+            // Its agent has asked it already, or whoever captured it.
+            Self::Remote(_) | Self::Capture(_) => return Ok(()),
         };
         match probe {
             Err(ClientError::NoProbe { .. }) => Ok(()),
@@ -231,6 +244,7 @@ impl Target {
                 let target = remote.to_string();
                 return Err(ClientError::Elsewhere { target });
             }
+            Self::Capture(path) => return Err(ClientError::only_kept(path)),
         };
         Ok(Subject::Process(Box::new(process)))
     }

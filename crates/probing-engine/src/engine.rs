@@ -23,6 +23,7 @@ use crate::answer::{Answer, Patience, Planned, Source, Terms};
 use crate::elsewhere::Elsewhere;
 use crate::error::EngineError;
 use crate::functions;
+use crate::kept;
 use crate::live::LiveTable;
 use crate::memory;
 use crate::nearest::nearest;
@@ -109,6 +110,21 @@ impl Engine {
         Ok(Answer::start(planned, self.0.handle.clone(), patience))
     }
 
+    /// On targets that may have been looked at already. For a thread that waits, of a large stack.
+    pub(crate) fn planned(
+        &self,
+        sql: &str,
+        sight: &Arc<Sight>,
+        terms: &Terms,
+    ) -> Result<Planned, EngineError> {
+        let memory_bytes = terms.memory_bytes.unwrap_or_else(memory::usual);
+        self.0.plan_at(sql.to_owned(), sight, memory_bytes)
+    }
+
+    pub(crate) fn answered(&self, planned: Planned, patience: Patience) -> Answer {
+        Answer::start(planned, self.0.handle.clone(), patience)
+    }
+
     /// The same for a thread that waits.
     pub fn blocking_ask(
         &self,
@@ -158,16 +174,25 @@ impl Workshop {
                 memory_bytes,
             });
         }
-        let sight = Arc::new(Sight::of(members));
+        self.plan_at(sql, &Arc::new(Sight::of(members)), memory_bytes)
+    }
+
+    /// Over targets that may have been looked at already.
+    fn plan_at(
+        &self,
+        sql: String,
+        sight: &Arc<Sight>,
+        memory_bytes: usize,
+    ) -> Result<Planned, EngineError> {
         let asked = match Question::parse(&sql)? {
             Question::Rows(statement) => *statement,
             Question::Tables => self::shown(SHOW_TABLES)?,
             Question::Columns(table) => {
-                let name = named(&table, &sight)?.replace('\'', "''");
+                let name = named(&table, sight)?.replace('\'', "''");
                 self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
             }
         };
-        let context = self.context(&asked, &sight, memory_bytes)?;
+        let context = self.context(&asked, sight, memory_bytes)?;
         let stream = self
             .handle
             .block_on(planned(&context, asked))
@@ -175,7 +200,7 @@ impl Workshop {
         Ok(Planned {
             sql,
             stream,
-            source: Source::Here(sight),
+            source: Source::Here(Arc::clone(sight)),
             memory_bytes,
         })
     }
@@ -195,7 +220,7 @@ impl Workshop {
             if basis.table_functions().contains_key(reference.table()) {
                 continue;
             }
-            let (table, count) = self.table(&reference, sight)?;
+            let (table, count) = self.table(&reference, sight, memory_bytes)?;
             rows = rows.max(count);
             // As the statement writes them.
             let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
@@ -245,6 +270,28 @@ impl Workshop {
 
     /// The table that is meant, over these targets; and how many rows of it are recorded.
     fn table(
+        &self,
+        reference: &TableReference,
+        sight: &Arc<Sight>,
+        memory_bytes: usize,
+    ) -> Result<(Arc<dyn TableProvider>, usize), EngineError> {
+        let kept = if is_ours(reference) {
+            kept::table(&full_name(reference), &sight.captures, memory_bytes)?
+        } else {
+            None
+        };
+        match (self.table_of_living(reference, sight), kept) {
+            (living, None) => living,
+            (Ok((living, rows)), Some(kept)) if !sight.all.is_empty() => {
+                let both = kept::together(living, kept);
+                Ok((both.map_err(|error| EngineError::of(error, ""))?, rows))
+            }
+            (_, Some(kept)) => Ok((kept, 0)),
+        }
+    }
+
+    /// The same over those that live, or have left their recordings.
+    fn table_of_living(
         &self,
         reference: &TableReference,
         sight: &Arc<Sight>,
@@ -324,7 +371,9 @@ fn live(reference: &TableReference) -> Option<&'static Table> {
 /// Those that are read from targets, and those that targets have recorded.
 fn all_names(sight: &Sight) -> Vec<String> {
     let live = ALL.iter().map(|table| table.name.to_owned());
-    live.chain(recorded::names(sight)).collect()
+    let captures = sight.captures.iter();
+    let kept = captures.flat_map(|capture| capture.manifest().tables.clone());
+    live.chain(recorded::names(sight)).chain(kept).collect()
 }
 
 fn no_table(reference: &TableReference, sight: &Sight) -> EngineError {

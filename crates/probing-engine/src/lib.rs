@@ -2,7 +2,7 @@
 //!
 //! A `statement` is understood and let through when it only reads; the tables that it names (`tables`, each a value of
 //! `table`) are made for its targets (`sight`) by `live`, read by the leaves of the plan (`scan`) into `rows`; those that
-//! programs recorded are read by `recorded` into `arrays`; `engine` runs it all within bounds of time and `memory`; rows
+//! programs recorded are read by `recorded` into `arrays`, those of captures by `kept`; `engine` runs it all within bounds of time and `memory`; rows
 //! come as an `answer`, and `formats` writes it.
 //!
 //! *Invariant:* nothing is written anywhere but where the answer goes, and nothing runs in a target.
@@ -16,8 +16,10 @@ mod engine;
 mod error;
 mod formats;
 mod functions;
+mod kept;
 mod live;
 mod memory;
+mod moment;
 mod nearest;
 mod recorded;
 mod reference;
@@ -35,6 +37,7 @@ pub use engine::{Engine, SHOW_TABLES};
 pub use error::EngineError;
 pub use formats::{Format, JsonTable, Layout};
 pub use functions::{ALL as FUNCTIONS, Function};
+pub use moment::Moment;
 pub use reference::reference;
 pub use sight::{Missing, Unseen};
 pub use table::{Column, Kind, Table, WHOSE};

@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use probing_capture::Capture;
 use probing_client::{
     ClientError, Entry, Manner, Member, Members, ProcessFacts, Recording, StackQuery, Target,
-    ThreadFacts, Who, ask_each,
+    ThreadFacts, Who, ask_each, host_name,
 };
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
@@ -55,6 +56,8 @@ pub struct Missing {
 #[derive(Debug)]
 pub(crate) struct Sight {
     pub(crate) all: Vec<Arc<Seen>>,
+    /// Those that are captures: nothing is read of them but their rows.
+    pub(crate) captures: Vec<Capture>,
     needs: Arc<Mutex<Needs>>,
     missing: Mutex<Vec<Missing>>,
     /// Those that gave rows, or would have if there were any.
@@ -82,11 +85,7 @@ pub(crate) struct Recorded {
 
 impl Sight {
     pub(crate) fn of(members: &Members) -> Self {
-        let host: Arc<str> = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .as_ref()
-            .into();
+        let host: Arc<str> = host_name().into();
         let needs = Arc::<Mutex<Needs>>::default();
         let seen = |member: &Member| {
             Arc::new(Seen {
@@ -100,10 +99,25 @@ impl Sight {
                 points: OnceLock::new(),
             })
         };
+        let is_living = |member: &&Member| !matches!(member.target, Target::Capture(_));
+        let (mut captures, mut missing) = (Vec::new(), Vec::new());
+        for member in &members.all {
+            if let Target::Capture(path) = &member.target {
+                match Capture::open(path) {
+                    Ok(capture) => captures.push(capture),
+                    Err(error) => missing.push(Missing {
+                        who: member.who.clone(),
+                        pid: member.pid,
+                        why: ClientError::from(error).into(),
+                    }),
+                }
+            }
+        }
         Self {
-            all: members.all.iter().map(seen).collect(),
+            all: members.all.iter().filter(is_living).map(seen).collect(),
+            captures,
             needs,
-            missing: Mutex::default(),
+            missing: Mutex::new(missing),
             answered: Mutex::default(),
         }
     }
@@ -153,7 +167,8 @@ impl Sight {
 
     /// Whether some were asked and none of them answered.
     pub(crate) fn is_blind(&self) -> bool {
-        lock(&self.answered).is_empty() && !lock(&self.missing).is_empty()
+        let nobody = lock(&self.answered).is_empty() && self.captures.is_empty();
+        nobody && !lock(&self.missing).is_empty()
     }
 }
 

@@ -4,6 +4,7 @@
 //! Nothing here opens a file or a socket; both ends do that for themselves.
 
 pub mod agent;
+pub mod capture;
 pub mod clock;
 pub mod env;
 pub mod lines;

@@ -13,7 +13,7 @@ use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
 use crate::store::Storage;
 
-pub use recordings::{CleanReport, DeadProcess, RecordedTable};
+pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable};
 pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,

@@ -27,12 +27,19 @@ const EDGES: &[(&str, &[&str])] = &[
             "probing-process",
             "probing-attach",
             "probing-stacks",
+            "probing-capture",
         ],
     ),
     (
         "probing-engine",
-        &["probing-proto", "probing-store", "probing-client"],
+        &[
+            "probing-proto",
+            "probing-store",
+            "probing-capture",
+            "probing-client",
+        ],
     ),
+    ("probing-capture", &["probing-proto"]),
     (
         "probing-agent",
         &[
@@ -50,6 +57,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "probing-client",
             "probing-engine",
             "probing-agent",
+            "probing-capture",
         ],
     ),
     ("probing-testkit", &["probing-proto", "probing-engine"]),

@@ -9,7 +9,7 @@ use probing_client::Members;
 use probing_engine::{Engine, Terms};
 
 use super::Aim;
-use super::query::{counted, said_whom_it_lacks};
+use super::query::{counted, said_whom_it_lacks, whole};
 use crate::arguments::ExportArguments;
 use crate::exit::{self, Status};
 
@@ -31,13 +31,7 @@ pub(crate) fn run(arguments: &ExportArguments, aim: &Aim) -> anyhow::Result<Stat
 fn export(engine: &Engine, table: &str, folder: &Path, members: &Members) -> anyhow::Result<()> {
     // Names of tables have no slashes.
     let path = folder.join(format!("{table}.parquet"));
-    let (schema, name) = table.split_once('.').unwrap_or(("user", table));
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    let sql = format!(
-        "SELECT * FROM {}.{} ORDER BY ts",
-        quoted(schema),
-        quoted(name)
-    );
+    let sql = format!("{} ORDER BY ts", whole(table));
     let written = engine
         .blocking_ask(&sql, members, &Terms::default())?
         .write_parquet(&path);

@@ -173,6 +173,13 @@ pub(super) fn counted(rows: usize) -> String {
     format!("{rows} {noun}")
 }
 
+/// What asks for all of a table.
+pub(super) fn whole(table: &str) -> String {
+    let (schema, name) = table.split_once('.').unwrap_or(("user", table));
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    format!("SELECT * FROM {}.{}", quoted(schema), quoted(name))
+}
+
 /// Names the targets whose rows are missing.
 pub(super) fn said_whom_it_lacks(
     written: Result<Summary, EngineError>,

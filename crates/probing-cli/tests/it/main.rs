@@ -3,6 +3,7 @@
 
 mod attach;
 mod backtrace;
+mod capture;
 mod connect;
 mod dead;
 mod detach;

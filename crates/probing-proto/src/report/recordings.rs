@@ -1,7 +1,8 @@
-//! What `--json` prints of processes that have ended and whose recorded rows are still there.
+//! What `--json` prints of what is kept of processes: recorded rows that are still there, and captures.
 
 use serde::{Deserialize, Serialize};
 
+use crate::capture::Manifest;
 use crate::process::Pid;
 
 /// One element of `probing list --dead --json`.
@@ -27,6 +28,16 @@ pub struct RecordedTable {
     pub name: String,
     /// Rows that are still there.
     pub rows: usize,
+}
+
+/// One element of what `probing capture --json` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CaptureReport {
+    pub path: String,
+    pub bytes: u64,
+    /// How many have their stacks in it.
+    pub threads: usize,
+    pub capture: Manifest,
 }
 
 /// What `probing clean --json` prints.

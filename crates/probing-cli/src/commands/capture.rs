@@ -1,0 +1,241 @@
+//! `probing -t PID capture -o x.probe`: a process as it is now, in a file.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use probing_capture::{CaptureError, CaptureWriter, EXTENSION};
+use probing_client::{Member, Members, Ranks, StackQuery, Target, Who, host_name};
+use probing_engine::{Engine, EngineError, Format, Moment, Terms};
+use probing_proto::capture::{FORMAT, Manifest};
+use probing_proto::process::Pid;
+use probing_proto::report::{BacktraceReport, CaptureReport};
+
+use super::Aim;
+use super::query::whole;
+use crate::arguments::CaptureArguments;
+use crate::exit::{self, Status};
+use crate::json;
+
+const TABLES: &str = "SELECT DISTINCT table_name FROM probing.tables ORDER BY table_name";
+
+pub(crate) fn run(arguments: &CaptureArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let members = aim.members()?;
+    let engine = Engine::start()?;
+    let mut reports = Vec::new();
+    for (member, path) in members.all.iter().zip(paths(&arguments.output, &members)?) {
+        let report = Taking::begin(&engine, member, &path)?.finish(&arguments.reason)?;
+        if !arguments.json {
+            say(&report)?;
+        }
+        reports.push(report);
+    }
+    if arguments.json {
+        json::print(&reports)?;
+    }
+    Ok(exit::OK)
+}
+
+/// Where to: the file that was named, or one for each target in the folder that was.
+fn paths(output: &Path, members: &Members) -> anyhow::Result<Vec<PathBuf>> {
+    let is_file = output
+        .extension()
+        .is_some_and(|extension| extension == EXTENSION);
+    if let ([_], true) = (members.all.as_slice(), is_file) {
+        return Ok(vec![output.to_owned()]);
+    }
+    ensure!(
+        !is_file,
+        "{} targets do not fit into one file: name a folder, as in -o captures/",
+        members.all.len()
+    );
+    let is_folder = members.all.len() > 1
+        || output.is_dir()
+        || output.as_os_str().as_encoded_bytes().ends_with(b"/");
+    ensure!(
+        is_folder,
+        "a capture is called NAME.{EXTENSION}, by which it is known later: -o {}.{EXTENSION}",
+        output.display()
+    );
+    fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+    let name = |member: &Member| match (&member.who, member.pid) {
+        (Who::Rank(rank), _) => format!("rank-{rank}"),
+        (_, Some(pid)) => format!("pid-{pid}"),
+        (who, None) => who.to_string().replace('/', "-"),
+    };
+    let files = members
+        .all
+        .iter()
+        .map(|member| output.join(format!("{}.{EXTENSION}", name(member))));
+    Ok(files.collect())
+}
+
+/// A capture that is being taken.
+struct Taking<'a> {
+    engine: &'a Engine,
+    member: &'a Member,
+    path: &'a Path,
+    file: CaptureWriter,
+    tables: Vec<String>,
+    missing: Vec<String>,
+}
+
+impl<'a> Taking<'a> {
+    fn begin(engine: &'a Engine, member: &'a Member, path: &'a Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            engine,
+            member,
+            path,
+            file: CaptureWriter::create(path)?,
+            tables: Vec::new(),
+            missing: Vec::new(),
+        })
+    }
+
+    fn finish(mut self, reason: &str) -> anyhow::Result<CaptureReport> {
+        let moment = self.engine.moment(Members {
+            all: vec![self.member.clone()],
+            missing: Ranks::default(),
+        });
+        let stacks = self.stacks(&moment)?;
+        self.tasks()?;
+        self.tables(&moment)?;
+        // Nothing at all: that is no capture, and the first reason is why.
+        if let (None, [], [why, ..]) = (&stacks, self.tables.as_slice(), self.missing.as_slice()) {
+            anyhow::bail!("nothing of {} can be had: {why}", self.member.who);
+        }
+        let manifest = self.manifest(reason, stacks.as_ref());
+        self.file.finish(&manifest)?;
+        Ok(CaptureReport {
+            path: self.path.display().to_string(),
+            bytes: fs::metadata(self.path)?.len(),
+            threads: stacks.map_or(0, |stacks| stacks.threads.len()),
+            capture: manifest,
+        })
+    }
+
+    fn stacks(&mut self, moment: &Moment<'_>) -> anyhow::Result<Option<BacktraceReport>> {
+        let mut report = match moment.stacks().pop() {
+            Some(Ok(report)) => report,
+            Some(Err(unseen)) => {
+                self.missing.push(format!("stacks: {}", unseen.message));
+                return Ok(None);
+            }
+            None => return Ok(None),
+        };
+        let target = &self.member.target;
+        if let Err(error) = target.tell_locals(&mut report) {
+            self.missing
+                .push(format!("variables in the program's own words: {error}"));
+        }
+        if let Ok(stacks) = target.stacks(&StackQuery::default()) {
+            self.file.sources(&stacks.excerpts(&report))?;
+        }
+        self.file.stacks(&report)?;
+        Ok(Some(report))
+    }
+
+    fn tasks(&mut self) -> anyhow::Result<()> {
+        let stacks = self.member.target.stacks(&StackQuery::default());
+        match stacks.and_then(|mut stacks| stacks.tasks()) {
+            Ok(tasks) => self.file.tasks(&tasks)?,
+            Err(error) => self.missing.push(format!("asyncio tasks: {error}")),
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self, moment: &Moment<'_>) -> anyhow::Result<()> {
+        let (names, _) = moment
+            .ask(TABLES, &Terms::default())?
+            .into_json(usize::MAX)?;
+        for row in names.rows {
+            let Some(name) = row.first().and_then(|name| name.as_str()) else {
+                continue;
+            };
+            let written = self.file.table(name, |out| -> Result<(), Unwritten> {
+                moment
+                    .ask(&whole(name), &Terms::default())?
+                    .write(Format::Arrow, out)?;
+                Ok(())
+            });
+            match written {
+                Ok(()) => self.tables.push(name.to_owned()),
+                Err(Unwritten::Capture(error)) => return Err(error.into()),
+                Err(Unwritten::Rows(error @ EngineError::NotWritten { .. })) => {
+                    return Err(error.into());
+                }
+                Err(Unwritten::Rows(error)) => self.missing.push(format!("{name}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn manifest(&self, reason: &str, stacks: Option<&BacktraceReport>) -> Manifest {
+        let facts = self.member.target.facts().ok();
+        Manifest {
+            format: FORMAT,
+            probing: env!("CARGO_PKG_VERSION").to_owned(),
+            taken_at_nanos: stacks.map_or_else(now, |stacks| stacks.taken_at_nanos),
+            reason: reason.to_owned(),
+            host: match &self.member.target {
+                Target::Remote(remote) => remote.node.endpoint().to_string(),
+                _ => host_name(),
+            },
+            pid: self.member.pid.unwrap_or(Pid(0)),
+            rank: self.member.rank,
+            python: stacks.map_or_else(String::new, |stacks| stacks.python.clone()),
+            command: facts.map_or_else(Vec::new, |facts| facts.command),
+            stops: Vec::new(),
+            tables: self.tables.clone(),
+            missing: self.missing.clone(),
+        }
+    }
+}
+
+/// Why a table is not in the file.
+enum Unwritten {
+    Capture(CaptureError),
+    Rows(EngineError),
+}
+
+impl From<CaptureError> for Unwritten {
+    fn from(error: CaptureError) -> Self {
+        Self::Capture(error)
+    }
+}
+
+impl From<EngineError> for Unwritten {
+    fn from(error: EngineError) -> Self {
+        Self::Rows(error)
+    }
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64
+}
+
+fn say(report: &CaptureReport) -> io::Result<()> {
+    let CaptureReport {
+        path,
+        bytes,
+        threads,
+        capture,
+    } = report;
+    for missing in &capture.missing {
+        writeln!(anstream::stderr(), "warning: not in {path}: {missing}")?;
+    }
+    writeln!(
+        anstream::stdout(),
+        "{path}: process {}, {threads} threads, {} tables, {} KB",
+        capture.pid,
+        capture.tables.len(),
+        bytes.div_ceil(1000)
+    )?;
+    writeln!(
+        anstream::stderr(),
+        "look at it with: probing -t {path} backtrace --all --locals"
+    )
+}
