@@ -96,7 +96,7 @@ def _breakpoint(point: dict[str, Any]) -> Breakpoint:
         action=point["action"]["do"],
         condition=point.get("condition"),
         bound=_frames(point["bound"]),
-        hits=point["hits"],
+        hits=point["passed"],
         fired=point["fired"],
         dropped=point.get("dropped", 0),
         expires_in=None if millis is None else millis / 1000,

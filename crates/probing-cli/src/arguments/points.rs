@@ -159,7 +159,7 @@ pub(crate) struct Shown {
 Examples:
   probing -t 4242 breakpoints
   probing --ranks all breakpoints
-  probing -t 4242 breakpoints --json | jq '.points[] | {point, hits, fired}'")]
+  probing -t 4242 breakpoints --json | jq '.points[] | {point, passed, fired}'")]
 pub(crate) struct BreakpointsArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
