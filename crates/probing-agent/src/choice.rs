@@ -43,7 +43,7 @@ impl Choice<'_> {
             (None, None) => None,
         };
         let pids = offered();
-        if pids.is_empty() {
+        if pids.is_empty() && ranks != Some(RankChoice::Failed) {
             return Err(nobody());
         }
         let set = TargetSet::of_pids(pids, ranks);
@@ -96,7 +96,7 @@ pub(crate) fn refused(error: &ClientError) -> Refused {
     let (status, kind) = match error {
         error if error.is_end() => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
         ClientError::Ended { .. } => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
-        ClientError::NobodyChosen { .. } => (StatusCode::NOT_FOUND, None),
+        ClientError::NobodyChosen { .. } | ClientError::NoneFailed => (StatusCode::NOT_FOUND, None),
         ClientError::NoProbe { .. } => (StatusCode::CONFLICT, Some(RefusalKind::NoProbe)),
         ClientError::NotDone(_) => (StatusCode::CONFLICT, Some(RefusalKind::NotDone)),
         ClientError::NotExplicit { .. } | ClientError::OnlyOne { .. } => {

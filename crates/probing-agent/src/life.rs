@@ -1,16 +1,17 @@
 //! One agent: what it is made of, from when it listens until nobody needs it.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use probing_client::anyone_probed;
-use probing_engine::{Engine, EngineError};
-use probing_proto::agent::AgentState;
+use probing_engine::{Engine, EngineError, Terms};
+use probing_proto::agent::{AgentState, Role};
 use probing_proto::process::{Pid, Stat};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -21,12 +22,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::audit::{Actor, Audit};
 use crate::certificate::Certificate;
+use crate::connection::Connection;
 use crate::door::Door;
 use crate::error::AgentError;
 use crate::folder::{Folder, Lock};
 use crate::listener;
 use crate::origin::Names;
 use crate::refusal::Refused;
+use crate::routes;
 use crate::settings::{Settings, TlsChoice};
 use crate::tokens::{self, Tokens};
 
@@ -52,14 +55,24 @@ pub struct Agent {
     audit: Audit,
     certificate: Option<Certificate>,
     folder: Folder,
-    listener: TcpListener,
-    address: SocketAddr,
-    _lock: Lock,
+    /// None when it serves only who started it.
+    port: Option<Port>,
     engine: OnceLock<Engine>,
     places: Arc<Semaphore>,
     turns: Arc<Semaphore>,
     used: Mutex<Instant>,
     idle: Duration,
+    read_only: bool,
+    query_time: Duration,
+    query_memory: Option<usize>,
+}
+
+/// Where it listens, and that it is its own.
+#[derive(Debug)]
+struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+    _lock: Lock,
 }
 
 /// Why an agent has ended.
@@ -96,22 +109,11 @@ impl Agent {
             .map(PathBuf::as_path)
             .collect();
         let tokens = Tokens::of(&files, settings.token.as_deref(), settings.read_only)?;
-        let (listener, address, lock) = bound(settings.listen, &folder)?;
+        let port = bound(settings.listen, &folder)?;
+        let address = port.address;
         let agent = Self {
-            door: Door::new(settings.allow.clone()),
-            tokens,
-            names: Names::of_this_machine(),
-            audit: Audit::at(folder.audit()),
             certificate,
-            listener,
-            address,
-            _lock: lock,
-            engine: OnceLock::new(),
-            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
-            turns: Arc::new(Semaphore::new(MOST_TURNS)),
-            used: Mutex::new(Instant::now()),
-            idle: settings.idle,
-            folder,
+            ..Self::with(settings, folder, tokens, Some(port))
         };
         let state = AgentState {
             listen: address.to_string(),
@@ -123,9 +125,45 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// For who has started it, over its own input and output. Nothing listens, and nobody needs a token.
+    pub fn for_one(settings: &Settings) -> Result<Self, AgentError> {
+        let nobody = Tokens::of(&[], None, settings.read_only)?;
+        Ok(Self::with(settings, Folder::open()?, nobody, None))
+    }
+
+    fn with(settings: &Settings, folder: Folder, tokens: Tokens, port: Option<Port>) -> Self {
+        Self {
+            door: Door::new(settings.allow.clone()),
+            tokens,
+            names: Names::of_this_machine(),
+            audit: Audit::at(folder.audit()),
+            certificate: None,
+            port,
+            read_only: settings.read_only,
+            engine: OnceLock::new(),
+            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            turns: Arc::new(Semaphore::new(MOST_TURNS)),
+            used: Mutex::new(Instant::now()),
+            idle: settings.idle,
+            query_time: settings.query_time,
+            query_memory: settings.query_memory.map(|bytes| bytes as usize),
+            folder,
+        }
+    }
+
+    /// Where it listens, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
+        Some(self.port.as_ref()?.address)
+    }
+
+    /// What whoever started it may do, when it serves nobody else.
+    pub(crate) fn starter(&self) -> Option<Role> {
+        let role = if self.read_only {
+            Role::Observe
+        } else {
+            Role::Control
+        };
+        self.port.is_none().then_some(role)
     }
 
     /// Of its certificate; none when it speaks plain text.
@@ -157,7 +195,9 @@ impl Agent {
             .map_err(failed)?;
         let agent = Arc::new(self);
         let ended = runtime.block_on(agent.serve()).map_err(failed);
-        agent.folder.clear_state(agent.address.port());
+        if let Some(address) = agent.address() {
+            agent.folder.clear_state(address.port());
+        }
         // What still waits for a target is left behind.
         runtime.shutdown_background();
         ended
@@ -169,7 +209,10 @@ impl Agent {
         pipe::register(SIGINT, signal)?;
         told.set_nonblocking(true)?;
         let told = tokio::net::UnixStream::from_std(told)?;
-        let listener = self.listener.try_clone()?;
+        let Some(Port { listener, .. }) = &self.port else {
+            return self.serve_one().await;
+        };
+        let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         tokio::select! {
@@ -177,6 +220,38 @@ impl Agent {
             () = self.idle() => Ok(Ended::Idle),
             told = told.readable() => told.map(|()| Ended::Told),
         }
+    }
+
+    /// One conversation over input and output, whatever those are.
+    async fn serve_one(self: &Arc<Self>) -> io::Result<Ended> {
+        let (near, far) = UnixStream::pair()?;
+        let (mut input, mut output) = (near.try_clone()?, near);
+        thread::spawn(move || {
+            // Whichever end goes first: then it is over.
+            io::copy(&mut io::stdin(), &mut input).ok();
+            input.shutdown(Shutdown::Write).ok();
+        });
+        let writing = thread::spawn(move || {
+            let (mut out, mut buffer) = (io::stdout(), [0; 16 << 10]);
+            loop {
+                let length = output.read(&mut buffer)?;
+                if length == 0 {
+                    return io::Result::Ok(());
+                }
+                // Whoever waits for it does not wait for the end of a line.
+                out.write_all(&buffer[..length])?;
+                out.flush()?;
+            }
+        });
+        far.set_nonblocking(true)?;
+        let far = tokio::net::UnixStream::from_std(far)?;
+        let place = self.place().ok_or(io::ErrorKind::ResourceBusy)?;
+        listener::converse(Connection::over(far), routes::router(self), None, place).await?;
+        // It may go on as something else.
+        let all = self.places.acquire_many(MOST_CONNECTIONS as u32).await;
+        drop(all);
+        spawn_blocking(move || drop(writing.join())).await?;
+        Ok(Ended::Told)
     }
 
     /// Until nobody has needed it for long enough.
@@ -213,6 +288,15 @@ impl Agent {
         Ok(self
             .engine
             .get_or_init(|| unreachable!("it was just started")))
+    }
+
+    /// What a query may take.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            time: Some(self.query_time),
+            memory_bytes: self.query_memory,
+            ..Terms::default()
+        }
     }
 
     /// Writes down what is about to be done; what cannot be written down is not done.
@@ -285,10 +369,7 @@ fn certificate(settings: &Settings, folder: &Folder) -> Result<Option<Certificat
 }
 
 /// The port, and the lock that says that it is ours.
-fn bound(
-    listen: SocketAddr,
-    folder: &Folder,
-) -> Result<(TcpListener, SocketAddr, Lock), AgentError> {
+fn bound(listen: SocketAddr, folder: &Folder) -> Result<Port, AgentError> {
     let runs = |port: u16| AgentError::Runs {
         port,
         pid: folder.state(port).map(|state| state.pid),
@@ -299,10 +380,18 @@ fn bound(
         let listener = TcpListener::bind(listen).map_err(not_bound)?;
         let address = listener.local_addr().map_err(not_bound)?;
         let lock = folder.lock(address.port())?;
-        return Ok((listener, address, lock.ok_or_else(|| runs(address.port()))?));
+        return Ok(Port {
+            listener,
+            address,
+            _lock: lock.ok_or_else(|| runs(address.port()))?,
+        });
     }
     // First the lock: who has it decides whether the port is taken by one of ours.
     let lock = folder.lock(port)?.ok_or_else(|| runs(port))?;
     let listener = TcpListener::bind(listen).map_err(not_bound)?;
-    Ok((listener, listen, lock))
+    Ok(Port {
+        listener,
+        address: listen,
+        _lock: lock,
+    })
 }

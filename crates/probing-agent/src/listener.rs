@@ -65,9 +65,19 @@ async fn serve(
     if !agent.door.admits(from.ip()) {
         return turn_away(&agent, tcp, from).await;
     }
-    let Some(mut connection) = opened(&agent, tcp).await? else {
-        return Ok(());
-    };
+    match opened(&agent, tcp).await? {
+        Some(connection) => converse(connection, router, Some(from), place).await,
+        None => Ok(()),
+    }
+}
+
+/// One request and its answer.
+pub(crate) async fn converse(
+    mut connection: Connection,
+    router: Router,
+    from: Option<SocketAddr>,
+    place: Place,
+) -> io::Result<()> {
     let heard = connection.clone();
     let guest = Guest {
         from,

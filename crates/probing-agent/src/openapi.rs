@@ -51,6 +51,7 @@ fn operation(route: &Route) -> Value {
     match route.path {
         "/eval" => operation["requestBody"] = body("EvalRequest"),
         "/query" => operation["requestBody"] = body("QueryRequest"),
+        "/targets" => operation["parameters"] = parameters(&TARGETS, &[]),
         "/backtrace" => operation["parameters"] = parameters(&STACKS, &[]),
         "/samples" => operation["parameters"] = parameters(&SAMPLES, &["pid", "seconds", "rate"]),
         "/ws" => operation["parameters"] = parameters(&RELAY, &["pid"]),
@@ -117,9 +118,19 @@ fn responses(route: &Route) -> Value {
 
 type Words = [(&'static str, &'static str, &'static str)];
 
+const TARGETS: [(&str, &str, &str); 1] = [(
+    "dead",
+    "boolean",
+    "also those that have ended and left recorded rows",
+)];
+
 const STACKS: [(&str, &str, &str); 9] = [
     ("rank", "integer", "of the target with this rank"),
-    ("ranks", "string", "of those with these: 0,2-5 or all"),
+    (
+        "ranks",
+        "string",
+        "of those with these: 0,2-5, all or failed",
+    ),
     ("pid", "integer", "of this process"),
     ("all", "boolean", "of every thread; else of the main thread"),
     (
@@ -187,7 +198,7 @@ fn limited(name: &str, kind: &str) -> Value {
         ("rate", _) => json!({"type": "integer", "minimum": 1, "maximum": 10_000}),
         ("seconds", _) => json!({"type": "number", "minimum": 0, "maximum": 60}),
         ("ranks", _) => {
-            json!({"type": "string", "pattern": "^(all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"})
+            json!({"type": "string", "pattern": "^(all|failed|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"})
         }
         ("thread", _) => json!({"type": "string"}),
         _ => json!({"type": kind}),
@@ -223,6 +234,10 @@ fn schemas() -> Value {
                 "targets": {"type": "array", "items": {
                     "type": "object",
                     "required": ["pid", "probe", "member", "bears_rank", "command"],
+                }},
+                "dead": {"type": "array", "items": {
+                    "type": "object",
+                    "required": ["pid", "rank", "age_seconds", "bytes", "tables", "command"],
                 }},
             },
         },

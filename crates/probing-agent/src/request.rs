@@ -29,7 +29,8 @@ pub(crate) const ARRIVAL: Duration = Duration::from_secs(5);
 /// Who is at the other end of a connection, and its place among the connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
-    pub(crate) from: SocketAddr,
+    /// None of who has started the agent for itself.
+    pub(crate) from: Option<SocketAddr>,
     /// Held as long as anybody answers it.
     pub(crate) _place: Arc<Place>,
 }

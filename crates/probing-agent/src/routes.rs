@@ -149,7 +149,11 @@ async fn admit(
 }
 
 /// Who asks for a route that there is, when it may.
-async fn admitted(agent: &Agent, parts: &Parts, from: SocketAddr) -> Result<Caller, Refused> {
+async fn admitted(
+    agent: &Agent,
+    parts: &Parts,
+    from: Option<SocketAddr>,
+) -> Result<Caller, Refused> {
     let Parts {
         method,
         uri,
@@ -159,13 +163,21 @@ async fn admitted(agent: &Agent, parts: &Parts, from: SocketAddr) -> Result<Call
     if uri.authority().is_some() || !uri.path().starts_with('/') {
         return Err(Refused::bad("a request names a path"));
     }
-    agent.names.check(headers)?;
+    if from.is_some() {
+        agent.names.check(headers)?;
+    }
     let mut routes = ROUTES.iter();
     // As it stands: nothing is decoded.
     let route = routes.find(|route| route.path == uri.path() && route.method == method.as_str());
-    let bearer = match route {
-        Some(Route { role: None, .. }) => None,
-        _ => Some(bearer(agent, headers, from).await?),
+    let bearer = match (route, from, agent.starter()) {
+        (Some(Route { role: None, .. }), ..) => None,
+        (_, Some(from), _) => Some(bearer(agent, headers, from).await?),
+        // It has the input and output of its process.
+        (_, None, Some(role)) => Some(Bearer {
+            role,
+            name: "the user itself".to_owned(),
+        }),
+        (_, None, None) => return Err(unauthorized("no token")),
     };
     let Some(route) = route else {
         return Err(nowhere(method.as_str(), uri.path()));
@@ -181,7 +193,7 @@ async fn admitted(agent: &Agent, parts: &Parts, from: SocketAddr) -> Result<Call
     Ok(Caller {
         role,
         actor: Actor {
-            from: from.to_string(),
+            from: from.map_or_else(|| "standard input".to_owned(), |from| from.to_string()),
             token: bearer.map_or_else(String::new, |bearer| bearer.name),
         },
     })

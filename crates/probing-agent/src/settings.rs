@@ -20,6 +20,9 @@ pub struct Settings {
     pub allow: Vec<IpNet>,
     /// Whether nobody may do more than look.
     pub read_only: bool,
+    /// What a query may take; of memory, without it, a part of what is free.
+    pub query_time: Duration,
+    pub query_memory: Option<u64>,
     /// It ends when for so long there was no target and no client.
     pub idle: Duration,
     /// Whether a program asked for it, by `PROBING_PORT`.

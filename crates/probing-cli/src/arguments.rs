@@ -16,12 +16,13 @@ mod session;
 mod stops;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::builder::Styles;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use probing_client::{AttachOptions, Choices, Entry, Fingerprint, Keys, RankChoice, TargetSet};
-use probing_proto::env::{PROBING_TARGET, PROBING_TLS, PROBING_TOKEN};
+use probing_proto::env::{PROBING_CA, PROBING_TARGET, PROBING_TLS, PROBING_TOKEN};
 
 pub(crate) use agent::AgentArguments;
 pub(crate) use attach::{AttachArguments, DetachArguments};
@@ -56,7 +57,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "TARGET")]
     first_target: Option<Choices>,
 
-    /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5 or all
+    /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5, all, or failed
     #[arg(long, visible_alias = "rank", global = true, value_name = "RANKS")]
     ranks: Option<RankChoice>,
 
@@ -68,6 +69,10 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "SHA256")]
     fingerprint: Option<Fingerprint>,
 
+    /// Trust agents whose certificates those in this PEM file have signed, and no others [env: `PROBING_CA`]
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -75,8 +80,8 @@ pub(crate) struct Arguments {
 /// `-t`, which may stand before the command and behind it. (As one global argument, one place would hide the other.)
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NamedTargets {
-    /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; HOST:PORT for
-    /// those of an agent's machine; several by commas or by several -t [env: `PROBING_TARGET`]
+    /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; HOST:PORT or
+    /// `ssh://USER@HOST` for those of another machine; several by commas or by several -t [env: `PROBING_TARGET`]
     #[arg(short = 't', long = "target", value_name = "TARGET")]
     targets: Vec<Choices>,
 }
@@ -211,6 +216,7 @@ impl Arguments {
         Keys {
             token: token.map(|token| token.to_string_lossy().trim().to_owned()),
             fingerprint: self.fingerprint,
+            ca: self.ca.clone().or_else(|| Some(PROBING_CA.value()?.into())),
             plain: PROBING_TLS.value().is_some_and(|tls| tls == "off"),
         }
     }

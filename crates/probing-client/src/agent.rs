@@ -1,7 +1,7 @@
 //! Targets on other machines, through the agent of their node: one port, which wants a token and proves who it is.
 //!
 //! An `endpoint` is where it listens; `keys` are what opens it, `known` what it looked like when it was first met;
-//! `stream` and `http` carry one request, `relay` a conversation with a probe; a `node` is all that with types.
+//! `stream` (or `ssh`) and `http` carry one request, `relay` a conversation with a probe; a `node` is all that with types.
 
 mod endpoint;
 mod fallen;
@@ -13,6 +13,7 @@ mod node;
 mod pinned;
 mod relay;
 mod samples;
+mod ssh;
 mod stream;
 
 pub use endpoint::{Endpoint, NotAnEndpoint};

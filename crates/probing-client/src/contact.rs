@@ -139,7 +139,7 @@ fn watched(process: &Process) -> Option<OwnedFd> {
 
 fn about_remote(remote: &Remote) -> Result<About, ClientError> {
     let pid = remote.pid;
-    let targets = remote.node.targets()?.targets.into_iter();
+    let targets = remote.node.targets(false)?.targets.into_iter();
     let mut processes = targets.map(|target| target.process);
     let process = processes.find(|process| process.pid == pid);
     let process = process.ok_or(ClientError::NoSuchProcess { pid })?;

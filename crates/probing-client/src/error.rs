@@ -84,6 +84,9 @@ pub enum ClientError {
     NotExplicit { group: Group },
     #[error("{}", nobody(.ranks))]
     NobodyChosen { ranks: Ranks },
+    /// Nobody is missing, as far as can be told.
+    #[error("no rank has failed")]
+    NoneFailed,
     #[error("no answer within {patience:?}")]
     TooLong { patience: Duration },
     #[error("the Python package `probing` was not found beside this command")]
@@ -149,6 +152,20 @@ pub enum ClientError {
         /// The file that remembers the other.
         remembered: Option<PathBuf>,
     },
+    #[error("no agent could be started over {endpoint}: {source}")]
+    NotOverSsh {
+        endpoint: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("nobody vouches for the agent at {endpoint}: {why}")]
+    NotVouchedFor {
+        endpoint: String,
+        why: String,
+        ca: PathBuf,
+    },
+    #[error("cannot use the certificates in {}: {why}", ca.display())]
+    NoCa { ca: PathBuf, why: String },
     /// The agent was reached, and refused or failed.
     #[error("{}", .refusal.failure.error)]
     Agent {
@@ -228,7 +245,7 @@ impl ClientError {
             Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
             Self::NotExplicit { .. } => "add --all to run it on every one of them, or choose with --ranks 0,2-5".to_owned(),
             Self::TooLong { .. } => "the process may be stuck in the kernel: state D in `ps`".to_owned(),
-            Self::NobodyChosen { .. } => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
+            Self::NobodyChosen { .. } | Self::NoneFailed => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
             Self::NoPackage => {
                 "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }
@@ -254,6 +271,15 @@ impl ClientError {
                 "an agent on a loopback address speaks plain text: with PROBING_TLS=off so does this command, to such an address only"
                     .to_owned()
             }
+            Self::NotOverSsh { .. } => {
+                "SSH must let you in, and `probing` must be on the PATH there: try `ssh USER@HOST probing --version`".to_owned()
+            }
+            Self::NotVouchedFor { ca, .. } => format!(
+                "none of those in {} has signed its certificate for this name; without --ca and PROBING_CA it is remembered when it is \
+                 first met",
+                ca.display()
+            ),
+            Self::NoCa { .. } => "a PEM file with one certificate or more: --ca FILE".to_owned(),
             Self::OtherCertificate { expected, remembered, .. } => {
                 let expected = expected.as_deref().unwrap_or("none");
                 match remembered {

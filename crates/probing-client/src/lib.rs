@@ -7,6 +7,7 @@ mod agent;
 mod ask;
 mod attach;
 mod calls;
+mod candidate;
 mod connection;
 mod contact;
 mod core_file;

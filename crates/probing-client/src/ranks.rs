@@ -17,6 +17,8 @@ pub enum RankChoice {
     These(Ranks),
     /// `all`: every rank of the job. Those that should be there and are not are named.
     All,
+    /// `failed`: those that no living process has any more. Of those that recorded, the rows are still there.
+    Failed,
 }
 
 impl FromStr for RankChoice {
@@ -25,6 +27,7 @@ impl FromStr for RankChoice {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "all" => Ok(Self::All),
+            "failed" => Ok(Self::Failed),
             text => text.parse().map(Self::These),
         }
     }
@@ -33,12 +36,10 @@ impl FromStr for RankChoice {
 /// The text names no ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRanks {
-    #[error("ranks are numbers and ranges: 0,2-5; or all")]
+    #[error("ranks are numbers and ranges: 0,2-5; or all, or failed")]
     Malformed,
     #[error("a range goes from the smaller rank to the larger: {first}-{last}")]
     Backwards { first: u32, last: u32 },
-    #[error("this version cannot tell which ranks failed; name them by number: 0,2-5")]
-    Failed,
 }
 
 impl Ranks {
@@ -124,9 +125,6 @@ impl FromStr for Ranks {
     type Err = NotRanks;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "failed" {
-            return Err(NotRanks::Failed);
-        }
         let ranges: Result<_, _> = text.split(',').map(range).collect();
         Ok(Self::of_ranges(ranges?))
     }
@@ -198,7 +196,7 @@ mod tests {
         }
         let backwards = NotRanks::Backwards { first: 5, last: 2 };
         assert_eq!("5-2".parse::<Ranks>(), Err(backwards));
-        assert_eq!("failed".parse::<Ranks>(), Err(NotRanks::Failed));
+        assert_eq!("failed".parse(), Ok(RankChoice::Failed));
         assert_eq!("all".parse(), Ok(RankChoice::All));
         assert_eq!("7".parse(), Ok(RankChoice::These(ranks("7"))));
         assert_eq!(Ranks::first(3), ranks("0-2"));

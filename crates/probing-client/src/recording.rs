@@ -10,6 +10,7 @@ use probing_process::processes::{self, Process};
 use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, NotPrivate};
 use probing_proto::process::{Pid, ProcessKey};
+use probing_proto::report::{DeadProcess, RecordedTable};
 use probing_store::{Recorder, Store, Table};
 
 use crate::error::ClientError;
@@ -59,6 +60,29 @@ impl Recording {
 
     pub fn rank(&self) -> Option<u32> {
         self.recorder.as_ref()?.rank
+    }
+
+    /// What is known of the process, when it has ended.
+    pub fn report(&self) -> DeadProcess {
+        let recorder = self.recorder.as_ref();
+        let store = self.store().ok();
+        let tables = store.as_ref().map(Store::tables).unwrap_or_default();
+        let age = SystemTime::now().duration_since(self.last_change());
+        let told = |table: &Table| RecordedTable {
+            name: table.name().to_owned(),
+            rows: table.snapshot().map_or(0, |snapshot| snapshot.rows()),
+        };
+        DeadProcess {
+            pid: self.pid,
+            rank: self.rank(),
+            python: recorder.and_then(|recorder| recorder.python.clone()),
+            age_seconds: age.unwrap_or_default().as_secs(),
+            bytes: self.bytes(),
+            tables: tables.iter().map(told).collect(),
+            command: recorder
+                .map(|recorder| recorder.command.clone())
+                .unwrap_or_default(),
+        }
     }
 
     /// What a living process has recorded; `None` when it has not.

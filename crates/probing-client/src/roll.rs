@@ -7,10 +7,10 @@ use probing_proto::paths;
 use probing_proto::process::Pid;
 use probing_proto::report::ProbeState;
 
+use crate::candidate::bear_ranks;
 use crate::list;
 use crate::meeting;
 use crate::recording;
-use crate::set;
 use crate::sweep;
 
 /// Who is there now, in the order of pids. Sweeps what dead ones left behind, but for what they recorded.
@@ -18,7 +18,7 @@ pub fn roll() -> Vec<NodeTarget> {
     sweep::sweep();
     let mut processes = processes::all_python();
     processes.retain(is_ours);
-    let bear_ranks = set::bear_ranks(&processes);
+    let bear_ranks = bear_ranks(&processes);
     let listed = list::each(&processes);
     let is_probed = |probe: ProbeState| probe != ProbeState::None;
     let any_probed = listed.iter().any(|process| is_probed(process.probe));
@@ -28,6 +28,7 @@ pub fn roll() -> Vec<NodeTarget> {
         process: listed,
         bears_rank,
         world_size: process.world_size(),
+        node: None,
     })
     .collect()
 }

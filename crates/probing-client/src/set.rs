@@ -1,6 +1,6 @@
 //! What all the targets on a command line mean together: which processes a command is for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,12 @@ use probing_proto::report::{SetReport, TargetReport};
 
 use crate::agent::{Endpoint, Keys, Node};
 use crate::ask::{Manner, ask_each};
+use crate::candidate::{Bearer, Candidate, Claim, bearers, failed};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
 use crate::ranks::{RankChoice, Ranks};
+use crate::recording::Recording;
 use crate::target::{NotATarget, Remote, Target};
 use crate::who::Who;
 
@@ -40,7 +42,7 @@ impl FromStr for Choice {
             return Ok(Self::All);
         }
         let (endpoint, pid) = match text.rsplit_once('/').map(|(node, pid)| (node, pid.parse())) {
-            Some((node, Ok(pid))) => (node, Some(pid)),
+            Some((node, Ok(pid))) if !node.ends_with('/') => (node, Some(pid)),
             _ => (text, None),
         };
         match endpoint.parse() {
@@ -95,6 +97,28 @@ impl FromStr for Choices {
 }
 
 impl Members {
+    /// Those of this machine, and those of each agent.
+    pub fn by_node(&self) -> (Self, Vec<(Arc<Node>, Self)>) {
+        let none = || Self {
+            all: Vec::new(),
+            missing: self.missing.clone(),
+        };
+        let (mut here, mut nodes) = (none(), Vec::<(Arc<Node>, Self)>::new());
+        for member in &self.all {
+            let Target::Remote(remote) = &member.target else {
+                here.all.push(member.clone());
+                continue;
+            };
+            let known = nodes.iter().position(|(node, _)| *node == remote.node);
+            let place = known.unwrap_or_else(|| {
+                nodes.push((Arc::clone(&remote.node), none()));
+                nodes.len() - 1
+            });
+            nodes[place].1.all.push(member.clone());
+        }
+        (here, nodes)
+    }
+
     /// Each with its report, or what went wrong with it; in their order.
     pub fn report<R>(&self, answers: impl IntoIterator<Item = Result<R, String>>) -> SetReport<R> {
         let each = self.all.iter().zip(answers);
@@ -211,22 +235,26 @@ impl TargetSet {
     pub fn members(&self) -> Result<Members, ClientError> {
         let mut candidates = self.candidates()?;
         let mut seen = HashSet::new();
-        candidates.retain(|candidate| seen.insert(candidate.target.to_string()));
+        candidates
+            .retain(|candidate| candidate.is_dead || seen.insert(candidate.target.to_string()));
         let bearers = bearers(&candidates, processes::parent);
+        if self.ranks == Some(RankChoice::Failed) {
+            return failed(candidates, &bearers);
+        }
         let sizes = candidates
             .iter()
             .filter_map(|candidate| candidate.world_size);
         let expected = match &self.ranks {
             Some(RankChoice::These(ranks)) => ranks.clone(),
             Some(RankChoice::All) => Ranks::first(sizes.max().unwrap_or(0)),
-            None => Ranks::default(),
+            Some(RankChoice::Failed) | None => Ranks::default(),
         };
         let (mut all, mut found) = (Vec::new(), Vec::new());
         for (candidate, bearer) in candidates.into_iter().zip(bearers) {
             if let Some(ranks) = &self.ranks {
                 let is_wanted = |rank: &u32| match ranks {
                     RankChoice::These(ranks) => ranks.contains(*rank),
-                    RankChoice::All => true,
+                    RankChoice::All | RankChoice::Failed => true,
                 };
                 let wanted = candidate.rank().filter(is_wanted);
                 if wanted.is_none() || bearer == Bearer::No {
@@ -255,11 +283,19 @@ impl TargetSet {
         } else {
             NODE_PATIENCE
         };
-        let (by_rank, nodes) = (self.ranks.is_some(), self.nodes.clone());
+        let (ranks, nodes) = (self.ranks.clone(), self.nodes.clone());
         let found = ask_each(choices, Manner::within(patience), move |choice| {
-            candidates_of(choice, &nodes, by_rank)
+            candidates_of(choice, &nodes, ranks.as_ref())
         });
         let mut all = Vec::new();
+        let is_here = |choice: &Choice| !matches!(choice, Choice::Node(..));
+        if self.ranks == Some(RankChoice::Failed) && choices.iter().any(is_here) {
+            let dead = Recording::of_the_dead();
+            all.extend(
+                dead.iter()
+                    .map(|dead| Candidate::dead(Target::Local(dead.pid), dead.pid, dead.rank())),
+            );
+        }
         for (found, choice) in found.into_iter().zip(choices) {
             match (found, choice) {
                 (Some(found), _) => all.extend(found?),
@@ -275,13 +311,13 @@ impl TargetSet {
 fn candidates_of(
     choice: &Choice,
     nodes: &[Arc<Node>],
-    by_rank: bool,
+    ranks: Option<&RankChoice>,
 ) -> Result<Vec<Candidate>, ClientError> {
     let target = match choice {
         Choice::All => return Ok(ours(&processes::all_python()).map(Candidate::of).collect()),
         Choice::Node(endpoint, pid) => {
             let node = nodes.iter().find(|node| node.endpoint() == endpoint);
-            return node.map_or(Ok(Vec::new()), |node| on_node(node, *pid));
+            return node.map_or(Ok(Vec::new()), |node| on_node(node, *pid, ranks));
         }
         Choice::One(target) => target,
     };
@@ -290,7 +326,7 @@ fn candidates_of(
             let mut named = processes::all_python();
             named.retain(|process| process.is_named(name));
             // A rank tells those of one name apart; without, there must be only one.
-            let is_clear = by_rank || named.len() == 1;
+            let is_clear = ranks.is_some() || named.len() == 1;
             is_clear.then(|| named.iter().map(Candidate::of).collect())
         }
         Target::Local(pid) => Process::read(*pid).map(|process| vec![Candidate::of(&process)]),
@@ -316,8 +352,13 @@ fn candidates_of(
 }
 
 /// Those that an agent offers, or the one that is meant.
-fn on_node(node: &Arc<Node>, pid: Option<Pid>) -> Result<Vec<Candidate>, ClientError> {
-    let mut offered = node.targets()?.targets;
+fn on_node(
+    node: &Arc<Node>,
+    pid: Option<Pid>,
+    ranks: Option<&RankChoice>,
+) -> Result<Vec<Candidate>, ClientError> {
+    let report = node.targets(ranks == Some(&RankChoice::Failed))?;
+    let mut offered = report.targets;
     let remote = |pid| {
         Target::Remote(Remote {
             node: Arc::clone(node),
@@ -339,9 +380,12 @@ fn on_node(node: &Arc<Node>, pid: Option<Pid>) -> Result<Vec<Candidate>, ClientE
             claim: rank.map(|rank| Claim { rank, strength: 0 }),
             world_size: target.world_size,
             is_helper: !target.bears_rank,
+            is_dead: false,
         }
     };
-    Ok(offered.into_iter().map(candidate).collect())
+    let dead = report.dead.into_iter();
+    let dead = dead.map(|dead| Candidate::dead(remote(dead.pid), dead.pid, dead.rank));
+    Ok(dead.chain(offered.into_iter().map(candidate)).collect())
 }
 
 /// This user's, without ourselves.
@@ -351,133 +395,6 @@ fn ours(processes: &[Process]) -> impl Iterator<Item = &Process> {
     processes
         .iter()
         .filter(move |process| process.uid == uid && process.pid != own)
-}
-
-/// A process that may belong to the set.
-struct Candidate {
-    target: Target,
-    pid: Option<Pid>,
-    claim: Option<Claim>,
-    /// How many ranks its job has.
-    world_size: Option<u32>,
-    /// Its own machine knows that it only inherited the rank.
-    is_helper: bool,
-}
-
-/// A rank that a process's variables name.
-#[derive(Debug, Clone, Copy)]
-struct Claim {
-    rank: u32,
-    /// Which variable says so; the smaller counts more.
-    strength: usize,
-}
-
-impl Candidate {
-    fn of(process: &Process) -> Self {
-        let claim = process.rank_claim();
-        Self {
-            target: Target::Local(process.pid),
-            pid: Some(process.pid),
-            claim: claim.map(|(rank, strength)| Claim { rank, strength }),
-            world_size: process.world_size(),
-            is_helper: false,
-        }
-    }
-
-    fn unseen(target: Target) -> Self {
-        let pid = match target {
-            Target::Local(pid) => Some(pid),
-            _ => None,
-        };
-        Self {
-            target,
-            pid,
-            claim: None,
-            world_size: None,
-            is_helper: false,
-        }
-    }
-
-    fn rank(&self) -> Option<u32> {
-        self.claim.map(|claim| claim.rank)
-    }
-
-    fn member(self, bearer: Bearer) -> Member {
-        let rank = self.rank();
-        let who = match (rank, self.pid) {
-            (Some(rank), _) if bearer == Bearer::Only => Who::Rank(rank),
-            // Other machines, and other times, have the same pids.
-            (_, Some(pid)) if !self.target.is_elsewhere() => Who::Pid(pid),
-            _ => Who::Named(self.target.to_string()),
-        };
-        Member {
-            who,
-            target: self.target,
-            pid: self.pid,
-            rank,
-        }
-    }
-}
-
-/// Whether a process is what people mean by its rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bearer {
-    /// It and no other.
-    Only,
-    /// It and others: of several jobs.
-    OneOfSeveral,
-    /// It has no rank; or it only inherited the variable from the process that it helps (a data loader's worker), or
-    /// only launches it.
-    No,
-}
-
-/// Which of these processes of one machine are what people mean by their ranks.
-pub(crate) fn bear_ranks(processes: &[Process]) -> Vec<bool> {
-    let candidates: Vec<Candidate> = processes.iter().map(Candidate::of).collect();
-    let bearers = bearers(&candidates, processes::parent).into_iter();
-    bearers.map(|bearer| bearer != Bearer::No).collect()
-}
-
-fn bearers(candidates: &[Candidate], parent: impl Fn(Pid) -> Option<Pid>) -> Vec<Bearer> {
-    let mut by_rank: HashMap<u32, Vec<usize>> = HashMap::new();
-    for (index, candidate) in candidates.iter().enumerate() {
-        if let Some(rank) = candidate.rank().filter(|_| !candidate.is_helper) {
-            by_rank.entry(rank).or_default().push(index);
-        }
-    }
-    let mut bearers = vec![Bearer::No; candidates.len()];
-    for mut claimants in by_rank.into_values() {
-        let strength = |index: &usize| candidates[*index].claim.map(|claim| claim.strength);
-        let strongest = claimants.iter().filter_map(strength).min();
-        claimants.retain(|index| strength(index) == strongest);
-        if claimants.len() > 1 {
-            // Of other machines their agents have told.
-            let local_pid = |index: &usize| {
-                let candidate = &candidates[*index];
-                candidate.pid.filter(|_| !candidate.target.is_elsewhere())
-            };
-            let pids: HashSet<Pid> = claimants.iter().filter_map(local_pid).collect();
-            claimants.retain(|index| {
-                let pid = local_pid(index);
-                !pid.is_some_and(|pid| ancestors(pid, &parent).any(|above| pids.contains(&above)))
-            });
-        }
-        let bearer = if claimants.len() == 1 {
-            Bearer::Only
-        } else {
-            Bearer::OneOfSeveral
-        };
-        for index in claimants {
-            bearers[index] = bearer;
-        }
-    }
-    bearers
-}
-
-fn ancestors(pid: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> impl Iterator<Item = Pid> {
-    // Pids are given anew: what is read one after the other may lead in a circle.
-    const DEEPEST: usize = 64;
-    std::iter::successors(parent(pid), move |pid| parent(*pid)).take(DEEPEST)
 }
 
 #[cfg(test)]
@@ -509,6 +426,10 @@ mod tests {
                 node("[::1]:81", Some(7))
             ])
         );
+        assert_eq!(
+            choices("ssh://me@h/7,ssh://h:22"),
+            Ok(vec![node("ssh://me@h", Some(7)), node("ssh://h:22", None)])
+        );
         let socket = Choice::One(Target::Socket("/x:80".into()));
         assert_eq!(choices("unix:/x:80"), Ok(vec![socket]));
         let name = Choice::One(Target::Name("a/b.py".into()));
@@ -529,46 +450,5 @@ mod tests {
         assert_eq!(set(&["42"], Some("0")).one(), None);
         assert!(set(&[], None).is_empty());
         assert!(!set(&[], Some("0")).is_empty());
-    }
-
-    /// pid, rank, strength of the claim, parent
-    fn check(processes: &[(u32, u32, usize, u32)], expected: &[Bearer]) {
-        let candidates: Vec<Candidate> = processes
-            .iter()
-            .map(|&(pid, rank, strength, _)| Candidate {
-                target: Target::Local(Pid(pid)),
-                pid: Some(Pid(pid)),
-                claim: Some(Claim { rank, strength }),
-                world_size: None,
-                is_helper: false,
-            })
-            .collect();
-        let parent = |pid: Pid| {
-            let process = processes.iter().find(|process| process.0 == pid.0)?;
-            Some(Pid(process.3))
-        };
-        assert_eq!(bearers(&candidates, parent), expected);
-    }
-
-    #[test]
-    fn a_rank_is_the_process_and_not_its_workers_or_its_launcher() {
-        use Bearer::{No, OneOfSeveral, Only};
-        check(&[(10, 0, 0, 1), (11, 1, 0, 1)], &[Only, Only]);
-        // A data loader's worker, and a worker's worker, have inherited the variables.
-        check(
-            &[(10, 0, 0, 1), (20, 0, 0, 10), (30, 0, 0, 20)],
-            &[Only, No, No],
-        );
-        // Slurm numbered the launcher; the launcher numbered the ranks.
-        check(
-            &[(10, 0, 1, 1), (20, 0, 0, 10), (21, 1, 0, 10)],
-            &[No, Only, Only],
-        );
-        check(
-            &[(10, 0, 0, 1), (20, 0, 0, 1)],
-            &[OneOfSeveral, OneOfSeveral],
-        );
-        // A circle of parents ends.
-        check(&[(10, 0, 0, 11), (11, 0, 0, 10)], &[No, No]);
     }
 }

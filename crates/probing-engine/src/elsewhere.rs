@@ -25,18 +25,28 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Asks the agent of these targets.
-    pub(crate) fn ask(
+    /// Asks the agent of these targets, for who waits where that keeps nobody waiting.
+    pub(crate) fn open(
         node: &Node,
         sql: &str,
         members: &Members,
-    ) -> Result<(Self, SendableRecordBatchStream), EngineError> {
+    ) -> Result<(Self, Batches), EngineError> {
         let pids: Vec<Pid> = members.all.iter().filter_map(|member| member.pid).collect();
         let elsewhere = Self {
             rows: Arc::new(Mutex::new(node.query(sql, pids)?)),
             members: members.clone(),
         };
         let reader = StreamReader::try_new(Shared(elsewhere.clone()), None)?;
+        Ok((elsewhere, reader))
+    }
+
+    /// The same, whose rows come by themselves.
+    pub(crate) fn ask(
+        node: &Node,
+        sql: &str,
+        members: &Members,
+    ) -> Result<(Self, SendableRecordBatchStream), EngineError> {
+        let (elsewhere, reader) = Self::open(node, sql, members)?;
         let schema = reader.schema();
         let (sender, receiver) = mpsc::channel(1);
         // On a thread of its own, which waits for the network; when nobody takes rows any more it ends with the next.
@@ -92,8 +102,11 @@ impl Elsewhere {
     }
 }
 
+/// Rows as they come.
+pub(crate) type Batches = StreamReader<Shared>;
+
 /// Who reads the rows, while another waits for their end.
-struct Shared(Elsewhere);
+pub(crate) struct Shared(Elsewhere);
 
 impl Read for Shared {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -27,6 +27,7 @@ use crate::kept;
 use crate::live::LiveTable;
 use crate::memory;
 use crate::nearest::nearest;
+use crate::nodes::{self, NodeTable, There};
 use crate::recorded::{self, Sharing};
 use crate::sight::Sight;
 use crate::statement::{self, Question};
@@ -118,7 +119,11 @@ impl Engine {
         terms: &Terms,
     ) -> Result<Planned, EngineError> {
         let memory_bytes = terms.memory_bytes.unwrap_or_else(memory::usual);
-        self.0.plan_at(sql.to_owned(), sight, memory_bytes)
+        let world = World {
+            sight: Arc::clone(sight),
+            nodes: Vec::new(),
+        };
+        self.0.plan_at(sql.to_owned(), &world, memory_bytes)
     }
 
     pub(crate) fn answered(&self, planned: Planned, patience: Patience) -> Answer {
@@ -137,7 +142,7 @@ impl Engine {
 
     /// The tables that these targets have recorded.
     pub fn recorded(&self, members: &Members) -> Result<Vec<String>, EngineError> {
-        if members.node().is_some() {
+        if !members.by_node().1.is_empty() {
             let answer = self.blocking_ask(RECORDED, members, &Terms::default())?;
             let (table, _) = answer.into_json(usize::MAX)?;
             let names = table
@@ -174,25 +179,30 @@ impl Workshop {
                 memory_bytes,
             });
         }
-        self.plan_at(sql, &Arc::new(Sight::of(members)), memory_bytes)
+        let (here, nodes) = members.by_node();
+        let world = World {
+            sight: Arc::new(Sight::of(&here)),
+            nodes,
+        };
+        self.plan_at(sql, &world, memory_bytes)
     }
 
     /// Over targets that may have been looked at already.
     fn plan_at(
         &self,
         sql: String,
-        sight: &Arc<Sight>,
+        world: &World,
         memory_bytes: usize,
     ) -> Result<Planned, EngineError> {
         let asked = match Question::parse(&sql)? {
             Question::Rows(statement) => *statement,
             Question::Tables => self::shown(SHOW_TABLES)?,
             Question::Columns(table) => {
-                let name = named(&table, sight)?.replace('\'', "''");
+                let name = named(&table, world)?.replace('\'', "''");
                 self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
             }
         };
-        let context = self.context(&asked, sight, memory_bytes)?;
+        let context = self.context(&asked, world, memory_bytes)?;
         let stream = self
             .handle
             .block_on(planned(&context, asked))
@@ -200,7 +210,7 @@ impl Workshop {
         Ok(Planned {
             sql,
             stream,
-            source: Source::Here(Arc::clone(sight)),
+            source: Source::Here(Arc::clone(&world.sight)),
             memory_bytes,
         })
     }
@@ -209,7 +219,7 @@ impl Workshop {
     fn context(
         &self,
         asked: &Statement,
-        sight: &Arc<Sight>,
+        world: &World,
         memory_bytes: usize,
     ) -> Result<SessionContext, EngineError> {
         let failed = |error| EngineError::of(error, "");
@@ -220,7 +230,7 @@ impl Workshop {
             if basis.table_functions().contains_key(reference.table()) {
                 continue;
             }
-            let (table, count) = self.table(&reference, sight, memory_bytes)?;
+            let (table, count) = self.table(&reference, world, memory_bytes)?;
             rows = rows.max(count);
             // As the statement writes them.
             let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
@@ -272,17 +282,18 @@ impl Workshop {
     fn table(
         &self,
         reference: &TableReference,
-        sight: &Arc<Sight>,
+        world: &World,
         memory_bytes: usize,
     ) -> Result<(Arc<dyn TableProvider>, usize), EngineError> {
+        let World { sight, nodes } = world;
         let kept = if is_ours(reference) {
             kept::table(&full_name(reference), &sight.captures, memory_bytes)?
         } else {
             None
         };
-        match (self.table_of_living(reference, sight), kept) {
+        match (self.table_of_living(reference, world), kept) {
             (living, None) => living,
-            (Ok((living, rows)), Some(kept)) if !sight.all.is_empty() => {
+            (Ok((living, rows)), Some(kept)) if !sight.all.is_empty() || !nodes.is_empty() => {
                 let both = kept::together(living, kept);
                 Ok((both.map_err(|error| EngineError::of(error, ""))?, rows))
             }
@@ -294,8 +305,11 @@ impl Workshop {
     fn table_of_living(
         &self,
         reference: &TableReference,
-        sight: &Arc<Sight>,
+        World { sight, nodes }: &World,
     ) -> Result<(Arc<dyn TableProvider>, usize), EngineError> {
+        if !nodes.is_empty() {
+            return Ok((self.united(reference, sight, nodes)?, 0));
+        }
         if let Some(table) = live(reference) {
             return Ok((Arc::new(LiveTable::new(table, Arc::clone(sight))), 0));
         }
@@ -307,6 +321,43 @@ impl Workshop {
             _ => Err(no_table(reference, sight)),
         }
     }
+
+    /// The same over targets of several machines.
+    fn united(
+        &self,
+        reference: &TableReference,
+        sight: &Arc<Sight>,
+        nodes: &[There],
+    ) -> Result<Arc<dyn TableProvider>, EngineError> {
+        let mut parts: Vec<Arc<dyn TableProvider>> = Vec::new();
+        if let Some(table) = live(reference) {
+            let schema = table.schema();
+            let there = nodes
+                .iter()
+                .map(|there| NodeTable::known(reference, Arc::clone(&schema), there, sight));
+            parts.extend(there.map(|part| Arc::new(part) as _));
+            if !sight.all.is_empty() {
+                parts.push(Arc::new(LiveTable::new(table, Arc::clone(sight))));
+            }
+        } else {
+            let sharing = Sharing::among(self.threads);
+            let here = recorded::table(&full_name(reference), sight, sharing);
+            let here = here.filter(|_| is_ours(reference) && !sight.all.is_empty());
+            parts.extend(here.map(|part| Arc::new(part) as _));
+            let there = nodes.iter();
+            let there = there.filter_map(|there| NodeTable::recorded(reference, there, sight));
+            parts.extend(there.map(|part| Arc::new(part) as _));
+        }
+        let united = nodes::united(self.basis.get_or_init(basis), parts);
+        let united = united.map_err(|error| EngineError::of(error, ""))?;
+        united.ok_or_else(|| no_table(reference, sight))
+    }
+}
+
+/// What a query can see: targets of this machine, and those of others through their agents.
+struct World {
+    sight: Arc<Sight>,
+    nodes: Vec<There>,
 }
 
 impl Drop for Workshop {
@@ -344,8 +395,15 @@ fn shown(sql: &str) -> Result<Statement, EngineError> {
 }
 
 /// The name of the table that is meant, as `probing.tables` has it.
-fn named(reference: &TableReference, sight: &Sight) -> Result<String, EngineError> {
+fn named(
+    reference: &TableReference,
+    World { sight, nodes }: &World,
+) -> Result<String, EngineError> {
     let wanted = full_name(reference);
+    if !nodes.is_empty() {
+        // They know theirs.
+        return Ok(wanted);
+    }
     let is_wanted = |name: &String| name.to_lowercase() == wanted.to_lowercase();
     let mut names = all_names(sight).into_iter();
     let found = names.find(|name| is_ours(reference) && is_wanted(name));

@@ -136,7 +136,10 @@ fn without_views(schema: &Schema) -> SchemaRef {
     ))
 }
 
-fn in_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn in_schema(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns: Result<Vec<ArrayRef>, ArrowError> = columns
         .map(|(column, field)| cast(column, field.data_type()))

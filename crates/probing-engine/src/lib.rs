@@ -2,7 +2,8 @@
 //!
 //! A `statement` is understood and let through when it only reads; the tables that it names (`tables`, each a value of
 //! `table`) are made for its targets (`sight`) by `live`, read by the leaves of the plan (`scan`) into `rows`; those that
-//! programs recorded are read by `recorded` into `arrays`, those of captures by `kept`; `engine` runs it all within bounds of time and `memory`; rows
+//! programs recorded are read by `recorded` into `arrays`, those of captures by `kept`; those of other machines come by
+//! `elsewhere` and `nodes`; `engine` runs it all within bounds of time and `memory`; rows
 //! come as an `answer`, and `formats` writes it.
 //!
 //! *Invariant:* nothing is written anywhere but where the answer goes, and nothing runs in a target.
@@ -21,6 +22,7 @@ mod live;
 mod memory;
 mod moment;
 mod nearest;
+mod nodes;
 mod recorded;
 mod reference;
 mod rows;

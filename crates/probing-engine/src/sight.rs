@@ -153,10 +153,24 @@ impl Sight {
     /// Notes that rows of a target are missing.
     pub(crate) fn misses(&self, seen: &Seen, why: Unseen) {
         let (who, pid) = (seen.member.who.clone(), seen.member.pid);
-        let missing = Missing { who, pid, why };
+        self.lacks(Missing { who, pid, why });
+    }
+
+    /// The same of one that somebody else has looked at.
+    pub(crate) fn lacks(&self, missing: Missing) {
         let mut all = lock(&self.missing);
         if !all.contains(&missing) {
             all.push(missing);
+        }
+    }
+
+    /// Notes that somebody else has looked at these, and told whom it lacks.
+    pub(crate) fn hears(&self, members: &Members, missing: Vec<Missing>) {
+        let is_lacking = |member: &&Member| missing.iter().any(|one| one.who == member.who);
+        let given = members.all.iter().filter(|member| !is_lacking(member));
+        lock(&self.answered).extend(given.map(|member| member.who.clone()));
+        for one in missing {
+            self.lacks(one);
         }
     }
 

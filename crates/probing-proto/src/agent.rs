@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::Failure;
 use crate::process::Pid;
-use crate::report::ListedProcess;
+use crate::report::{DeadProcess, ListedProcess};
 
 /// Version of these requests and answers, said by `/health`.
 pub const AGENT_PROTOCOL: u32 = 1;
@@ -97,6 +97,14 @@ pub enum RefusalKind {
     Blind,
 }
 
+/// What `/targets` is asked, behind a `?`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TargetsRequest {
+    /// Also those that have ended and left recorded rows.
+    pub dead: bool,
+}
+
 /// What `/targets` answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
@@ -105,6 +113,9 @@ pub struct NodeReport {
     pub role: Role,
     /// The Python processes of the agent's user, in the order of their pids.
     pub targets: Vec<NodeTarget>,
+    /// Those that have ended and left recorded rows, in the order of their start; when they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dead: Vec<DeadProcess>,
 }
 
 /// A process on an agent's machine.
@@ -118,6 +129,9 @@ pub struct NodeTarget {
     pub bears_rank: bool,
     /// How many ranks its job has.
     pub world_size: Option<u32>,
+    /// Where its agent listens, as whoever asked several of them called it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// What `/eval` is asked. Without `rank`, `ranks` or `pid` it is for the only target that there is.
@@ -127,7 +141,7 @@ pub struct EvalRequest {
     pub code: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// `0,2-5` or `all`
+    /// `0,2-5`, `all` or `failed`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,6 +54,12 @@ pub const PROBING_ALLOW: Variable = Variable {
     read_by: ReadBy::Target,
     doc: "The address ranges that may reach the agent, separated by commas: `10.0.0.0/8,fd00::/8`. Without it, all.",
 };
+pub const PROBING_CA: Variable = Variable {
+    name: "PROBING_CA",
+    read_by: ReadBy::Command,
+    doc: "A PEM file with the certificates of those who vouch for agents, as `--ca` takes it: an agent whose certificate \
+          they have signed for its name is trusted, and no other.",
+};
 pub const PROBING_DIR: Variable = Variable {
     name: "PROBING_DIR",
     read_by: ReadBy::Both,
@@ -144,6 +150,12 @@ pub const PROBING_TEST_TORCH: Variable = Variable {
     doc: "The interpreter that has torch, for tests that need it; set by `make test` when it is installed.",
 };
 
+pub const PROBING_TEST_SCHEMATHESIS: Variable = Variable {
+    name: "PROBING_TEST_SCHEMATHESIS",
+    read_by: ReadBy::Development,
+    doc: "The command that tries an agent's HTTP API as its description says; set by `make test` when it is installed.",
+};
+
 /// All of them, in the order of the reference.
 pub const ALL: &[Variable] = &[
     PROBING,
@@ -151,6 +163,7 @@ pub const ALL: &[Variable] = &[
     PROBING_ALLOW,
     PROBING_TOKEN,
     PROBING_TLS,
+    PROBING_CA,
     PROBING_DIR,
     PROBING_STORE_BYTES,
     PROBING_TARGET,
@@ -168,6 +181,7 @@ pub const ALL: &[Variable] = &[
     PROBING_CACHE,
     PROBING_TEST_PYTHONS,
     PROBING_TEST_TORCH,
+    PROBING_TEST_SCHEMATHESIS,
 ];
 
 /// Variables that carry a process's rank, the first that is set counts.

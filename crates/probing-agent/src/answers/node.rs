@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::response::{IntoResponse as _, Response};
-use probing_client::roll;
-use probing_proto::agent::{AGENT_PROTOCOL, Health, NodeReport};
+use probing_client::{Recording, roll};
+use probing_proto::agent::{AGENT_PROTOCOL, Health, NodeReport, TargetsRequest};
 use serde_json::Value;
 
 use crate::life::Agent;
@@ -20,12 +20,22 @@ pub(crate) async fn health() -> Json<Health> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "an answer like the others")]
-pub(crate) fn targets(_: &Agent, caller: &Caller, (): ()) -> Result<Response, Refused> {
+pub(crate) fn targets(
+    _: &Agent,
+    caller: &Caller,
+    request: TargetsRequest,
+) -> Result<Response, Refused> {
     let system = rustix::system::uname();
     let report = NodeReport {
         host: system.nodename().to_string_lossy().into_owned(),
         role: caller.role,
         targets: roll(),
+        dead: if request.dead {
+            let dead = Recording::of_the_dead();
+            dead.iter().map(Recording::report).collect()
+        } else {
+            Vec::new()
+        },
     };
     Ok(Json(report).into_response())
 }

@@ -4,7 +4,6 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -13,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Bytes, Frame};
 use probing_client::Members;
-use probing_engine::{Answer, EngineError, Format, Missing, Summary, Terms};
+use probing_engine::{Answer, EngineError, Format, Missing, Summary};
 use probing_proto::agent::{
     ARROW_STREAM, END_TRAILER, MissingTarget, QueryEnd, QueryReport, QueryRequest, Refusal,
     RefusalKind,
@@ -28,8 +27,6 @@ use crate::life::Agent;
 use crate::refusal::Refused;
 use crate::request::Told;
 
-/// For a query to end.
-const LONGEST: Duration = Duration::from_mins(5);
 /// An answer in JSON is made whole before it is sent.
 const MOST_ROWS: usize = 100_000;
 /// A stream is sent in pieces of this size, of which so many wait for who takes them.
@@ -73,13 +70,9 @@ fn ask(agent: &Agent, request: &QueryRequest) -> Result<(Answer, Members), Refus
         pids: &request.pids,
     };
     let members = choice.members()?;
-    let terms = Terms {
-        time: Some(LONGEST),
-        ..Terms::default()
-    };
     let answer = agent
         .engine()
-        .and_then(|engine| engine.blocking_ask(&request.sql, &members, &terms));
+        .and_then(|engine| engine.blocking_ask(&request.sql, &members, &agent.terms()));
     Ok((answer.map_err(|error| refused(&error))?, members))
 }
 

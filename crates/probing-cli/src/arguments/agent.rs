@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use probing_agent::{NotSettings, Settings, TlsChoice};
 
-use super::amounts::some_seconds;
+use super::amounts::{bytes, some_seconds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -45,9 +45,21 @@ pub(crate) struct AgentArguments {
     #[arg(long)]
     pub(crate) read_only: bool,
 
+    /// How long a query by SQL may take
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = some_seconds)]
+    pub(crate) query_time: Duration,
+
+    /// How much memory a query by SQL may take; without, a quarter of what is free, and 4 GB at most
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) query_memory: Option<u64>,
+
     /// End when there was no target and no client for so long
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = some_seconds)]
     pub(crate) idle: Duration,
+
+    /// Serve one conversation over input and output, for who has started it: what `-t ssh://` does
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "wanted"])]
+    pub(crate) stdio: bool,
 
     /// Started by a program's `PROBING_PORT`: says in the private folder what goes wrong
     #[arg(long, hide = true)]

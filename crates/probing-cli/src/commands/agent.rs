@@ -1,6 +1,7 @@
 //! `probing agent`: serves this machine's targets to others.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use probing_agent::{Agent, AgentError, Ended, Settings, TlsChoice, say_trouble};
@@ -11,6 +12,10 @@ use crate::exit::{self, Status};
 
 pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
     let settings = settings(arguments)?;
+    if arguments.stdio {
+        Agent::for_one(&settings)?.run()?;
+        return Ok(exit::OK);
+    }
     if settings.wanted {
         // It may be a leader of one already.
         rustix::process::setsid().ok();
@@ -26,8 +31,8 @@ pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
             return Err(error.into());
         }
     };
-    if !settings.wanted {
-        write!(anstream::stderr(), "{}", greeting(&agent))?;
+    if let Some(address) = agent.address().filter(|_| !settings.wanted) {
+        write!(anstream::stderr(), "{}", greeting(&agent, address))?;
     }
     match agent.run()? {
         Ended::Idle if !settings.wanted => {
@@ -61,13 +66,15 @@ fn settings(arguments: &AgentArguments) -> anyhow::Result<Settings> {
         tls,
         allow,
         read_only: arguments.read_only,
+        query_time: arguments.query_time,
+        query_memory: arguments.query_memory,
         idle: arguments.idle,
         wanted: arguments.wanted,
     })
 }
 
-fn greeting(agent: &Agent) -> String {
-    let (address, token) = (agent.address(), agent.token_file());
+fn greeting(agent: &Agent, address: SocketAddr) -> String {
+    let token = agent.token_file();
     let mut text = format!("listening on {address}");
     match agent.fingerprint() {
         Some(fingerprint) => text += &format!(" within TLS\ncertificate {fingerprint}"),

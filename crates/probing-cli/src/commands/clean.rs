@@ -7,14 +7,14 @@ use probing_client::Recording;
 use probing_proto::report::{CleanReport, DeadProcess};
 
 use crate::arguments::CleanArguments;
-use crate::commands::list::{dead_process, size};
+use crate::commands::list::size;
 use crate::exit::{self, Status};
 use crate::json;
 
 pub(crate) fn run(arguments: &CleanArguments) -> anyhow::Result<Status> {
     let mut removed = Vec::new();
     for recording in probing_client::beyond(arguments.limits()) {
-        let told = dead_process(&recording);
+        let told = recording.report();
         if arguments.dry_run || remove(&recording)? {
             removed.push(told);
         }

@@ -1,15 +1,12 @@
 //! `probing list`
 
 use std::io::Write as _;
-use std::time::SystemTime;
 
 use anstyle::Style;
-use anyhow::ensure;
 use probing_client::Recording;
 use probing_proto::agent::{NodeReport, NodeTarget};
-use probing_proto::report::{DeadProcess, ListedProcess, ProbeState, RecordedTable};
+use probing_proto::report::{DeadProcess, ListedProcess, ProbeState};
 use probing_proto::store::Storage;
-use probing_store::Store;
 
 use super::Aim;
 use crate::arguments::ListArguments;
@@ -22,7 +19,9 @@ pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status
         return run_elsewhere(arguments, aim);
     }
     if arguments.dead {
-        return run_dead(arguments);
+        let dead = Recording::of_the_dead();
+        let dead: Vec<DeadProcess> = dead.iter().map(Recording::report).collect();
+        return show_dead(arguments, &dead);
     }
     let processes = probing_client::list();
     say_agents()?;
@@ -43,25 +42,43 @@ pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status
 
 /// Those on the machines of agents.
 fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
-    ensure!(
-        !arguments.dead,
-        "--dead is for this machine: ask those of others by SQL"
-    );
     let nodes = aim.targets.nodes();
-    let reports = nodes.iter().map(|node| node.targets());
+    let reports = nodes.iter().map(|node| node.targets(arguments.dead));
     let reports = reports.collect::<Result<Vec<NodeReport>, _>>();
     aim.say_notes()?;
-    let targets: Vec<NodeTarget> = reports?
-        .into_iter()
-        .flat_map(|report| report.targets)
-        .collect();
+    let reports = reports?;
+    if arguments.dead {
+        let dead: Vec<DeadProcess> = reports.into_iter().flat_map(|report| report.dead).collect();
+        return show_dead(arguments, &dead);
+    }
+    let node = |index: usize| (nodes.len() > 1).then(|| nodes[index].endpoint().to_string());
+    let reports = reports.into_iter().enumerate();
+    let named = reports.flat_map(|(index, report)| {
+        let of_it = move |target| NodeTarget {
+            node: node(index),
+            ..target
+        };
+        report.targets.into_iter().map(of_it)
+    });
+    let targets: Vec<NodeTarget> = named.collect();
     if arguments.json {
         json::print(&targets)?;
         return Ok(exit::OK);
     }
+    let nodes: Vec<Option<String>> = targets.iter().map(|target| target.node.clone()).collect();
     let processes: Vec<ListedProcess> = targets.into_iter().map(|target| target.process).collect();
-    show(&table(&processes))?;
+    show(&beside(&nodes, table(&processes)))?;
     Ok(exit::OK)
+}
+
+/// The lines of a table, behind the node that each is of where there are several.
+fn beside(nodes: &[Option<String>], lines: Vec<String>) -> Vec<String> {
+    let width = nodes.iter().flatten().map(String::len).max();
+    let Some(width) = width else { return lines };
+    let first = std::iter::once("NODE");
+    let nodes = first.chain(nodes.iter().map(|node| node.as_deref().unwrap_or_default()));
+    let line = |(node, line): (&str, String)| format!("{node:<width$}  {line}");
+    nodes.zip(lines).map(line).collect()
 }
 
 /// Names agents that programs asked for and that could not start.
@@ -79,8 +96,7 @@ fn say_agents() -> anyhow::Result<()> {
 }
 
 /// Processes that have ended and whose recorded rows are still there.
-fn run_dead(arguments: &ListArguments) -> anyhow::Result<Status> {
-    let dead: Vec<DeadProcess> = Recording::of_the_dead().iter().map(dead_process).collect();
+fn show_dead(arguments: &ListArguments, dead: &[DeadProcess]) -> anyhow::Result<Status> {
     if arguments.json {
         json::print(&dead)?;
     } else if dead.is_empty() {
@@ -89,34 +105,9 @@ fn run_dead(arguments: &ListArguments) -> anyhow::Result<Status> {
             "no process that has ended left recorded rows here"
         )?;
     } else {
-        show(&dead_table(&dead))?;
+        show(&dead_table(dead))?;
     }
     Ok(exit::OK)
-}
-
-/// What is known of a process that has ended.
-pub(crate) fn dead_process(recording: &Recording) -> DeadProcess {
-    let recorder = recording.recorder.as_ref();
-    let store = recording.store().ok();
-    let tables = store.as_ref().map(Store::tables).unwrap_or_default();
-    let age = SystemTime::now().duration_since(recording.last_change());
-    DeadProcess {
-        pid: recording.pid,
-        rank: recording.rank(),
-        python: recorder.and_then(|recorder| recorder.python.clone()),
-        age_seconds: age.unwrap_or_default().as_secs(),
-        bytes: recording.bytes(),
-        tables: tables
-            .iter()
-            .map(|table| RecordedTable {
-                name: table.name().to_owned(),
-                rows: table.snapshot().map_or(0, |snapshot| snapshot.rows()),
-            })
-            .collect(),
-        command: recorder
-            .map(|recorder| recorder.command.clone())
-            .unwrap_or_default(),
-    }
 }
 
 fn show(lines: &[String]) -> anyhow::Result<()> {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use probing_testkit::{Python, root};
+use probing_proto::env::PROBING_TEST_SCHEMATHESIS;
+use probing_testkit::{Python, Ran, root};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -151,6 +152,43 @@ fn the_description_is_true() {
             assert_eq!(is_open, path == "/health", "{path}");
         }
     }
+}
+
+/// Requests of all kinds that the description allows, and of some that it does not: none is answered in another way than it
+/// says. Its token is always the right one: what wrong ones do is tried elsewhere, and would end this.
+#[test]
+fn schemathesis_finds_nothing_that_is_not_described() {
+    let schemathesis = PROBING_TEST_SCHEMATHESIS.value().expect(
+        "PROBING_TEST_SCHEMATHESIS is not set: run `scripts/schemathesis-environment`, or leave this test out",
+    );
+    let sandbox = sandbox();
+    let python = Python::all().into_iter().next_back().unwrap();
+    let target = sandbox.probed(&python, "idle.py");
+    let agent = Agent::start(&sandbox);
+    let mut command = Command::new(schemathesis);
+    command
+        .args(["run", &format!("http://{}/openapi.json", agent.name())])
+        .args(["-H", &format!("Authorization: Bearer {}", agent.token)])
+        .args([
+            "--checks",
+            "all",
+            "--exclude-checks",
+            "ignored_auth,positive_data_acceptance",
+        ])
+        .args(["--phases", "coverage,fuzzing", "--max-examples", "25"])
+        .args([
+            "--seed",
+            "1",
+            "--no-color",
+            "--suppress-health-check",
+            "all",
+        ])
+        .current_dir(sandbox.path());
+    let ran = Ran::to_the_end(command);
+    assert_eq!(ran.status, 0, "{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(sandbox.eval(&target, "6 * 7").ok(), "42\n");
+    let ended = target.end();
+    assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
 }
 
 #[test]

@@ -8,7 +8,9 @@ mod load;
 mod machines;
 mod ranks;
 mod refusals;
+mod sets;
 mod sockets;
+mod ssh;
 mod tls;
 mod wanted;
 

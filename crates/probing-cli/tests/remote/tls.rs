@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use probing_testkit::{Python, Ran, Sandbox, every_python};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -205,6 +206,67 @@ fn a_certificate_of_ones_own_is_used() {
         "42\n"
     );
     assert!(!there.runtime_dir().join("agents/certificate.pem").exists());
+    drop(target);
+}
+
+/// A certificate for these names with its key, signed by an authority of this name, which has its own beside it.
+fn signed(sandbox: &Sandbox, authority: &str, names: &[&str]) -> (String, String) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let own = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let secret = KeyPair::generate().unwrap();
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let params = CertificateParams::new(names).unwrap();
+    let certificate = params.signed_by(&secret, &issuer).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = sandbox.path().join(format!("{authority}-{name}.pem"));
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let shown = write("certificate", &certificate.pem());
+    let key = write("key", &secret.serialize_pem());
+    (write("ca", &own.pem()), format!("{shown},{key}"))
+}
+
+#[test]
+fn an_authority_may_vouch_for_agents() {
+    let (here, there) = (sandbox(), sandbox());
+    let target = there.probed(&latest(), "idle.py");
+    let (ca, tls) = signed(&there, "ours", &["127.0.0.1"]);
+    let (other_ca, _) = signed(&there, "theirs", &["127.0.0.1"]);
+    let (named_ca, elsewhere) = signed(&there, "named", &["node7.example"]);
+    let agent = Agent::with(&there, &["--listen", "0", "--tls", &tls], |_| {});
+    let trusted = agent.probing_elsewhere(&here, ["--ca", &ca, "eval", "6 * 7"]);
+    assert_eq!(trusted.ok(), "42\n");
+    // Nothing had to be remembered.
+    assert!(!here.path().join("state/probing/known_agents").exists());
+    let refused = |agent: &Agent, ca: &str| {
+        let ran = agent.probing_elsewhere(&here, ["--ca", ca, "eval", "noticed = True"]);
+        assert_eq!(ran.status, 3, "{ran:?}");
+        ran.stderr
+    };
+    let told = refused(&agent, &other_ca);
+    let words = format!("error: nobody vouches for the agent at {}: ", agent.name());
+    assert!(
+        told.starts_with(&words) && told.contains("\nhint: none of those in "),
+        "{told}"
+    );
+    let told = refused(&agent, "/dev/null");
+    assert!(
+        told.starts_with("error: cannot use the certificates in /dev/null: there is none"),
+        "{told}"
+    );
+    // Signed, but for somebody else.
+    let misnamed = Agent::with(&there, &["--listen", "0", "--tls", &elsewhere], |_| {});
+    let told = refused(&misnamed, &named_ca);
+    assert!(told.contains("nobody vouches for the agent at "), "{told}");
+    let mut command = agent.command(&here, ["eval", "'noticed' in globals()"]);
+    command
+        .env("PROBING_TOKEN", &agent.token)
+        .env("PROBING_CA", &ca);
+    assert_eq!(Ran::to_the_end(command).ok(), "False\n");
     drop(target);
 }
 

@@ -8,6 +8,7 @@ use probing_testkit::{Python, Sandbox, Target, every_python, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::agent::Agent;
 use crate::sandbox;
 
 /// A port that nobody has now. Who takes it in the meantime is told of by the test that fails.
@@ -156,6 +157,41 @@ fn a_port_that_is_taken_is_told_by_list_and_the_program_runs() {
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
     });
+}
+
+#[test]
+fn an_agent_ends_when_nobody_needs_it_and_when_it_is_told_to() {
+    let sandbox = sandbox();
+    let python = Python::all().into_iter().next_back().unwrap();
+    // Nobody is there from the beginning.
+    let idle = ["--listen", "127.0.0.1:0", "--idle", "100ms"];
+    let mut agent = Agent::with(&sandbox, &idle, |_| {});
+    let port = agent.address.port();
+    assert_eq!(agent.process.line(), "nobody needed it any more");
+    assert_eq!(agent.process.wait().status, 0);
+    assert_eq!(state(&sandbox, port), None);
+    // As long as a target lives it stays, however long nobody asks it anything.
+    let target = sandbox.probed(&python, "idle.py");
+    let mut agent = Agent::with(&sandbox, &idle, |_| {});
+    let woken = || agent.process.usage().voluntary_switches;
+    let before = woken();
+    wait_until("it has looked around several times", || {
+        woken() > before + 10
+    });
+    let targets = agent.get("/targets").json();
+    assert_eq!(targets["targets"][0]["pid"], target.pid());
+    drop(target);
+    assert_eq!(agent.process.line(), "nobody needed it any more");
+    for signal in [Signal::TERM, Signal::INT] {
+        let agent = Agent::start(&sandbox);
+        let port = agent.address.port();
+        assert!(state(&sandbox, port).is_some());
+        // From the first answer on it listens to signals, too.
+        assert_eq!(agent.bare("GET /health", &[], "").status, 200);
+        agent.process.signal(signal);
+        assert_eq!(agent.process.wait().status, 0, "{signal:?}");
+        assert_eq!(state(&sandbox, port), None);
+    }
 }
 
 #[test]

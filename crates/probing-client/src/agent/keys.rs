@@ -1,6 +1,7 @@
 //! What opens the agents that a command names.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use super::pinned::Fingerprint;
 
@@ -11,6 +12,8 @@ pub struct Keys {
     pub token: Option<String>,
     /// What the agent's certificate must be, whatever is remembered of it.
     pub fingerprint: Option<Fingerprint>,
+    /// The certificates of those who vouch for agents. With them, nothing else counts but a fingerprint that was named.
+    pub ca: Option<PathBuf>,
     /// Whether plain text is good enough on a loopback address whose agent is not ours.
     pub plain: bool,
 }
@@ -21,6 +24,7 @@ impl fmt::Debug for Keys {
         f.debug_struct("Keys")
             .field("token", &self.token.as_ref().map(|_| "…"))
             .field("fingerprint", &self.fingerprint)
+            .field("ca", &self.ca)
             .field("plain", &self.plain)
             .finish()
     }

@@ -59,7 +59,7 @@ pub(crate) fn token() -> Option<String> {
 }
 
 /// What is written there, nobody else has written.
-fn private_dir() -> Option<PathBuf> {
+pub(crate) fn private_dir() -> Option<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
     let metadata = fs::symlink_metadata(&runtime_dir).ok()?;

@@ -3,28 +3,31 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use probing_proto::agent::{
     ARROW_STREAM, ATTACHED_HEADER, AttachedByAgent, END_TRAILER, NodeReport, QueryEnd,
     QueryRequest, Refusal, RelayRequest, SamplesReport, SamplesRequest, StacksRequest,
+    TargetsRequest,
 };
 use probing_proto::process::Pid;
 use probing_proto::report::SetReport;
-use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, ClientConnection, StreamOwned};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tungstenite::handshake::client::generate_key;
 use tungstenite::handshake::derive_accept_key;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{self, Endpoint};
 use super::http::{self, Response};
 use super::keys::Keys;
 use super::pinned::{Fingerprint, OtherCertificate, Pinned};
-use super::stream::{Stream, TimedTcp};
-use super::{known, local, relay};
+use super::stream::{Stream, Timed};
+use super::{known, local, relay, ssh};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
@@ -56,6 +59,8 @@ struct Way {
     /// In plain text.
     plain: bool,
     expected: Option<Fingerprint>,
+    /// Those whose word counts instead.
+    vouching: Option<Arc<RootCertStore>>,
     /// It is an agent of ours on this machine.
     ours: bool,
 }
@@ -85,7 +90,8 @@ impl Ask<'_> {
         }
     }
 
-    fn bytes(&self, host: SocketAddr, token: &str) -> Vec<u8> {
+    /// Without a token for who needs none.
+    fn bytes(&self, host: &str, token: Option<&str>) -> Vec<u8> {
         let Self {
             method,
             path,
@@ -94,9 +100,11 @@ impl Ask<'_> {
         } = self;
         let version = env!("CARGO_PKG_VERSION");
         let mut head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\
-             User-Agent: probing/{version}\r\nAccept: {accept}\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: probing/{version}\r\nAccept: {accept}\r\n"
         );
+        if let Some(token) = token {
+            head.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
         match self.upgrade {
             Some(key) => head.push_str(&format!(
                 "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
@@ -137,9 +145,9 @@ impl Node {
         std::mem::take(&mut notes)
     }
 
-    /// Who is there.
-    pub fn targets(&self) -> Result<NodeReport, ClientError> {
-        self.json(&Ask::get("/targets", &(), TRAVEL))
+    /// Who is there; and who was, when the `dead` are wanted.
+    pub fn targets(&self, dead: bool) -> Result<NodeReport, ClientError> {
+        self.json(&Ask::get("/targets", &TargetsRequest { dead }, TRAVEL))
     }
 
     /// The stacks of one process: as the request says, which names it.
@@ -217,14 +225,26 @@ impl Node {
 
     /// The answer, when it is none of refusal.
     fn answered(&self, ask: &Ask<'_>) -> Result<Response, ClientError> {
-        let way = self.way()?;
-        let Some(token) = &way.token else {
-            let endpoint = self.endpoint.to_string();
-            return Err(ClientError::NoToken { endpoint });
+        let deadline = Instant::now() + ask.patience;
+        let (stream, request) = match &self.endpoint {
+            Endpoint::Port { host, port } => self.open((host, *port), deadline, ask)?,
+            Endpoint::Ssh { destination, port } => {
+                let started = ssh::start(destination, *port);
+                let (socket, child) = started.map_err(|source| self.not_over_ssh(source))?;
+                let mut timed = Timed::over_ssh(socket, child);
+                let timed = timed.set_deadline(Some(deadline)).map(|()| timed);
+                let timed = timed.map_err(|source| self.broken(source))?;
+                (Box::new(timed) as Stream, ask.bytes("localhost", None))
+            }
         };
-        let (stream, address) = self.open(way, Instant::now() + ask.patience)?;
-        let exchanged = http::exchange(stream, &ask.bytes(address, token));
+        let exchanged = http::exchange(stream, &request);
         let mut response = exchanged.map_err(|source| match source.kind() {
+            // What SSH has to say about it, it has said.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                if matches!(self.endpoint, Endpoint::Ssh { .. }) =>
+            {
+                self.not_over_ssh(source)
+            }
             ErrorKind::InvalidData => self.strange(&source.to_string()),
             ErrorKind::TimedOut => ClientError::TooLong {
                 patience: ask.patience,
@@ -245,15 +265,15 @@ impl Node {
         }
     }
 
-    fn way(&self) -> Result<&Way, ClientError> {
+    fn way(&self, (host, port): (&str, u16)) -> Result<&Way, ClientError> {
         if let Some(way) = self.way.get() {
             return Ok(way);
         }
-        let addresses = self.endpoint.addresses();
+        let addresses = endpoint::addresses(host, port);
         let addresses = addresses.map_err(|source| self.unreachable(source))?;
         let is_loopback =
             !addresses.is_empty() && addresses.iter().all(|address| address.ip().is_loopback());
-        let ours = local::at(self.endpoint.port)
+        let ours = local::at(port)
             .filter(|standing| is_loopback && standing.lives && standing.state.trouble.is_none());
         let local_pin = ours.as_ref().and_then(|standing| {
             let fingerprint = standing.state.fingerprint.as_ref();
@@ -261,7 +281,12 @@ impl Node {
         });
         let keys = &self.keys;
         let pin = keys.fingerprint.or(local_pin);
+        let vouching = match &keys.ca {
+            Some(ca) if keys.fingerprint.is_none() => Some(Arc::new(roots(ca)?)),
+            _ => None,
+        };
         let way = Way {
+            vouching,
             plain: match &ours {
                 Some(standing) => standing.state.fingerprint.is_none(),
                 None => keys.plain && is_loopback,
@@ -278,17 +303,29 @@ impl Node {
         Ok(self.way.get_or_init(|| way))
     }
 
-    fn open(&self, way: &Way, deadline: Instant) -> Result<(Stream, SocketAddr), ClientError> {
+    /// A connection to a port, and the request as it is sent there.
+    fn open(
+        &self,
+        (host, port): (&str, u16),
+        deadline: Instant,
+        ask: &Ask<'_>,
+    ) -> Result<(Stream, Vec<u8>), ClientError> {
+        let way = self.way((host, port))?;
+        let Some(token) = &way.token else {
+            let endpoint = self.endpoint.to_string();
+            return Err(ClientError::NoToken { endpoint });
+        };
         let (tcp, address) = self.dial(way)?;
-        let opened = TimedTcp::new(tcp).and_then(|mut tcp| {
+        let opened = Timed::over_tcp(tcp).and_then(|mut tcp| {
             tcp.set_deadline(Some(deadline))?;
             Ok(tcp)
         });
         let tcp = opened.map_err(|source| self.broken(source))?;
+        let request = ask.bytes(&address.to_string(), Some(token));
         if way.plain {
-            return Ok((Box::new(tcp), address));
+            return Ok((Box::new(tcp), request));
         }
-        Ok((self.proven(way, tcp)?, address))
+        Ok((self.proven(way, host, tcp)?, request))
     }
 
     fn dial(&self, way: &Way) -> Result<(TcpStream, SocketAddr), ClientError> {
@@ -303,17 +340,21 @@ impl Node {
     }
 
     /// Within TLS, at the end of which is who is expected.
-    fn proven(&self, way: &Way, mut tcp: TimedTcp) -> Result<Stream, ClientError> {
+    fn proven(&self, way: &Way, host: &str, mut tcp: Timed) -> Result<Stream, ClientError> {
         let pinned = Pinned::new(way.expected);
         let config = ClientConfig::builder_with_provider(pinned.provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map(|config| {
-                config
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::clone(&pinned) as _)
-                    .with_no_client_auth()
-            });
-        let name = ServerName::try_from(self.endpoint.host.clone());
+            .with_protocol_versions(&[&rustls::version::TLS13]);
+        let config = match (config, &way.vouching) {
+            (Ok(config), Some(roots)) => Ok(config
+                .with_root_certificates(Arc::clone(roots))
+                .with_no_client_auth()),
+            (Ok(config), None) => Ok(config
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::clone(&pinned) as _)
+                .with_no_client_auth()),
+            (Err(error), _) => Err(error),
+        };
+        let name = ServerName::try_from(host.to_owned());
         let (Ok(config), Ok(name)) = (config, name) else {
             return Err(self.strange("its name is none that TLS knows"));
         };
@@ -325,6 +366,7 @@ impl Node {
             }
         }
         if let (None, Some(seen)) = (way.expected, pinned.seen()) {
+            // Those whom others vouch for are not looked at here, and not remembered.
             self.remember(seen);
         }
         Ok(Box::new(StreamOwned::new(connection, tcp)))
@@ -367,12 +409,22 @@ impl Node {
                 None => ClientError::NotTls { endpoint },
             },
             Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { endpoint },
+            Some(rustls::Error::InvalidCertificate(why)) => ClientError::NotVouchedFor {
+                endpoint,
+                why: why.to_string(),
+                ca: self.keys.ca.clone().unwrap_or_default(),
+            },
             Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
                 ClientError::AddressRefused { endpoint }
             }
             Some(other) => self.strange(&other.to_string()),
             None => self.broken(error),
         }
+    }
+
+    fn not_over_ssh(&self, source: io::Error) -> ClientError {
+        let endpoint = self.endpoint.to_string();
+        ClientError::NotOverSsh { endpoint, source }
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {
@@ -388,6 +440,25 @@ impl Node {
     fn strange(&self, what: &str) -> ClientError {
         strange(&self.endpoint, what)
     }
+}
+
+/// Those who vouch for agents, from a PEM file.
+fn roots(ca: &Path) -> Result<RootCertStore, ClientError> {
+    let failed = |why: String| ClientError::NoCa {
+        ca: ca.to_owned(),
+        why,
+    };
+    let mut roots = RootCertStore::empty();
+    let read = CertificateDer::pem_file_iter(ca).map_err(|error| failed(error.to_string()))?;
+    for certificate in read {
+        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+        let added = roots.add(certificate);
+        added.map_err(|error| failed(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(failed("there is none".to_owned()));
+    }
+    Ok(roots)
 }
 
 fn strange(endpoint: &Endpoint, what: &str) -> ClientError {

@@ -65,7 +65,7 @@ impl Relay {
 
     /// Passes on what comes, until one of them ends.
     fn run(mut self) -> io::Result<()> {
-        self.socket.get_mut().tcp().set_nonblocking()?;
+        self.socket.get_mut().below().set_nonblocking()?;
         self.unix.set_nonblocking(true)?;
         let end = loop {
             match self.pass_all() {
@@ -201,7 +201,7 @@ impl Relay {
         unix.set(PollFlags::IN, !self.blocked);
         unix.set(PollFlags::OUT, !self.to_unix.is_empty());
         let patience = Timespec::try_from(QUIET).ok();
-        let tcp = self.socket.get_mut().tcp();
+        let tcp = self.socket.get_mut().below();
         let mut files = [
             PollFd::from_borrowed_fd(tcp.fd(), socket),
             PollFd::new(&self.unix, unix),
@@ -234,7 +234,7 @@ impl Relay {
             // Wakes up for either: there is little left to say.
             let left = until.saturating_duration_since(Instant::now());
             let patience = Timespec::try_from(left).ok();
-            let tcp = self.socket.get_mut().tcp();
+            let tcp = self.socket.get_mut().below();
             let mut files = [PollFd::from_borrowed_fd(tcp.fd(), PollFlags::IN)];
             if poll(&mut files, patience.as_ref()).is_err() {
                 return;

@@ -1,44 +1,59 @@
-//! A connection of bytes: TCP, plain or within TLS, no wait of which outlasts its deadline.
+//! A connection of bytes, over TCP, within TLS or over SSH, no wait of which outlasts its deadline.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
 
-/// What both kinds have in common.
+/// What all kinds have in common.
 pub(crate) trait Duplex: Read + Write + Send + fmt::Debug {
     /// The connection below.
-    fn tcp(&mut self) -> &mut TimedTcp;
+    fn below(&mut self) -> &mut Timed;
 }
 
-/// Either kind.
+/// Any kind.
 pub(crate) type Stream = Box<dyn Duplex>;
 
-/// TCP whose reads and writes fail with [`ErrorKind::TimedOut`] at the deadline, however slowly bytes trickle in.
+/// One whose reads and writes fail with [`ErrorKind::TimedOut`] at the deadline, however slowly bytes trickle in.
 #[derive(Debug)]
-pub(crate) struct TimedTcp {
-    tcp: TcpStream,
+pub(crate) struct Timed {
+    line: Line,
     deadline: Option<Instant>,
 }
 
-impl TimedTcp {
-    pub(crate) fn new(tcp: TcpStream) -> io::Result<Self> {
+#[derive(Debug)]
+enum Line {
+    Tcp(TcpStream),
+    Ssh(UnixStream, Child),
+}
+
+impl Timed {
+    pub(crate) fn over_tcp(tcp: TcpStream) -> io::Result<Self> {
         // A message is one write, and somebody waits for it.
         tcp.set_nodelay(true)?;
         Ok(Self {
-            tcp,
+            line: Line::Tcp(tcp),
             deadline: None,
         })
+    }
+
+    /// The child carries it, and ends with it.
+    pub(crate) fn over_ssh(socket: UnixStream, child: Child) -> Self {
+        Self {
+            line: Line::Ssh(socket, child),
+            deadline: None,
+        }
     }
 
     /// For all that follows; without one, waits have no end.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         if self.deadline.is_some() && deadline.is_none() {
-            self.tcp.set_read_timeout(None)?;
-            self.tcp.set_write_timeout(None)?;
+            self.line.set_timeouts(None)?;
         }
         self.deadline = deadline;
         Ok(())
@@ -47,11 +62,17 @@ impl TimedTcp {
     /// Without waiting at all: what would wait fails with [`ErrorKind::WouldBlock`].
     pub(crate) fn set_nonblocking(&mut self) -> io::Result<()> {
         self.deadline = None;
-        self.tcp.set_nonblocking(true)
+        match &self.line {
+            Line::Tcp(tcp) => tcp.set_nonblocking(true),
+            Line::Ssh(socket, _) => socket.set_nonblocking(true),
+        }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.tcp.as_fd()
+        match &self.line {
+            Line::Tcp(tcp) => tcp.as_fd(),
+            Line::Ssh(socket, _) => socket.as_fd(),
+        }
     }
 
     fn patience(&self) -> io::Result<Option<Duration>> {
@@ -72,21 +93,55 @@ impl TimedTcp {
     }
 }
 
-impl Read for TimedTcp {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(patience) = self.patience()? {
-            self.tcp.set_read_timeout(Some(patience))?;
+impl Line {
+    fn set_timeouts(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(tcp) => {
+                tcp.set_read_timeout(patience)?;
+                tcp.set_write_timeout(patience)
+            }
+            Self::Ssh(socket, _) => {
+                socket.set_read_timeout(patience)?;
+                socket.set_write_timeout(patience)
+            }
         }
-        self.tcp.read(buffer).map_err(|error| self.timed(error))
     }
 }
 
-impl Write for TimedTcp {
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Self::Ssh(socket, child) = self {
+            // It may have gone already; what it started there ends with its input.
+            socket.shutdown(Shutdown::Both).ok();
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(patience) = self.patience()? {
+            self.line.set_timeouts(Some(patience))?;
+        }
+        let read = match &mut self.line {
+            Line::Tcp(tcp) => tcp.read(buffer),
+            Line::Ssh(socket, _) => socket.read(buffer),
+        };
+        read.map_err(|error| self.timed(error))
+    }
+}
+
+impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(patience) = self.patience()? {
-            self.tcp.set_write_timeout(Some(patience))?;
+            self.line.set_timeouts(Some(patience))?;
         }
-        self.tcp.write(bytes).map_err(|error| self.timed(error))
+        let written = match &mut self.line {
+            Line::Tcp(tcp) => tcp.write(bytes),
+            Line::Ssh(socket, _) => socket.write(bytes),
+        };
+        written.map_err(|error| self.timed(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -94,20 +149,20 @@ impl Write for TimedTcp {
     }
 }
 
-impl Duplex for TimedTcp {
-    fn tcp(&mut self) -> &mut TimedTcp {
+impl Duplex for Timed {
+    fn below(&mut self) -> &mut Timed {
         self
     }
 }
 
-impl Duplex for StreamOwned<ClientConnection, TimedTcp> {
-    fn tcp(&mut self) -> &mut TimedTcp {
+impl Duplex for StreamOwned<ClientConnection, Timed> {
+    fn below(&mut self) -> &mut Timed {
         &mut self.sock
     }
 }
 
 impl Duplex for Stream {
-    fn tcp(&mut self) -> &mut TimedTcp {
-        (**self).tcp()
+    fn below(&mut self) -> &mut Timed {
+        (**self).below()
     }
 }
