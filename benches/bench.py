@@ -32,6 +32,7 @@ from environments import (
 from figures import EVAL_FIGURES, FIGURES, Bench
 from peers import ENVIRON, Debugpy, Peer
 from processes import run
+from remote_figures import REMOTE_FIGURES, RemoteBench
 from sql_figures import SQL_FIGURES, SqlBench
 from sql_tools import duckdb_version
 from stacks_figures import STACKS_FIGURES, StacksBench
@@ -39,7 +40,7 @@ from stacks_tools import our_stacks, py_spy, pystack
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
 
-PARTS = ("probe", "eval", "attach", "stacks", "store", "sql")
+PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -99,6 +100,9 @@ SQL_NOTES = """\
 ratio: best other / ours. A million rows of six columns: ours in what a living program has recorded, DuckDB's in a table
 of its own in memory, two threads, the older one's in the program itself, where its engine runs. Each query is asked in
 turn by engines that stay; their rows are fetched, too. error: it has no answer to that query."""
+
+REMOTE_NOTES = """\
+local: by pid. plain, TLS: through an agent of the same user, on a loopback address."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,10 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         }
         figures = [(words, partial(take, SqlBench(ours, folder, older))) for words, take in SQL_FIGURES]
         sections.append(Section("SQL", versions, figures, SQL_NOTES))
+    if "remote" in chosen:
+        versions = dict.fromkeys(("local", "plain", "TLS"), ours.version)
+        figures = [(words, partial(take, RemoteBench(ours))) for words, take in REMOTE_FIGURES]
+        sections.append(Section("Through an agent", versions, figures, REMOTE_NOTES))
     return sections
 
 
