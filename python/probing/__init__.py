@@ -37,6 +37,7 @@ __all__ = [
     "TargetError",
     "UnsupportedError",
     "__version__",
+    "breakpoint",
     "connect",
     "debugger",
     "event",
@@ -58,6 +59,13 @@ def start() -> bool:
     from probing import _probe
 
     return _probe.start()
+
+
+def breakpoint() -> bool:
+    """Stop this thread here, if somebody debugs this process; else do nothing. Returns whether it did."""
+    from probing import _probe
+
+    return _probe.breakpoint()
 
 
 def stop() -> bool:

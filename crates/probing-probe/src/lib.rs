@@ -77,6 +77,12 @@ mod _probe {
         super::recording::add_to(module)
     }
 
+    /// Stop the caller of the caller, if somebody follows this process. Returns whether it did.
+    #[pyfunction]
+    fn breakpoint(py: Python<'_>) -> bool {
+        panic::catch_unwind(AssertUnwindSafe(|| super::stops::here(py))).unwrap_or(false)
+    }
+
     /// Take the probe out: its thread ends, its files are removed. Returns False when none runs.
     #[pyfunction]
     fn stop(py: Python<'_>) -> bool {

@@ -87,6 +87,11 @@ pub(crate) fn variable<'py>(
     code: &Bound<'py, PyAny>,
     name: &str,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match frames::own_variable(frame, code, name)? {
+        frames::Own::Alone(value) => return Ok(value),
+        frames::Own::Nothing => return Ok(None),
+        frames::Own::Shared => {}
+    }
     let variables = frames::variables(&frames::Look::new(namespace(frame.py())?)?, frame, code)?;
     let mut variables = variables.unwrap_or_default().into_iter();
     Ok(variables

@@ -41,7 +41,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probing_proto::message::Event;
-use probing_proto::stops::{Arm, PointId, WentOn};
+use probing_proto::stops::{Arm, Hold, PointId, WentOn, Why};
 use pyo3::prelude::*;
 
 use self::points::Points;
@@ -113,6 +113,17 @@ pub(crate) fn arm(py: Python<'_>, wanted: Arm) -> Event {
 /// Disarms points, on a thread that has the GIL.
 pub(crate) fn disarm(py: Python<'_>, wanted: &[PointId]) -> Event {
     arming::disarm(py, wanted)
+}
+
+/// The program asks to be stopped, from a function of ours: done if somebody is there to look.
+pub(crate) fn here(py: Python<'_>) -> bool {
+    let stack = frame::current(py).map(|own| frame::stack(&own));
+    let stack = stack.unwrap_or_default();
+    let is_wanted = sessions::are_followed() && !events::is_quiet() && stack.len() > 1;
+    if is_wanted {
+        session::stop(&stack[1..], Why::Asked, Some(Hold::default()));
+    }
+    is_wanted
 }
 
 /// In the child of a fork: nothing is armed, and no thread is stopped.

@@ -72,6 +72,26 @@ fn a_stopped_thread_shows_its_frames_and_takes_assignments() {
 }
 
 #[test]
+fn a_program_stops_itself_if_somebody_is_there() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("import probing");
+        debugged.ended();
+        debugged.begin("print(probing.breakpoint())");
+        let stopped = debugged.client.stopped();
+        assert_eq!((&stopped.why, stopped.driver), (&Why::Asked, Driver::You));
+        assert_eq!(stopped.frames[0].file, "<string>");
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["True"]);
+        debugged.client = debugged.another();
+        // The other one is gone when its connection has been closed, which the probe sees before it answers this.
+        debugged.client.stops();
+        assert_eq!(debugged.told("probing.breakpoint()"), "False");
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
 fn code_at_a_stop_is_cancelled_and_meets_no_breakpoints() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);

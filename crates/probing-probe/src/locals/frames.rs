@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyModule, PyString, PyTuple, PyType};
 
@@ -193,6 +194,40 @@ pub(super) fn variables<'py>(
         }
     }
     Ok(Some(found))
+}
+
+/// What a name is to a function.
+pub(super) enum Own<'py> {
+    /// A variable of its own, perhaps not bound.
+    Alone(Option<Bound<'py, PyAny>>),
+    /// One that it shares with functions around or inside it.
+    Shared,
+    Nothing,
+}
+
+/// Looks a variable up, quickly where it is the function's alone.
+pub(super) fn own_variable<'py>(
+    frame: &Bound<'py, PyAny>,
+    code: &Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<Own<'py>> {
+    let py = frame.py();
+    let index_in = |names: Bound<'py, PyAny>| -> Option<usize> {
+        let names = names.cast_into::<PyTuple>().ok()?;
+        names.iter().position(|own| {
+            let own = own.cast::<PyString>();
+            own.is_ok_and(|own| own.to_str().is_ok_and(|own| own == name))
+        })
+    };
+    if index_in(code.getattr(intern!(py, "co_cellvars"))?).is_some() {
+        return Ok(Own::Shared);
+    }
+    if let Some(index) = index_in(code.getattr(intern!(py, "co_varnames"))?) {
+        let slots = slots::read(frame, code, index + 1)?;
+        return Ok(slots.map_or(Own::Shared, |mut slots| Own::Alone(slots.pop().flatten())));
+    }
+    let is_free = index_in(code.getattr(intern!(py, "co_freevars"))?).is_some();
+    Ok(if is_free { Own::Shared } else { Own::Nothing })
 }
 
 /// Names of a function's slots, and whether functions inside or around it share them.

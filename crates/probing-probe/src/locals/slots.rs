@@ -5,6 +5,8 @@
 //! the size of a frame object; that it is right is seen by the code object beside them.
 #![expect(unsafe_code, reason = "reads the memory of frame objects")]
 
+use std::sync::OnceLock;
+
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -23,7 +25,7 @@ struct Layout {
     slots: usize,
 }
 
-const LAYOUTS: [((u8, u8), Layout); 3] = [
+static LAYOUTS: [((u8, u8), Layout); 3] = [
     (
         (3, 10),
         Layout {
@@ -60,19 +62,9 @@ pub(super) fn read<'py>(
     count: usize,
 ) -> PyResult<Option<Vec<Option<Bound<'py, PyAny>>>>> {
     let py = frame.py();
-    let version = py.version_info();
-    let known = LAYOUTS
-        .iter()
-        .find(|(known, _)| *known == (version.major, version.minor));
-    let size = |kind: &Bound<'py, PyAny>| kind.getattr("__basicsize__")?.extract::<usize>();
-    let Some((_, layout)) = known else {
+    let Some(layout) = layout(frame)? else {
         return Ok(None);
     };
-    let frame_size = size(frame.get_type().as_any())?;
-    let object_size = size(py.get_type::<PyAny>().as_any())?;
-    if (frame_size, object_size) != (layout.frame_size, OBJECT) {
-        return Ok(None);
-    }
     let object = frame.as_ptr() as usize;
     let word = |address: usize| {
         // SAFETY: an address of a pointer in the frame object, whose size was checked above, or in the frame that it
@@ -91,4 +83,22 @@ pub(super) fn read<'py>(
         unsafe { Bound::from_borrowed_ptr_or_opt(py, held) }
     };
     Ok(Some((0..count).map(slot).collect()))
+}
+
+/// That of this Python, if it is one we know; looked for once.
+fn layout(frame: &Bound<'_, PyAny>) -> PyResult<Option<&'static Layout>> {
+    static LAYOUT: OnceLock<Option<&'static Layout>> = OnceLock::new();
+    if let Some(layout) = LAYOUT.get() {
+        return Ok(*layout);
+    }
+    let py = frame.py();
+    let version = py.version_info();
+    let size = |kind: &Bound<'_, PyAny>| kind.getattr("__basicsize__")?.extract::<usize>();
+    let frame_size = size(frame.get_type().as_any())?;
+    let object_size = size(py.get_type::<PyAny>().as_any())?;
+    let known = LAYOUTS.iter().find(|(known, layout)| {
+        *known == (version.major, version.minor)
+            && (layout.frame_size, OBJECT) == (frame_size, object_size)
+    });
+    Ok(*LAYOUT.get_or_init(|| known.map(|(_, layout)| layout)))
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
+use super::frame;
 use super::points::Point;
 use super::steps::Step;
 
@@ -32,6 +33,8 @@ pub(super) struct Armed {
 /// What is armed in one code object.
 pub(super) struct CodeArms {
     pub(super) code: Py<PyAny>,
+    /// Only then a name is where we look for it.
+    is_function: bool,
     pub(super) lines: Vec<(u32, Arc<Point>)>,
     pub(super) starts: Vec<Arc<Point>>,
     /// How many steps look at its lines.
@@ -76,6 +79,7 @@ impl Armed {
             .entry(code.as_ptr() as usize)
             .or_insert_with(|| CodeArms {
                 code: code.clone().unbind(),
+                is_function: frame::is_function(code),
                 lines: Vec::new(),
                 starts: Vec::new(),
                 steppers: 0,
@@ -146,7 +150,7 @@ impl Armed {
             return Met::NotNow;
         };
         let is_met = |point: &&Arc<Point>| {
-            let condition = point.condition.as_ref();
+            let condition = point.condition.as_ref().filter(|_| arms.is_function);
             condition.and_then(|condition| condition.known(&frame)) != Some(false)
         };
         let met: Vec<_> = here

@@ -66,9 +66,10 @@ impl Condition {
 
     /// Answers. May run code of the program.
     pub(super) fn holds(&self, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let is_function = frame::is_function(&frame::code_of(frame));
         match self.known(frame) {
-            Some(known) => Ok(known),
-            None => self.compiled.value(frame)?.is_truthy(),
+            Some(known) if is_function => Ok(known),
+            _ => self.compiled.value(frame)?.is_truthy(),
         }
     }
 }

@@ -190,14 +190,20 @@ fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
 fn reached(frame: &Bound<'_, PyAny>, points: Vec<Arc<Point>>, has_stepped: bool) -> After {
     let py = frame.py();
     let mut stop: Option<(Why, Hold)> = None;
-    Handled::aside(py, || {
+    let mut visit = || {
         for point in &points {
             if has_fired(frame, point) && stop.is_none() && point.armed.action == Action::Stop {
                 let why = Why::Breakpoint { point: point.id };
                 stop = Some((why, point.armed.hold));
             }
         }
-    });
+    };
+    // What only counts runs nothing.
+    if points.iter().all(|point| point.only_counts()) {
+        visit();
+    } else {
+        Handled::aside(py, visit);
+    }
     if let Some((why, hold)) = stop {
         session::stop(&frame::stack(frame), why, Some(hold));
     } else if has_stepped {

@@ -1,7 +1,7 @@
 //! Expressions of points, as compiled Python: a function of the variables that they mention.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use probing_proto::message::Failure;
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ const MAX_PREPARED: usize = 256;
 pub(super) struct Expression {
     formula: Py<PyAny>,
     /// By the address of the code, which is kept.
-    prepared: Mutex<HashMap<usize, Prepared>>,
+    prepared: Mutex<HashMap<usize, Arc<Prepared>>>,
 }
 
 /// The expression as a function, for the frames of one code object.
@@ -74,33 +74,37 @@ impl Expression {
     ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyTuple>)>> {
         let py = frame.py();
         let code = frame::code_of(frame);
-        let globals = frame.getattr("f_globals")?;
+        let globals = frame::globals(frame)?;
+        // The body of a class, or what `exec` runs with locals of its own.
+        if !frame::is_function(&code) && !frame.getattr("f_locals")?.is(&globals) {
+            return Ok(None);
+        }
         let key = code.as_ptr() as usize;
         let known = self
             .prepared()
             .get(&key)
             .filter(|prepared| prepared.globals.is(&globals))
-            .map(|prepared| prepared.clone_ref(py));
+            .cloned();
         let prepared = match known {
             Some(known) => known,
             None => self.prepare(code, globals)?,
         };
-        let mut values = Vec::with_capacity(prepared.1.len());
-        for name in &prepared.1 {
+        let mut values = Vec::with_capacity(prepared.variables.len());
+        for name in &prepared.variables {
             match frame::variable(frame, name.bind(py)) {
                 Some(value) => values.push(value),
                 None => return Ok(None),
             }
         }
         let arguments = PyTuple::new(py, values)?;
-        Ok(Some((prepared.0.into_bound(py), arguments)))
+        Ok(Some((prepared.function.bind(py).clone(), arguments)))
     }
 
     fn prepare<'py>(
         &self,
         code: Bound<'py, PyAny>,
         globals: Bound<'py, PyAny>,
-    ) -> PyResult<Function> {
+    ) -> PyResult<Arc<Prepared>> {
         let py = code.py();
         let maker = self.formula.bind(py).getattr("function_in")?;
         let made = call(&maker, (&code, &globals))?;
@@ -108,38 +112,27 @@ impl Expression {
         let variables = names
             .iter()
             .map(|name| Ok(name.cast_into::<PyString>()?.unbind()));
-        let prepared = Prepared {
+        let prepared = Arc::new(Prepared {
             function: made.get_item(0)?.unbind(),
             variables: variables.collect::<PyResult<_>>()?,
             globals: globals.unbind(),
             _code: code.clone().unbind(),
-        };
-        let function = prepared.clone_ref(py);
+        });
         let mut all = self.prepared();
         let dropped = if all.len() >= MAX_PREPARED {
             std::mem::take(&mut *all)
         } else {
             HashMap::new()
         };
-        let replaced = all.insert(code.as_ptr() as usize, prepared);
+        let replaced = all.insert(code.as_ptr() as usize, Arc::clone(&prepared));
         drop(all);
         // Outside of the lock: with them may go the last references to code and modules of the program.
         drop((dropped, replaced));
-        Ok(function)
+        Ok(prepared)
     }
 
-    fn prepared(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Prepared>> {
+    fn prepared(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Arc<Prepared>>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A function, and the names of what it takes.
-type Function = (Py<PyAny>, Vec<Py<PyString>>);
-
-impl Prepared {
-    fn clone_ref(&self, py: Python<'_>) -> Function {
-        let variables = self.variables.iter().map(|name| name.clone_ref(py));
-        (self.function.clone_ref(py), variables.collect())
     }
 }
 

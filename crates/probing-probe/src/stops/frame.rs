@@ -8,6 +8,7 @@ use std::ffi::c_int;
 
 use probing_proto::stops::Spot;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -17,6 +18,8 @@ use crate::traceback::text_of;
 
 /// Of one stack.
 const MAX_FRAMES: usize = 300;
+/// `inspect.CO_OPTIMIZED`
+const OPTIMIZED: u32 = 1;
 /// `inspect.CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR`: code that can be left and come back to.
 const SUSPENDS: u32 = 0x20 | 0x80 | 0x200;
 
@@ -44,7 +47,7 @@ pub(super) fn line_of(frame: &Bound<'_, PyAny>) -> u32 {
 }
 
 pub(super) fn caller_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    let outer = frame.getattr("f_back").ok()?;
+    let outer = frame.getattr(intern!(frame.py(), "f_back")).ok()?;
     (!outer.is_none()).then_some(outer)
 }
 
@@ -54,6 +57,14 @@ pub(super) fn suspends(code: &Bound<'_, PyAny>) -> bool {
         .getattr("co_flags")
         .and_then(|flags| flags.extract::<u32>());
     flags.is_ok_and(|flags| flags & SUSPENDS != 0)
+}
+
+/// Whether it is the code of a function, whose variables are no dictionary.
+pub(super) fn is_function(code: &Bound<'_, PyAny>) -> bool {
+    let flags = code
+        .getattr("co_flags")
+        .and_then(|flags| flags.extract::<u32>());
+    flags.is_ok_and(|flags| flags & OPTIMIZED != 0)
 }
 
 /// Where a frame is.
@@ -112,12 +123,17 @@ pub(super) fn variable<'py>(
         .flatten()
 }
 
+/// The names of the module that a frame's code belongs to.
+pub(super) fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    frame.getattr(intern!(frame.py(), "f_globals"))
+}
+
 /// A global variable, as code in this frame finds it; `None` for one that only the builtins have.
 pub(super) fn global<'py>(
     frame: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> Option<Bound<'py, PyAny>> {
-    let globals = frame.getattr("f_globals").ok()?;
+    let globals = globals(frame).ok()?;
     globals.cast::<PyDict>().ok()?.get_item(name).ok().flatten()
 }
 

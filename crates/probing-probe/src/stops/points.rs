@@ -100,6 +100,11 @@ impl Point {
         self.expires
     }
 
+    /// Whether nothing is run where it is passed.
+    pub(super) fn only_counts(&self) -> bool {
+        self.condition.is_none() && self.armed.action == Action::Count
+    }
+
     /// Its place was passed; whether this time counts.
     pub(super) fn hit(&self) -> bool {
         let before = self.hits.fetch_add(1, Ordering::AcqRel);
