@@ -72,7 +72,11 @@ fn at_terminal(debugger: &mut Debugger<'_>) -> anyhow::Result<Status> {
                     return debugger.leave();
                 }
             }
-            Read::News => debugger.tell_news()?,
+            Read::News => {
+                // Below what was being typed.
+                say("")?;
+                debugger.tell_news()?;
+            }
             Read::Leave => return debugger.leave(),
             Read::Gone => {
                 // Below what was being typed.

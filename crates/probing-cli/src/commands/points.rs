@@ -76,22 +76,15 @@ fn disarmed(target: &Target, wanted: Vec<PointId>) -> anyhow::Result<Disarmed> {
             bail!("nothing is armed: there is no probe in it")
         }
         Err(ClientError::NoProbe { pid }) => {
-            return Ok(Disarmed {
-                pid: Some(pid),
-                points: Vec::new(),
-                missing: Vec::new(),
-            });
+            let (pid, points) = (Some(pid), Vec::new());
+            return Ok(Disarmed { pid, points });
         }
         reached => reached,
     };
     let mut probe = reached?.probe;
-    let points = probe.disarm(wanted.clone())?;
-    let is_there = |wanted: &PointId| points.iter().any(|point| point.point == *wanted);
-    let missing = wanted.into_iter().filter(|wanted| !is_there(wanted));
     Ok(Disarmed {
         pid: Some(probe.hello().pid),
-        missing: missing.collect(),
-        points,
+        points: probe.disarm(wanted)?,
     })
 }
 
@@ -152,8 +145,6 @@ impl Told for Listed {
 struct Disarmed {
     pid: Option<Pid>,
     points: Vec<Point>,
-    /// Were to be, and are not there.
-    missing: Vec<PointId>,
 }
 
 impl Told for Disarmed {
@@ -164,21 +155,15 @@ impl Told for Disarmed {
     }
 
     fn words(&self) -> Vec<String> {
-        if self.missing.is_empty() && self.points.is_empty() {
-            return vec!["nothing was armed".to_owned()];
-        }
-        let missing = self.missing.iter();
-        missing
-            .map(|point| format!("no breakpoint or watch has this number: {}", point.0))
+        let nothing = self.points.is_empty();
+        nothing
+            .then(|| "nothing was armed".to_owned())
+            .into_iter()
             .collect()
     }
 
-    fn is_done(&self) -> bool {
-        self.missing.is_empty()
-    }
-
     fn report(self) -> PointsReport {
-        let Self { pid, points, .. } = self;
+        let Self { pid, points } = self;
         PointsReport { pid, points }
     }
 }

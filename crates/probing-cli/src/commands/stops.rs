@@ -4,7 +4,7 @@ use anyhow::bail;
 use probing_client::{ClientError, Entry, Probe, Target};
 use probing_proto::process::Pid;
 use probing_proto::report::StopsReport;
-use probing_proto::stops::{Stop, StopId};
+use probing_proto::stops::Stop;
 
 use super::Aim;
 use super::each::{self, Told};
@@ -31,18 +31,8 @@ pub(crate) fn run_release(arguments: &ReleaseArguments, aim: &Aim) -> anyhow::Re
             Err(pid) if wanted.is_empty() => (pid, Vec::new()),
             Err(_) => bail!("nothing is stopped: there is no probe in it"),
         };
-        let is_there = |wanted: &&StopId| stops.iter().any(|stop| stop.stop == **wanted);
-        Ok(Released {
-            missing: wanted
-                .iter()
-                .filter(|wanted| !is_there(wanted))
-                .copied()
-                .collect(),
-            report: StopsReport {
-                pid: Some(pid),
-                stops,
-            },
-        })
+        let pid = Some(pid);
+        Ok(Released(StopsReport { pid, stops }))
     })
 }
 
@@ -75,34 +65,21 @@ impl Told for Listed {
 }
 
 /// Those that go on.
-struct Released {
-    report: StopsReport,
-    missing: Vec<StopId>,
-}
+struct Released(StopsReport);
 
 impl Told for Released {
     type Report = StopsReport;
 
     fn lines(&self) -> Vec<String> {
-        self.report.stops.iter().map(text::released).collect()
+        self.0.stops.iter().map(text::released).collect()
     }
 
     fn words(&self) -> Vec<String> {
-        if self.missing.is_empty() {
-            return words(&self.report.stops, "no thread was stopped");
-        }
-        let missing = self.missing.iter();
-        missing
-            .map(|stop| format!("no stop has this number: {}", stop.0))
-            .collect()
-    }
-
-    fn is_done(&self) -> bool {
-        self.missing.is_empty()
+        words(&self.0.stops, "no thread was stopped")
     }
 
     fn report(self) -> StopsReport {
-        self.report
+        self.0
     }
 }
 

@@ -3,9 +3,11 @@
 
 mod attach;
 mod backtrace;
+mod breakpoints;
 mod capture;
 mod connect;
 mod dead;
+mod debug;
 mod detach;
 mod errors;
 mod eval;

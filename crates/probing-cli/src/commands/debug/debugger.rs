@@ -142,7 +142,11 @@ impl<'a> Debugger<'a> {
             if self.last != Some(Order::Continue) && self.last.is_some() {
                 return Ok(Next::Input);
             }
-            let places: Vec<String> = stopping.into_iter().map(text::name).collect();
+            // Those of others matter when there are none of ours.
+            let is_meant =
+                |point: &&Point| self.armed.is_empty() || self.armed.contains(&point.point);
+            let meant = stopping.into_iter().filter(is_meant);
+            let places: Vec<String> = meant.map(text::name).collect();
             let places = if places.is_empty() {
                 "a stop".to_owned()
             } else {

@@ -134,8 +134,10 @@ impl<'a> Session<'a> {
             None => hello.pid.to_string(),
         };
         let scope = self.link.scope();
-        if let Some(thread) = &scope.thread {
-            place.push_str(&format!(" thread {thread}"));
+        match (self.link.stop(), &scope.thread) {
+            (Some(stop), _) => place.push_str(&format!(" stop {}", stop.0)),
+            (None, Some(thread)) => place.push_str(&format!(" thread {thread}")),
+            (None, None) => {}
         }
         if let Some(frame) = scope.frame {
             place.push_str(&format!(" frame {frame}"));

@@ -1,0 +1,243 @@
+//! Breakpoints and watches from the command line: armed, listed, hit, followed, disarmed.
+
+use probing_testkit::{Ran, Sandbox, Target, Terminal, every_python, root, wait_until};
+use rustix::process::Signal;
+
+use crate::sandbox;
+use crate::sets::Job;
+
+/// The line of `steps.py` that carries this mark.
+pub(crate) fn line(mark: &str) -> usize {
+    let source = std::fs::read_to_string(root().join("tests/targets/steps.py")).unwrap();
+    let mark = format!("# @{mark}");
+    1 + source
+        .lines()
+        .position(|line| line.ends_with(&mark))
+        .unwrap()
+}
+
+/// `probing -t PID …`
+pub(crate) fn probing(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Ran {
+    let pid = target.pid().to_string();
+    sandbox.probing([&["-t", &pid], arguments].concat())
+}
+
+/// Without the folder that the checkout is in.
+fn short(text: &str) -> String {
+    text.replace(&format!("{}/tests/targets/", root().display()), "")
+}
+
+#[test]
+fn a_log_point_is_armed_hit_listed_and_disarmed() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let place = format!("steps.py:{}", line("sum"));
+        let armed = probing(
+            &sandbox,
+            &target,
+            &[
+                "break",
+                &place,
+                "--if",
+                "item > 0",
+                "--action",
+                "log:{item} {found}",
+            ],
+        );
+        let said = short(armed.ok());
+        let expected = format!(
+            "breakpoint 1: add_up ({place}): logs \"{{item}} {{found}}\"; if item > 0; cost: "
+        );
+        assert!(said.starts_with(&expected), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        target.say("3");
+        assert_eq!(target.line(), "total 6");
+        let listed = probing(&sandbox, &target, &["breakpoints"]);
+        let listed = short(listed.ok());
+        assert!(
+            listed.contains("if item > 0; hit 2 times, logged 2 times"),
+            "{listed}"
+        );
+        let sql = "SELECT text FROM python.captures ORDER BY ts";
+        let rows = probing(&sandbox, &target, &["query", "--csv", sql]);
+        assert_eq!(rows.stdout, "text\n1 0\n2 2\n");
+        let sql = "SELECT point, kind, action, func, lineno, hits, fired FROM python.breakpoints";
+        let rows = probing(&sandbox, &target, &["query", "--csv", sql]);
+        let expected = format!(
+            "point,kind,action,func,lineno,hits,fired\n1,line,log,add_up,{},2,2\n",
+            line("sum")
+        );
+        assert_eq!(rows.stdout, expected);
+        let disarmed = probing(&sandbox, &target, &["disarm", "1"]);
+        let expected =
+            format!("breakpoint 1 disarmed: add_up ({place}); hit 2 times, logged 2 times\n");
+        assert_eq!(short(disarmed.ok()), expected);
+        target.say("3");
+        assert_eq!(target.line(), "total 6");
+        assert_eq!(
+            probing(&sandbox, &target, &["breakpoints"]).stderr,
+            "nothing is armed\n"
+        );
+        let again = probing(&sandbox, &target, &["disarm", "1"]);
+        assert_eq!(again.status, 1, "{again:?}");
+        assert!(again.stderr.contains("no such point: 1"), "{again:?}");
+    });
+}
+
+#[test]
+fn a_stopped_thread_is_seen_from_outside_and_released() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let pid = target.pid().to_string();
+        let place = format!("steps.py:{}", line("begin"));
+        probing(&sandbox, &target, &["break", &place, "--once"]).ok();
+        assert_eq!(
+            probing(&sandbox, &target, &["stops"]).stderr,
+            "no thread is stopped\n"
+        );
+        target.say("3");
+        wait_until("it has stopped", || {
+            !probing(&sandbox, &target, &["stops"]).stdout.is_empty()
+        });
+        let stops = probing(&sandbox, &target, &["stops"]);
+        let said = short(stops.ok());
+        let expected = format!(
+            "stop 1: MainThread in add_up (steps.py:{}): breakpoint 1; nobody drives it",
+            line("begin")
+        );
+        assert!(said.starts_with(&expected), "{said}");
+        let json = probing(&sandbox, &target, &["stops", "--json"]).json();
+        assert_eq!(json["stops"][0]["frames"][0]["func"], "add_up", "{json}");
+        assert_eq!(json["stops"][0]["frames"][1]["func"], "main", "{json}");
+        let list = sandbox.probing(["list"]);
+        let own = list
+            .stdout
+            .lines()
+            .find(|line| line.trim_start().starts_with(&pid));
+        assert!(
+            own.unwrap().contains("running (1 thread at a breakpoint)"),
+            "{list:?}"
+        );
+        let list = sandbox.probing(["list", "--json"]).json();
+        let own = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|process| process["pid"] == target.pid());
+        assert_eq!(own.unwrap()["stops"], 1);
+        // The rest of the program answers.
+        assert_eq!(sandbox.eval(&target, "rate").ok(), "0.5\n");
+        let released = probing(&sandbox, &target, &["release", "all"]);
+        assert!(
+            released
+                .ok()
+                .starts_with("stop 1: MainThread goes on from add_up"),
+            "{released:?}"
+        );
+        assert_eq!(target.line(), "total 6");
+        assert_eq!(
+            probing(&sandbox, &target, &["release", "all"]).stderr,
+            "no thread was stopped\n"
+        );
+        let wrong = probing(&sandbox, &target, &["release", "7"]);
+        assert_eq!(
+            (wrong.status, wrong.stderr.contains("no such stop: 7")),
+            (1, true),
+            "{wrong:?}"
+        );
+    });
+}
+
+#[test]
+fn what_is_followed_comes_as_it_happens_and_stays_armed() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let place = format!("steps.py:{}", line("price"));
+        let mut command = sandbox.command();
+        command.args(["-t", &target.pid().to_string(), "break", &place]);
+        command.args(["--action", "log:costs {item}", "--follow"]);
+        let terminal = Terminal::start(command);
+        terminal.wait_for("breakpoint 1: price_of");
+        target.say("2");
+        terminal.wait_for(&format!("steps.py:{}: costs 0\r\n", line("price")));
+        terminal.wait_for("costs 1\r\n");
+        terminal.signal(Signal::INT);
+        let (status, shown) = terminal.finish();
+        assert_eq!(status, 130, "{shown}");
+        assert!(shown.contains("what was armed stays armed"), "{shown}");
+        assert_eq!(target.line(), "total 2");
+        let armed = probing(&sandbox, &target, &["breakpoints", "--json"]).json();
+        assert_eq!(armed["points"][0]["passed"], 2, "{armed}");
+    });
+}
+
+#[test]
+fn a_set_is_armed_at_once_and_who_fails_is_named() {
+    every_python(|python| {
+        let job = Job::start(python, &["probed", "probed"]);
+        let armed = job.probing((0, 2), &["break", "nowhere_at_all", "--action", "count"]);
+        assert_eq!(armed.status, 3, "{armed:?}");
+        let lines: Vec<&str> = armed.stdout.lines().collect();
+        assert_eq!(lines.len(), 2, "{armed:?}");
+        for line in &lines {
+            assert!(
+                line.contains(
+                    ": breakpoint 1: nowhere_at_all (no such code is loaded yet): counts"
+                ),
+                "{armed:?}"
+            );
+        }
+        assert!(armed.stderr.contains("no process here has it"), "{armed:?}");
+        let listed = job.probing((0, 1), &["breakpoints", "--json"]).json();
+        assert_eq!(
+            listed["targets"][1]["report"]["points"][0]["point"], 1,
+            "{listed}"
+        );
+        let disarmed = job.probing((0, 1), &["disarm", "all"]);
+        assert_eq!(disarmed.stdout.lines().count(), 2, "{disarmed:?}");
+    });
+}
+
+#[test]
+fn looking_at_what_is_armed_brings_no_probe_in() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "steps.py").start();
+        for (command, said) in [
+            (&["breakpoints"][..], "nothing is armed\n"),
+            (&["stops"], "no thread is stopped\n"),
+            (&["disarm", "all"], "nothing was armed\n"),
+            (&["release", "all"], "no thread was stopped\n"),
+        ] {
+            let ran = probing(&sandbox, &target, command);
+            assert_eq!((ran.status, ran.stderr.as_str()), (0, said), "{command:?}");
+        }
+        let sql = "SELECT count(*) AS armed FROM python.breakpoints";
+        let rows = probing(&sandbox, &target, &["query", "--csv", sql]);
+        assert_eq!(rows.stdout, "armed\n0\n");
+        assert!(sandbox.target_dirs().is_empty());
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_happens() {
+    let sandbox = sandbox();
+    for (arguments, said) in [
+        (&["break", "120"][..], "of which file? train.py:120"),
+        (&["break"], "required"),
+        (&["break", "f", "--uncaught"], "cannot be used with"),
+        (&["break", "f", "--action", "log"], "what is to be logged?"),
+        (&["watch"], "required"),
+        (&["watch", "--addr", "here"], "an address is 0x"),
+        (&["disarm"], "required"),
+        (&["disarm", "x"], "a number from 1 on, or all"),
+        (&["break", "f", "--hold", "1,2"], "one time or three"),
+    ] {
+        let ran = sandbox.probing([&["-t", "1"], arguments].concat());
+        assert_eq!(ran.status, 2, "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains(said), "{arguments:?}: {ran:?}");
+    }
+}

@@ -1,0 +1,181 @@
+//! The debugger: commands from a pipe, and a wait in a terminal.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use probing_testkit::{Ran, Sandbox, Screen, Target, every_python, wait_until};
+
+use crate::breakpoints::{line, probing};
+use crate::sandbox;
+
+/// A debugger that reads these commands, started before its target is told to `go`.
+fn debugged(
+    sandbox: &Sandbox,
+    target: &mut Target,
+    place: &[&str],
+    (go, commands): (&str, &str),
+) -> Ran {
+    let mut command = sandbox.command();
+    command
+        .args(["-t", &target.pid().to_string(), "debug"])
+        .args(place);
+    command.env("XDG_STATE_HOME", sandbox.path().join("state"));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it is armed", || {
+        let armed = probing(sandbox, target, &["breakpoints"]);
+        !armed.stdout.is_empty()
+    });
+    target.say(go);
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(commands.as_bytes())
+        .unwrap();
+    Ran::finished(child)
+}
+
+/// Numbered source lines, places and values, without paths and what costs and times are.
+fn seen(ran: &Ran) -> Vec<String> {
+    let lines = ran.stdout.lines();
+    lines
+        .map(|line| {
+            line.split("  [MainThread")
+                .next()
+                .unwrap_or(line)
+                .trim_end()
+                .to_owned()
+        })
+        .collect()
+}
+
+#[track_caller]
+fn expect(ran: &Ran, wanted: &[&str]) {
+    let seen = seen(ran);
+    let mut rest = seen.iter();
+    for wanted in wanted {
+        assert!(
+            rest.any(|line| line.contains(wanted)),
+            "{wanted:?} is missing, or in another order: {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_script_looks_around_steps_and_lets_go() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let (begin, sum, price) = (line("begin"), line("sum"), line("price"));
+        let commands = "w\na\np count\nn\nn\ns\np item\nu\np item, found\nd\nr\nfound = 40\np None\nwhatis found\nq\n";
+        let place = format!("steps.py:{begin}");
+        let ran = debugged(&sandbox, &mut target, &[&place], ("2", commands));
+        assert_eq!(ran.status, 0, "{ran:?}");
+        expect(
+            &ran,
+            &[
+                "> add_up (",
+                &format!("{begin} ->     found = extra"),
+                "main (",
+                ">   0  add_up (",
+                "count = 2",
+                "extra = 0",
+                "more = ()",
+                "2",
+                &format!("{} ->     for item in range(count)", begin + 1),
+                &format!("{sum} ->         found += price_of(item)"),
+                &format!("{price} ->     cost = item * 2"),
+                "0",
+                "> add_up (",
+                "(0, 0)",
+                "> price_of (",
+                &format!("{} ->", begin + 1),
+                "None",
+                "<class 'int'>",
+            ],
+        );
+        assert!(ran.stderr.contains("the program goes on"), "{ran:?}");
+        // What was assigned at the stop the program has used, and nothing is left armed.
+        assert_eq!(target.line(), "total 42");
+        let armed = probing(&sandbox, &target, &["breakpoints"]);
+        assert_eq!(armed.stderr, "nothing is armed\n");
+    });
+}
+
+#[test]
+fn breakpoints_come_and_go_at_the_prompt() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let (begin, price) = (line("begin"), line("price"));
+        let commands = format!("tbreak {price}, item == 1\nb\nc\np item\nq\n");
+        let place = format!("steps.py:{begin}");
+        let ran = debugged(&sandbox, &mut target, &[&place], ("3", &commands));
+        assert_eq!(ran.status, 0, "{ran:?}");
+        expect(
+            &ran,
+            &[
+                "> add_up (",
+                "breakpoint 2: price_of (",
+                "> price_of (",
+                "1",
+            ],
+        );
+        assert!(ran.stderr.contains("breakpoint 2"), "{ran:?}");
+        assert_eq!(target.line(), "total 6");
+        let armed = probing(&sandbox, &target, &["breakpoints"]);
+        assert!(!armed.stdout.contains("add_up"), "{armed:?}");
+    });
+}
+
+#[test]
+fn displayed_values_follow_the_steps_and_mistakes_are_said() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let commands = "display found\nn\nundisplay\nn\nnope\nj x\nup 9\nl .\nh n\n";
+        let place = format!("steps.py:{}", line("begin"));
+        let ran = debugged(&sandbox, &mut target, &[&place], ("2", commands));
+        assert_eq!(ran.status, 0, "{ran:?}");
+        expect(
+            &ran,
+            &[
+                "display found: raises NameError",
+                "display found: 0  [was: raises NameError",
+                "> <module> (",
+                "-> main()",
+                "n, next",
+            ],
+        );
+        assert!(
+            ran.stderr.contains("NameError: name 'nope' is not defined"),
+            "{ran:?}"
+        );
+        assert!(ran.stderr.contains("j needs a number: x"), "{ran:?}");
+        assert_eq!(target.line(), "total 2");
+    });
+}
+
+#[test]
+fn ctrl_c_leaves_while_nothing_stops_and_takes_its_breakpoint_along() {
+    every_python(|python| {
+        let place = format!("steps.py:{}", line("begin"));
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "steps.py");
+        let mut command = sandbox.command();
+        command.args(["-t", &target.pid().to_string(), "debug", &place]);
+        let screen = Screen::start(&command);
+        screen.wait_for("waits for breakpoint 1; Ctrl-C leaves");
+        screen.press("C-c");
+        screen.wait_for("ended: 0");
+        assert_eq!(
+            probing(&sandbox, &target, &["breakpoints"]).stderr,
+            "nothing is armed\n"
+        );
+    });
+}
