@@ -1,5 +1,9 @@
-"""Runs in an environment with DuckDB: each line of standard input is SQL, each answer the CPU milliseconds it took."""
+"""Runs in an environment with DuckDB: each line of standard input is SQL, each answer the CPU milliseconds it took.
 
+A line that begins with `rows` is answered with the rows, as JSON.
+"""
+
+import json
 import sys
 import time
 
@@ -21,6 +25,10 @@ connection = duckdb.connect(config={"threads": THREADS})
 connection.execute(TABLE)
 print("ready", flush=True)
 for line in sys.stdin:
+    if line.startswith("rows "):
+        rows = connection.execute(line.removeprefix("rows ")).fetchall()
+        print(json.dumps(rows), flush=True)
+        continue
     started = time.process_time()
     connection.execute(line).fetchall()
     print((time.process_time() - started) * 1e3, flush=True)

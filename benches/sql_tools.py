@@ -13,6 +13,7 @@ from clients import NoAnswer
 from environments import DUCKDB, ROOT, pinned
 from peers import ENVIRON, Peer
 from processes import Target, target
+from sql_queries import QUERIES
 
 TARGET = ROOT / "benches/sql_target.py"
 DUCKDB_PROGRAM = ROOT / "benches/sql_duckdb.py"
@@ -81,6 +82,14 @@ class Other:
     words: dict[str, str]
 
     def cpu_millis(self, sql: str) -> float:
+        return float(self._told(sql))
+
+    def ask(self, sql: str) -> list[list[object]]:
+        """Its rows, of an engine that tells them."""
+        rows: list[list[object]] = json.loads(self._told(f"rows {sql}"))
+        return rows
+
+    def _told(self, sql: str) -> str:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(sql.encode() + b"\n")
@@ -88,7 +97,34 @@ class Other:
         answer = self.process.stdout.readline().decode()
         if not answer or answer.startswith("error"):
             raise NoAnswer(f"{sql}: {answer or 'it ended'}", outcome="error" if answer else "it ended")
-        return float(answer)
+        return answer
+
+
+class Disagreement(Exception):
+    """Two engines gave different answers."""
+
+
+def compare(ours: Ours, other: Other) -> None:
+    """Both answer every query alike, or else no figure means anything. Times are apart: each has its own."""
+    for words, sql in QUERIES.items():
+        asked = sql.format(**WORDS | {"time": "duration"})
+        one, two = _normal(ours.ask(asked)), _normal(other.ask(asked))
+        if one != two:
+            raise Disagreement(
+                f"{words}: {len(one)} rows of ours, {len(two)} of {other.name}, as {one[:3]} and {two[:3]}"
+            )
+
+
+def _normal(rows: list[list[object]]) -> list[list[str]]:
+    """In an order, with numbers as both write them: some come as text because they are large."""
+    return sorted([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: object) -> str:
+    try:
+        return f"{float(str(value)):.9g}"
+    except ValueError:
+        return str(value)
 
 
 def recorded(peer: Peer) -> contextlib.AbstractContextManager[Target]:
