@@ -281,6 +281,40 @@ mod tests {
     }
 
     #[test]
+    fn a_short_text_does_not_become_one_that_fills_the_memory() {
+        for (call, rows) in [
+            ("repeat('x', 2000000000)", "1"),
+            (
+                "repeat('ab', x * 10000)",
+                "generate_series(1, 4000) AS s(x)",
+            ),
+            ("lpad('x', 1000000000)", "1"),
+            (
+                "rpad('x', x, 'ab')",
+                "generate_series(100000000, 100000001) AS s(x)",
+            ),
+        ] {
+            let from = if rows == "1" {
+                String::new()
+            } else {
+                format!(" FROM {rows}")
+            };
+            let outcome = outcome(&format!("SELECT length({call}){from}"), &Terms::default());
+            let is_told = matches!(&outcome, Err(EngineError::TooLarge { message }) if message.contains("64 MB"));
+            assert!(is_told, "{call}: {outcome:?}");
+        }
+        for call in [
+            "repeat('ab', 1000)",
+            "lpad('x', 10, '-')",
+            "rpad(NULL, 10)",
+            "repeat('x', NULL)",
+        ] {
+            let outcome = outcome(&format!("SELECT {call}"), &Terms::default());
+            assert!(matches!(outcome, Ok(1)), "{call}: {outcome:?}");
+        }
+    }
+
+    #[test]
     fn a_stopped_query_fails_also_when_it_was_stopped_before_it_began() {
         let terms = Terms::default();
         terms.stopper.stop();

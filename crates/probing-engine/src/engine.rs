@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::sync::{Arc, OnceLock};
+use std::panic;
+use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 
 use datafusion::catalog::{
@@ -43,6 +44,10 @@ const CATALOG: &str = "targets";
 /// Tables that a program recorded need no schema in front of their names.
 const DEFAULT_SCHEMA: &str = "user";
 
+/// Names of threads whose panics are answers.
+const QUERY: &str = "query";
+const PLAN: &str = "plan";
+
 /// Runs queries, any number at the same time.
 #[derive(Debug)]
 pub struct Engine(Arc<Workshop>);
@@ -55,6 +60,19 @@ struct Workshop {
     threads: usize,
     /// Functions and rules, which are the same for all queries: they take as long to gather as a small query.
     basis: OnceLock<SessionState>,
+}
+
+/// A panic of the engine is the answer to a query: it is told there, and nowhere else.
+fn tell_panics_once() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !matches!(thread::current().name(), Some(QUERY | PLAN)) {
+                usual(panic);
+            }
+        }));
+    });
 }
 
 fn basis() -> SessionState {
@@ -70,11 +88,12 @@ fn basis() -> SessionState {
 
 impl Engine {
     pub fn start() -> Result<Self, EngineError> {
+        tell_panics_once();
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let threads = cores.min(MOST_THREADS);
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
-            .thread_name("query")
+            .thread_name(QUERY)
             .thread_stack_size(STACK)
             .enable_time()
             .build();
@@ -101,7 +120,7 @@ impl Engine {
         // On a stack of its own: however long an expression is, it must not be the end of the command. And on a thread
         // that can be left behind: planning computes, and reads targets.
         thread::Builder::new()
-            .name("plan".to_owned())
+            .name(PLAN.to_owned())
             .stack_size(PLANNING_STACK)
             // Nobody may wait for it any more.
             .spawn(move || drop(sender.send(workshop.plan(sql, &members, memory_bytes))))

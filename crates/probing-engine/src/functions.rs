@@ -1,5 +1,6 @@
 //! Functions that debugging needs beside those of SQL.
 
+mod bounded;
 mod duration;
 mod stack;
 
@@ -45,5 +46,8 @@ pub const ALL: [Function; 5] = [
 
 pub(crate) fn register(context: &SessionContext) {
     context.register_udf(ScalarUDF::from(duration::Duration::new()));
+    for bounded in bounded::Bounded::all() {
+        context.register_udf(ScalarUDF::from(bounded));
+    }
     context.register_udaf(AggregateUDF::from(stack::Stack::new()));
 }
