@@ -12,7 +12,8 @@ QUERIES = {
     "top 10": "SELECT {time}, module, duration FROM {table} ORDER BY duration DESC LIMIT 10",
     "window": (
         "SELECT step, total - lag(total) OVER (ORDER BY step) AS change "
-        "FROM (SELECT step, sum(duration) AS total FROM {table} GROUP BY step) ORDER BY change DESC LIMIT 10"
+        "FROM (SELECT step, sum(duration) AS total FROM {table} GROUP BY step) "
+        "ORDER BY change DESC NULLS LAST, step LIMIT 10"
     ),
     "join": (
         "SELECT count(*) FROM (SELECT step, module, sum(duration) AS spent FROM {table} GROUP BY step, module) AS a "

@@ -107,7 +107,7 @@ class Disagreement(Exception):
 def compare(ours: Ours, other: Other) -> None:
     """Both answer every query alike, or else no figure means anything. Times are apart: each has its own."""
     for words, sql in QUERIES.items():
-        asked = sql.format(**WORDS | {"time": "duration"})
+        asked = sql.format(**WORDS | {"time": "step"})
         one, two = _normal(ours.ask(asked)), _normal(other.ask(asked))
         if one != two:
             raise Disagreement(
