@@ -3,7 +3,11 @@
 //! Loading torch takes seconds, so each test asks its target everything that it can.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "../remote/agent.rs"]
+#[expect(dead_code, reason = "most of it is for tests of agents")]
+mod agent;
 mod job;
+mod remote;
 mod rows;
 mod training;
 
