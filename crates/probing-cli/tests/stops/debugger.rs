@@ -259,9 +259,9 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn step(&mut self, stop: StopId, step: Step) {
+    pub(crate) fn step(&mut self, id: StopId, step: Step) {
         let call = Call::Step(StepCall {
-            stop,
+            stop: id,
             step,
             my_code: false,
         });
@@ -270,10 +270,10 @@ impl Client {
 
     /// Takes a step and checks where it ends.
     #[track_caller]
-    pub(crate) fn step_to(&mut self, stop: StopId, step: Step, mark: &str) -> Stop {
-        self.step(stop, step);
+    pub(crate) fn step_to(&mut self, id: StopId, step: Step, mark: &str) -> Stop {
+        self.step(id, step);
         let stopped = self.stopped();
-        assert_eq!((stopped.stop, &stopped.why), (stop, &Why::Step));
+        assert_eq!((stopped.stop, &stopped.why), (id, &Why::Step));
         check_at(&stopped, mark);
         stopped
     }
