@@ -208,8 +208,8 @@ impl Stops {
         let sessions = self.sessions();
         let session = sessions.find(stop).ok_or_else(|| no_such(stop))?;
         let driver = session.driver();
-        let is_anothers = driver.is_some_and(|driver| !Arc::ptr_eq(&driver, outbox));
-        if is_anothers && !take {
+        let has_another = driver.is_some_and(|driver| !Arc::ptr_eq(&driver, outbox));
+        if has_another && !take {
             return Err(
                 Failure::new(format!("another client drives stop {}", stop.0))
                     .with_hint("`take` takes it from them"),
