@@ -305,7 +305,7 @@ mod tests {
             col("rank")
                 .in_list(vec![lit(1_i64)], true)
                 .and(col("file").is_null()),
-            "((rank NOT IN (1) AND file IS NULL))",
+            r#"(("rank" NOT IN (1) AND "file" IS NULL))"#,
         );
         assert_eq!(in_words(&datafusion::prelude::now().lt(col("ts"))), None);
         assert_eq!(
