@@ -83,7 +83,18 @@ def test_public_names_are_few_and_typed() -> None:
     import probing
 
     functions = [name for name in probing.__all__ if name.islower()]
-    assert functions == ["__version__", "connect", "event", "record", "span", "start", "stop", "table"]
+    assert functions == [
+        "__version__",
+        "breakpoint",
+        "connect",
+        "debugger",
+        "event",
+        "record",
+        "span",
+        "start",
+        "stop",
+        "table",
+    ]
     assert probing.__version__ == distribution("probing").version
     assert (Path(probing.__file__).parent / "py.typed").exists()
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
