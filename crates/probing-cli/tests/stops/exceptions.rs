@@ -60,7 +60,9 @@ fn an_exception_is_met_once_where_it_is_raised() {
 fn an_exception_that_nobody_catches_is_kept_and_the_programs_own_hooks_run() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
-        debugged.begin("sys.excepthook = lambda *_: print('own'); own = threading.excepthook = lambda _: print('own')");
+        debugged.begin(
+            "own = sys.excepthook = threading.excepthook = lambda *_: print('own', flush=True)",
+        );
         debugged.ended();
         debugged.client.arm(stop(arm(Place::Uncaught)));
         debugged.begin("in_thread(breaks, 'by accident')");
