@@ -144,7 +144,7 @@ class Probe:
         """Arm a breakpoint: at ``"train.py:120"``, a function, a class of exceptions, or an ``uncaught`` one.
 
         >>> probe.break_at("train_step", condition="loss > 10", action="log:{step} {loss}").bound
-        (TracebackFrame(func='train_step', file='/work/train.py', lineno=118),)
+        (TracebackFrame(func='train_step', file='/home/ann/train.py', lineno=118),)
 
         ``action`` is ``"stop"`` (the thread waits for ``probing -t PID debug``), ``"log:TEXT"``, ``"snapshot"`` or
         ``"count"``; what is logged or kept is in ``python.captures``. ``hits`` is the first time that counts, ``once``

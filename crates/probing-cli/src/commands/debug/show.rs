@@ -15,7 +15,7 @@ const HERE: Style = Style::new()
 const HEAD: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// `> step (/work/train.py:120)  breakpoint 1  [MainThread, goes on in 10m]`
+/// `> step (/home/ann/train.py:120)  breakpoint 1  [MainThread, goes on in 10m]`
 pub(super) fn head(stop: &Stop, frame: usize) -> String {
     let place = stop
         .frames

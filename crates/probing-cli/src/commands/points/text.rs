@@ -68,7 +68,7 @@ pub(crate) fn place(place: &Place) -> String {
     }
 }
 
-/// `train_step (/work/train.py:120)`
+/// `train_step (/home/ann/train.py:120)`
 pub(crate) fn spot(spot: &Spot) -> String {
     format!("{} ({}:{})", spot.func, spot.file, spot.lineno)
 }
@@ -174,7 +174,7 @@ pub(crate) fn duration(millis: u64) -> String {
     }
 }
 
-/// `stop 1: MainThread in train_step (/work/train.py:120): breakpoint 1; nobody drives it; goes on in 9m 59s`
+/// `stop 1: MainThread in train_step (/home/ann/train.py:120): breakpoint 1; nobody drives it; goes on in 9m 59s`
 pub(crate) fn stop(stop: &Stop) -> String {
     let driver = match stop.driver {
         Driver::Nobody => "nobody drives it",
