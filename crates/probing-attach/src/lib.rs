@@ -1,6 +1,6 @@
 //! Runs a piece of Python in a process that nobody prepared, and harms it in no way.
 //!
-//! The story, in the order of the files: we leave main its CPU (`cpus`). The target's memory map leads to its Python
+//! The story, in the order of the files: the target's memory map leads to its Python
 //! (`python`). If it runs under filters of system calls, they are asked whether they let us (`filters`).
 //! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
 //! call (`threads`) is stopped (`ptrace`, `tracee`, `waits`) and borrowed for a fraction of a millisecond (`inject`): it maps
