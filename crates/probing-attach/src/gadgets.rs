@@ -1,5 +1,6 @@
 //! Finds the few instructions that we use where they already are: nothing in the target is patched.
 
+use memchr::memmem;
 use probing_process::maps::Mapping;
 use probing_proto::process::Pid;
 
@@ -56,17 +57,8 @@ fn is_libc(name: &str) -> bool {
 }
 
 fn position(bytes: &[u8], patterns: &[&[u8]]) -> Option<u64> {
-    patterns.iter().find_map(|pattern| {
-        let first = *pattern.first()?;
-        let mut from = 0;
-        while let Some(found) = bytes.get(from..)?.iter().position(|byte| *byte == first) {
-            if bytes[from + found..].starts_with(pattern) {
-                return Some((from + found) as u64);
-            }
-            from += found + 1;
-        }
-        None
-    })
+    let find = |pattern: &&[u8]| memmem::find(bytes, pattern);
+    patterns.iter().find_map(find).map(|at| at as u64)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use probing_proto::process::Pid;
 use crate::arch::{self, Gadgets, Plan};
 use crate::block::{Block, Layout, NAP_NANOS, Way, at};
 use crate::borrowed::Borrowed;
+use crate::cpus::Cpus;
 use crate::dtv::Storage;
 use crate::error::{AttachError, During as _, Unsupported};
 use crate::memory::Memory;
@@ -37,6 +38,8 @@ pub(crate) struct Target<'a> {
     pub(crate) started: Instant,
     pub(crate) main_ran_before: Duration,
     pub(crate) deadline: Instant,
+    /// Where our thread may run while main does not.
+    pub(crate) cpus: Option<Cpus>,
 }
 
 impl Target<'_> {
@@ -60,7 +63,11 @@ pub(crate) enum Attempt {
 pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, AttachError> {
     let pid = target.pid;
     let mut victims = match way {
-        Way::Pending => vec![Tid::main_of(pid)],
+        Way::Pending => {
+            // Main stands still now and then until this is over: its CPU is the first that is free for us.
+            target.cpus.inspect(|cpus| _ = cpus.take());
+            vec![Tid::main_of(pid)]
+        }
         Way::Thread | Way::Hijack => threads::callable(pid).during(pid, "list threads")?,
     };
     if way == Way::Hijack {

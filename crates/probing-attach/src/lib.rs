@@ -30,6 +30,7 @@
 mod arch;
 mod block;
 mod borrowed;
+mod cpus;
 mod dtv;
 mod error;
 mod filters;
@@ -143,10 +144,12 @@ pub fn run(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachEr
 
 fn run_here(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachError> {
     ptrace::sleep_precisely();
+    let cpus = cpus::leave_to_main(pid);
     let steps = Steps::new(options.die_at_step);
     let started = Instant::now();
     let status = permission::check(pid)?;
     let mut target = look(pid, &steps, started, options.deadline)?;
+    target.cpus = cpus;
     let (strategy, paused) = enter(&mut target, status, source, options)?;
     Ok(Report {
         strategy,
@@ -183,6 +186,7 @@ fn look(
         started,
         main_ran_before,
         deadline: started + deadline,
+        cpus: None,
     })
 }
 

@@ -9,11 +9,11 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_process::read_text;
 use probing_process::threads::{Place, Tid};
 use probing_proto::process::Pid;
 
 use crate::arch;
+use crate::cpus::{self, Cpus};
 use crate::threads;
 
 /// What was seen of a thread before it was stopped.
@@ -65,7 +65,7 @@ impl Asleep {
     /// that, has slept since.
     fn see(pid: Pid, tid: Tid) -> Option<Self> {
         let account = Account::of(&format!("{pid}/task/{tid}"));
-        let cpu = cpu_of(pid, tid);
+        let cpu = cpus::of(pid, tid);
         is_epoll(Place::of(pid, tid)).then(|| Self {
             switches: account.map(|account| account.switches),
             since: account
@@ -107,47 +107,21 @@ impl Account {
     /// The moment at which it last had `cpu`, or a little later.
     ///
     /// The scheduler's clocks differ between CPUs by hundreds of milliseconds, so we go there to compare. The short
-    /// sleep renews our own account. The calling thread is ours alone and ends soon.
+    /// sleep renews our own account.
     fn since(self, cpu: usize) -> Option<Instant> {
-        let everywhere = pin_to(cpu)?;
+        let before = Cpus::ours()?;
+        if !Cpus::only(cpu)?.take() {
+            return None;
+        }
         thread::sleep(Duration::from_nanos(1));
         let ours = Self::of("thread-self");
         let now = Instant::now();
-        unpin(&everywhere);
+        before.take();
         // It is zero for one that was moved to another CPU and has not run there since, even asleep: on a busy machine
         // the kernel leaves who goes to sleep in its queue for a while, and moves it with the others.
         let ago = (self.ran_at > 0.0).then_some(ours?.ran_at - self.ran_at)?;
         now.checked_sub(Duration::try_from_secs_f64(ago / 1e3).ok()?)
     }
-}
-
-fn cpu_of(pid: Pid, tid: Tid) -> Option<usize> {
-    let line = read_text(pid, &format!("task/{tid}/stat"))?;
-    let (_, fields) = line.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(36)?.parse().ok()
-}
-
-#[expect(unsafe_code, reason = "CPU affinity is a C interface")]
-fn pin_to(cpu: usize) -> Option<libc::cpu_set_t> {
-    let size = size_of::<libc::cpu_set_t>();
-    if cpu >= 8 * size {
-        return None;
-    }
-    // SAFETY: a cpu_set_t is plain bits, all zero is the empty set; the kernel reads or writes `size` bytes of
-    // it; thread 0 is the calling one; CPU_SET's index was checked above.
-    unsafe {
-        let (mut old, mut one) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::CPU_SET(cpu, &mut one);
-        let pinned = libc::sched_getaffinity(0, size, &raw mut old) == 0
-            && libc::sched_setaffinity(0, size, &raw const one) == 0;
-        pinned.then_some(old)
-    }
-}
-
-#[expect(unsafe_code, reason = "CPU affinity is a C interface")]
-fn unpin(cpus: &libc::cpu_set_t) {
-    // SAFETY: the set was filled by sched_getaffinity for this very thread.
-    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus) };
 }
 
 #[cfg(test)]
