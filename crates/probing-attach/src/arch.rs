@@ -80,15 +80,39 @@ pub(crate) struct Frame {
 
 /// What is left of a wait that has no restart block, in milliseconds: or its timers would come late.
 ///
-/// If it is not known how long it has lasted the lesser harm is done: a short wait begins anew, a long one answers
-/// EINTR (`None`). Who waits that long (Python, libuv, libev) then goes on for the rest of its time, which only it knows.
+/// Who waited for its whole time was not interrupted in that wait but on its way into the next. If it is not known how
+/// long one has lasted the lesser harm is done: a short wait begins anew, a long one answers EINTR (`None`). Who waits
+/// that long (Python, libuv, libev) then goes on for the rest of its time, which only it knows.
 fn rest_of_wait(timeout: Duration, waited: Option<Duration>) -> Option<u64> {
     const SHORT_WAIT: Duration = Duration::from_millis(100);
     let left = match waited {
-        Some(waited) => timeout.saturating_sub(waited),
-        None if timeout <= SHORT_WAIT => timeout,
-        None => return None,
+        Some(waited) if waited < timeout => timeout - waited,
+        _ if timeout <= SHORT_WAIT => timeout,
+        _ => return None,
     };
     let left = left.as_nanos().div_ceil(1_000_000);
     Some(i32::try_from(left).ok()?.cast_unsigned().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_goes_on_for_the_rest_of_its_time() {
+        let rest = |timeout, waited: Option<u64>| {
+            rest_of_wait(
+                Duration::from_millis(timeout),
+                waited.map(Duration::from_micros),
+            )
+        };
+        assert_eq!(rest(10_000, Some(2_000_000)), Some(8000));
+        assert_eq!(rest(1, Some(900)), Some(1));
+        // Unknown, or the wait before this one.
+        for waited in [None, Some(1000), Some(5000)] {
+            assert_eq!(rest(1, waited), Some(1));
+        }
+        assert_eq!(rest(10_000, None), None);
+        assert_eq!(rest(10_000, Some(10_000_000)), None);
+    }
 }

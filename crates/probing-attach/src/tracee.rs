@@ -108,7 +108,7 @@ impl<'a> Tracee<'a> {
             let waited = if stop.of_process {
                 None
             } else {
-                look.waited(stop.count)
+                look.waited(stopped_at, stop.count)
             };
             let abort = sequence_abort(tid, arch::pc_of(&regs), &target.memory);
             let home = arch::home(&regs, waited, abort, |at| read_time(&target.memory, at));

@@ -2,8 +2,10 @@
 //!
 //! A stop makes such a call answer EINTR, and the kernel does not say how much of its time was left. So we look
 //! before we stop, and afterwards make sure that what we saw is what we stopped: each wait gives up the CPU once, and so
-//! does each stop, and the kernel counts that. Whatever happens in between, the answer is never too long: a wait that
-//! goes on a little later than it should is nothing that a program may complain of, one that ends early is.
+//! does each stop, and the kernel counts that. One wait does not: a stop that meets a thread on its way into a call
+//! keeps it from falling asleep there. So who should have woken up before we stopped it has, and is in its next wait.
+//! The answer must not be too long: a wait that goes on a little later than it should is nothing that a program may
+//! complain of, one that ends early is.
 
 use std::fs;
 use std::thread;
@@ -46,17 +48,18 @@ impl Look {
         }
     }
 
-    /// How long, at least, the wait has lasted in which the thread is stopped now, for so many `stops`; `None` if that
-    /// cannot be said: the kernel does not tell, or the thread has woken up since our look, and may be in another wait.
+    /// How long, at least, the wait had lasted when the thread was stopped, after which it gave up the CPU for so many
+    /// `stops`; `None` if that cannot be said: the kernel does not tell, or the thread has woken up since our look, and
+    /// may be in another wait.
     ///
     /// Only of a thread that is stopped to the end, such as one whose registers were read.
-    pub(crate) fn waited(&self, stops: u64) -> Option<Duration> {
+    pub(crate) fn waited(&self, stopped_at: Instant, stops: u64) -> Option<Duration> {
         let Some(asleep) = self.asleep else {
             return Some(Duration::ZERO);
         };
         let now = Account::of(&format!("{}/task/{}", self.pid, self.tid))?;
         let is_same = now.switches == asleep.switches? + stops;
-        is_same.then_some(asleep.since?.elapsed())
+        is_same.then_some(stopped_at.saturating_duration_since(asleep.since?))
     }
 }
 
