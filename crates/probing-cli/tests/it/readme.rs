@@ -144,7 +144,8 @@ impl Shell {
         shell
     }
 
-    /// What the command shows. A program that it starts is given time to begin, and is then as it was.
+    /// What the command shows. A program that it starts is given time to begin, and is then as it was; one that it stops
+    /// is given time to stop.
     fn run(&mut self, command: &str) -> Vec<String> {
         writeln!(self.stdin, "{command}\necho; echo over").unwrap();
         if command.ends_with('&') {
@@ -160,6 +161,10 @@ impl Shell {
             )
             .unwrap();
             self.until_over();
+        }
+        if command.starts_with("kill -STOP") {
+            let stopped = "until grep -q '^State:.T' /proc/$!/status; do kill -0 $!; done";
+            writeln!(self.stdin, "{stopped}").unwrap();
         }
         self.until_over()
     }
