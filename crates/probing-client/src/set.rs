@@ -211,9 +211,13 @@ impl TargetSet {
     }
 
     /// The target, when the user's words can only mean one.
-    pub fn one(&self) -> Option<&Target> {
+    pub fn one(&self) -> Option<Target> {
         match (self.choices.as_slice(), &self.ranks) {
-            ([Choice::One(target)], None) => Some(target),
+            ([Choice::One(target)], None) => Some(target.clone()),
+            ([Choice::Node(_, Some(pid))], None) => {
+                let (node, pid) = (Arc::clone(self.nodes.first()?), *pid);
+                Some(Target::Remote(Remote { node, pid }))
+            }
             _ => None,
         }
     }
@@ -221,7 +225,7 @@ impl TargetSet {
     /// The target of a command that is for one; an error lists them when there are several.
     pub fn sole(&self) -> Result<Target, ClientError> {
         if let Some(target) = self.one() {
-            return Ok(target.clone());
+            return Ok(target);
         }
         let mut members = self.members()?.all;
         if members.len() == 1 {
@@ -444,7 +448,10 @@ mod tests {
             let ranks = ranks.map(|ranks| ranks.parse().unwrap());
             TargetSet::new(texts.iter().map(|text| text.parse().unwrap()), ranks)
         };
-        assert_eq!(set(&["42"], None).one(), Some(&Target::Local(Pid(42))));
+        assert_eq!(set(&["42"], None).one(), Some(Target::Local(Pid(42))));
+        let there = set(&["h:80/42"], None).one().unwrap();
+        assert_eq!(there.to_string(), "h:80/42");
+        assert_eq!(set(&["h:80"], None).one(), None);
         assert_eq!(set(&["42", "43"], None).one(), None);
         assert_eq!(set(&["all"], None).one(), None);
         assert_eq!(set(&["42"], Some("0")).one(), None);

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<S
         (one, set::run)
     };
     if let Some(target) = aim.targets.one() {
-        return one(arguments, target);
+        return one(arguments, &target);
     }
     let members = aim.members()?;
     match members.all.as_slice() {

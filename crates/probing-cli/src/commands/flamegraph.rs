@@ -44,7 +44,7 @@ enum Subject {
 impl Subject {
     fn of(aim: &Aim) -> anyhow::Result<Self> {
         if let Some(target) = aim.targets.one() {
-            return Ok(Self::One(target.clone()));
+            return Ok(Self::One(target));
         }
         let members = aim.members()?;
         Ok(match members.all.as_slice() {
