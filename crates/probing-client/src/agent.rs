@@ -17,7 +17,7 @@ mod ssh;
 mod stream;
 
 pub use endpoint::{Endpoint, NotAnEndpoint};
-pub use fallen::{Fallen, fallen_agents};
+pub use fallen::{Fallen, fallen_agents, wanted_agents};
 pub use keys::Keys;
 pub use local::{Standing, agents_here};
 pub use node::{Node, Rows};

@@ -1,14 +1,17 @@
 //! Processes that may belong to a set, and which of them are what people mean by a rank.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::error::Error as _;
+use std::iter::successors;
 
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 
+use crate::agent::Endpoint;
 use crate::error::ClientError;
 use crate::ranks::Ranks;
 use crate::set::{Member, Members};
-use crate::target::Target;
+use crate::target::{Target, Unsaid};
 use crate::who::Who;
 
 /// A process that may belong to the set.
@@ -69,6 +72,18 @@ impl Candidate {
         }
     }
 
+    pub(crate) fn unsaid(endpoint: &Endpoint, error: &ClientError) -> Self {
+        let causes = successors(error.source(), |&cause| cause.source());
+        let why = causes.fold(error.to_string(), |why, cause| format!("{why}: {cause}"));
+        let endpoint = endpoint.clone();
+        Self::unseen(Target::Unsaid(Unsaid { endpoint, why }))
+    }
+
+    /// Whether it stands for those that an agent did not name: then nobody knows their ranks.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        matches!(self.target, Target::Unsaid(_))
+    }
+
     pub(crate) fn rank(&self) -> Option<u32> {
         self.claim.map(|claim| claim.rank)
     }
@@ -114,6 +129,8 @@ pub(crate) fn failed(
         .collect();
     let sizes = candidates.iter().map(|candidate| candidate.world_size);
     let expected = Ranks::first(sizes.max().flatten().unwrap_or(0));
+    let (unsaid, candidates): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(Candidate::is_unsaid);
     let dead = candidates.into_iter().filter(|candidate| candidate.is_dead);
     let dead: BTreeMap<u32, Candidate> = dead
         .filter_map(|candidate| Some((candidate.rank()?, candidate)))
@@ -122,15 +139,16 @@ pub(crate) fn failed(
     let missing = expected
         .without(&living)
         .without(&dead.keys().copied().collect());
-    match (dead.is_empty(), missing.is_empty()) {
+    match (dead.is_empty() && unsaid.is_empty(), missing.is_empty()) {
         (true, true) => Err(ClientError::NoneFailed),
         (true, false) => Err(ClientError::NobodyChosen { ranks: missing }),
         (false, _) => {
-            let dead = dead.into_values();
-            let all = dead
-                .map(|candidate| candidate.member(Bearer::Only))
-                .collect();
-            Ok(Members { all, missing })
+            let all = dead.into_values().chain(unsaid);
+            let all = all.map(|candidate| candidate.member(Bearer::Only));
+            Ok(Members {
+                all: all.collect(),
+                missing,
+            })
         }
     }
 }
@@ -185,7 +203,7 @@ pub(crate) fn bearers(
 fn ancestors(pid: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> impl Iterator<Item = Pid> {
     // Pids are given anew: what is read one after the other may lead in a circle.
     const DEEPEST: usize = 64;
-    std::iter::successors(parent(pid), move |pid| parent(*pid)).take(DEEPEST)
+    successors(parent(pid), move |pid| parent(*pid)).take(DEEPEST)
 }
 
 #[cfg(test)]

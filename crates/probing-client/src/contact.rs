@@ -58,6 +58,7 @@ impl Contact {
                 (Target::Local(process.pid), Some(process), probe, about)
             }
             Target::Capture(path) => return Err(ClientError::only_kept(path)),
+            Target::Unsaid(unsaid) => return Err(unsaid.error()),
             Target::Remote(remote) => {
                 let about = about_remote(remote)?;
                 (target.clone(), None, None, about)

@@ -124,6 +124,9 @@ pub enum ClientError {
     /// It is on a machine where we are not, and this cannot be asked of its agent.
     #[error("only its own machine can tell: {target}")]
     Elsewhere { target: String },
+    /// What an agent did instead of saying who is there.
+    #[error("{why}")]
+    Unsaid { why: String },
     #[error("cannot reach an agent at {endpoint}")]
     NoAgent {
         endpoint: String,
@@ -259,7 +262,7 @@ impl ClientError {
                 format!("what it holds is shown by: probing -t {path} backtrace --all --locals; probing -t {path} query")
             }
             Self::Elsewhere { .. } => "ask the targets of one node at a time: -t HOST:PORT".to_owned(),
-            Self::NoAgent { .. } => {
+            Self::NoAgent { .. } | Self::Unsaid { .. } => {
                 "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()
             }
             Self::NotAnAgent { .. } => "is it the port of `probing agent`, of this version?".to_owned(),

@@ -39,7 +39,7 @@ mod who;
 
 pub use agent::{
     Endpoint, Fallen, Fingerprint, Keys, Node, NotAFingerprint, NotAnEndpoint, Rows, Standing,
-    agents_here, fallen_agents,
+    agents_here, fallen_agents, wanted_agents,
 };
 pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};

@@ -255,7 +255,9 @@ impl TargetSet {
         };
         let (mut all, mut found) = (Vec::new(), Vec::new());
         for (candidate, bearer) in candidates.into_iter().zip(bearers) {
-            if let Some(ranks) = &self.ranks {
+            if let Some(ranks) = &self.ranks
+                && !candidate.is_unsaid()
+            {
                 let is_wanted = |rank: &u32| match ranks {
                     RankChoice::These(ranks) => ranks.contains(*rank),
                     RankChoice::All | RankChoice::Failed => true,
@@ -302,10 +304,18 @@ impl TargetSet {
         }
         for (found, choice) in found.into_iter().zip(choices) {
             match (found, choice) {
-                (Some(found), _) => all.extend(found?),
                 (None, Choice::One(target)) => all.push(Candidate::unseen(target.clone())),
-                (None, Choice::Node(..)) => return Err(ClientError::TooLong { patience }),
                 (None, Choice::All) => {}
+                (found, Choice::Node(endpoint, _)) => {
+                    match found.unwrap_or(Err(ClientError::TooLong { patience })) {
+                        // The others need not suffer for one that is down.
+                        Err(error) if choices.len() > 1 => {
+                            all.push(Candidate::unsaid(endpoint, &error));
+                        }
+                        found => all.extend(found?),
+                    }
+                }
+                (Some(found), _) => all.extend(found?),
             }
         }
         Ok(all)
@@ -350,7 +360,7 @@ fn candidates_of(
                 ..Candidate::unseen(target.clone())
             }])
         }
-        Target::Remote(_) => None,
+        Target::Remote(_) | Target::Unsaid(_) => None,
     };
     Ok(found.unwrap_or_else(|| vec![Candidate::unseen(target.clone())]))
 }

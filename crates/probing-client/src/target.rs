@@ -13,7 +13,7 @@ use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, ReportedThread};
 
 use crate::access::Subject;
-use crate::agent::{self, Node};
+use crate::agent::{self, Endpoint, Node};
 use crate::attach;
 use crate::connection::PATIENCE;
 use crate::core_file::Left;
@@ -39,6 +39,23 @@ pub enum Target {
     Remote(Remote),
     /// `x.probe`: a process as it was, in a file.
     Capture(PathBuf),
+    /// Whoever may be on the machine of an agent that does not say.
+    Unsaid(Unsaid),
+}
+
+/// An agent that does not say who is on its machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Unsaid {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) why: String,
+}
+
+impl Unsaid {
+    pub(crate) fn error(&self) -> ClientError {
+        ClientError::Unsaid {
+            why: self.why.clone(),
+        }
+    }
 }
 
 /// A process on the machine of an agent.
@@ -104,6 +121,7 @@ impl fmt::Display for Target {
             Self::Name(name) => name.fmt(f),
             Self::Remote(remote) => remote.fmt(f),
             Self::Capture(path) => path.display().fmt(f),
+            Self::Unsaid(Unsaid { endpoint, .. }) => endpoint.fmt(f),
         }
     }
 }
@@ -140,12 +158,13 @@ impl Target {
                 Ok(Reached { probe, attached })
             }
             Self::Capture(path) => Err(ClientError::only_kept(path)),
+            Self::Unsaid(unsaid) => Err(unsaid.error()),
         }
     }
 
     /// Whether its pid is none of this machine, now.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        matches!(self, Self::Remote(_) | Self::Capture(_))
+        matches!(self, Self::Remote(_) | Self::Capture(_) | Self::Unsaid(_))
     }
 }
 
@@ -165,7 +184,7 @@ impl Target {
             Self::Socket(path) => Probe::at(path, PATIENCE),
             Self::Local(_) | Self::Name(_) => Probe::of_process(&self.process()?),
             // Its agent has asked it already, or whoever captured it.
-            Self::Remote(_) | Self::Capture(_) => return Ok(()),
+            Self::Remote(_) | Self::Capture(_) | Self::Unsaid(_) => return Ok(()),
         };
         match probe {
             Err(ClientError::NoProbe { .. }) => Ok(()),
@@ -245,6 +264,7 @@ impl Target {
                 return Err(ClientError::Elsewhere { target });
             }
             Self::Capture(path) => return Err(ClientError::only_kept(path)),
+            Self::Unsaid(unsaid) => return Err(unsaid.error()),
         };
         Ok(Subject::Process(Box::new(process)))
     }

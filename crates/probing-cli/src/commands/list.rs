@@ -1,9 +1,11 @@
 //! `probing list`
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use anstyle::Style;
-use probing_client::Recording;
+use probing_agent::Settings;
+use probing_client::{Manner, Node, Recording, ask_each};
 use probing_proto::agent::{NodeReport, NodeTarget};
 use probing_proto::report::{DeadProcess, ListedProcess, ProbeState};
 use probing_proto::store::Storage;
@@ -43,19 +45,17 @@ pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status
 /// Those on the machines of agents.
 fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
     let nodes = aim.targets.nodes();
-    let reports = nodes.iter().map(|node| node.targets(arguments.dead));
-    let reports = reports.collect::<Result<Vec<NodeReport>, _>>();
+    let (reports, status) = said(nodes, arguments.dead)?;
     aim.say_notes()?;
-    let reports = reports?;
     if arguments.dead {
-        let dead: Vec<DeadProcess> = reports.into_iter().flat_map(|report| report.dead).collect();
-        return show_dead(arguments, &dead);
+        let dead = reports.into_iter().flat_map(|(_, report)| report.dead);
+        let shown = show_dead(arguments, &dead.collect::<Vec<DeadProcess>>())?;
+        return Ok(if status == exit::OK { shown } else { status });
     }
-    let node = |index: usize| (nodes.len() > 1).then(|| nodes[index].endpoint().to_string());
-    let reports = reports.into_iter().enumerate();
-    let named = reports.flat_map(|(index, report)| {
+    let named = reports.into_iter().flat_map(|(node, report)| {
+        let node = (nodes.len() > 1).then(|| node.endpoint().to_string());
         let of_it = move |target| NodeTarget {
-            node: node(index),
+            node: node.clone(),
             ..target
         };
         report.targets.into_iter().map(of_it)
@@ -63,12 +63,34 @@ fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status>
     let targets: Vec<NodeTarget> = named.collect();
     if arguments.json {
         json::print(&targets)?;
-        return Ok(exit::OK);
+        return Ok(status);
     }
     let nodes: Vec<Option<String>> = targets.iter().map(|target| target.node.clone()).collect();
     let processes: Vec<ListedProcess> = targets.into_iter().map(|target| target.process).collect();
     show(&beside(&nodes, table(&processes)))?;
-    Ok(exit::OK)
+    Ok(status)
+}
+
+/// What each of these agents says. One of several that is down is named, and fails only the command's status.
+fn said(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<(Arc<Node>, NodeReport)>, Status)> {
+    // Each has its own deadline.
+    let manner = Manner {
+        at_once: 32,
+        patience: None,
+    };
+    let answers = ask_each(nodes, manner, move |node| node.targets(dead));
+    let (mut said, mut status) = (Vec::new(), exit::OK);
+    for (node, answer) in nodes.iter().zip(answers.into_iter().flatten()) {
+        match answer {
+            Err(error) if nodes.len() > 1 => {
+                let (endpoint, error) = (node.endpoint(), anyhow::Error::from(error));
+                writeln!(anstream::stderr(), "{endpoint}: {error:#}")?;
+                status = exit::UNREACHABLE;
+            }
+            answer => said.push((Arc::clone(node), answer?)),
+        }
+    }
+    Ok((said, status))
 }
 
 /// The lines of a table, behind the node that each is of where there are several.
@@ -89,6 +111,15 @@ fn say_agents() -> anyhow::Result<()> {
             writeln!(
                 anstream::stderr(),
                 "note: no agent on port {port}: {trouble}"
+            )?;
+        }
+    }
+    for (pid, listen) in probing_client::wanted_agents() {
+        let text = listen.to_string_lossy();
+        if let Err(error) = Settings::listen(&text) {
+            writeln!(
+                anstream::stderr(),
+                "note: no agent for PROBING_PORT={text} of process {pid}: {error}"
             )?;
         }
     }

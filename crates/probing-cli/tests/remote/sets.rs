@@ -133,10 +133,11 @@ fn targets_of_several_machines_are_one_set() {
             })
         };
         let (near, far) = (agent(&one), agent(&other));
+        let names = [near.name(), far.name()];
         let ask = |arguments: &[&str]| {
             let mut command = here.command();
             command
-                .args(["-t", &near.name(), "-t", &far.name()])
+                .args(["-t", &names[0], "-t", &names[1]])
                 .args(arguments);
             command
                 .env("PROBING_TOKEN", TOKEN)
@@ -190,6 +191,23 @@ fn targets_of_several_machines_are_one_set() {
             "SELECT count(*) AS n FROM loss",
         ]);
         assert_eq!(mixed.json(), json!([{"n": 4}]));
+        // One that is down is named, and the others answer.
+        let down = far.name();
+        drop(far);
+        for (arguments, shown) in [
+            (["list"].as_slice(), near.name()),
+            (&["backtrace"], "ranks 0-1".to_owned()),
+            (&["--ranks", "all", "eval", "RANK"], "rank 1: 1".to_owned()),
+            (&["query", "SELECT count(*) FROM loss"], "2".to_owned()),
+        ] {
+            let ran = ask(arguments);
+            assert!(ran.stdout.contains(&shown), "{ran:?}");
+            let told = format!("{down}: cannot reach an agent at {down}");
+            assert!(
+                ran.stdout.contains(&told) || ran.stderr.contains(&told),
+                "{ran:?}"
+            );
+        }
     });
 }
 

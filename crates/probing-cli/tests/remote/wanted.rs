@@ -160,6 +160,24 @@ fn a_port_that_is_taken_is_told_by_list_and_the_program_runs() {
 }
 
 #[test]
+fn a_port_that_is_none_is_told_by_list_and_the_program_runs() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = start(&sandbox, python, "idle.py", "eighty");
+        let listed = sandbox.probing(["list"]);
+        let pid = target.pid();
+        let expected = format!(
+            "note: no agent for PROBING_PORT=eighty of process {pid}: an agent listens on a port"
+        );
+        assert_eq!(listed.status, 0);
+        assert!(listed.stderr.contains(&expected), "{listed:?}");
+        assert_eq!(sandbox.eval(&target, "6 * 7").ok(), "42\n");
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    });
+}
+
+#[test]
 fn an_agent_ends_when_nobody_needs_it_and_when_it_is_told_to() {
     let sandbox = sandbox();
     let python = Python::all().into_iter().next_back().unwrap();

@@ -1,9 +1,10 @@
-//! Agents that programs asked for and that were killed: what it takes to start them again.
+//! Agents that programs asked for and that are not there: what it takes to start them again.
 
 use std::ffi::OsString;
 
 use probing_process::processes;
 use probing_proto::env::{PROBING_ALLOW, PROBING_PORT, PROBING_TLS, PROBING_TOKEN, Variable};
+use probing_proto::process::Pid;
 
 use super::local::{self, Standing};
 
@@ -16,7 +17,17 @@ pub struct Fallen {
     pub variables: Vec<(&'static str, OsString)>,
 }
 
-/// Those whose programs still live.
+/// What this user's programs say in `PROBING_PORT`, and who says it.
+pub fn wanted_agents() -> Vec<(Pid, OsString)> {
+    let uid = rustix::process::geteuid().as_raw();
+    let programs = processes::all_python().into_iter();
+    let programs = programs.filter(|program| program.uid == uid);
+    let wanted = programs
+        .filter_map(|program| Some((program.pid, PROBING_PORT.value_in(&program.environ)?)));
+    wanted.collect()
+}
+
+/// Those that were killed and whose programs still live.
 pub fn fallen_agents() -> Vec<Fallen> {
     let is_missing = |standing: &Standing| {
         let state = &standing.state;
