@@ -14,7 +14,9 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
-use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_expr_common::physical_expr::{
+    snapshot_generation, snapshot_physical_expr,
+};
 
 /// A condition on the rows of a scan.
 #[derive(Debug, Clone)]
@@ -72,6 +74,11 @@ impl Condition {
         };
         let now = snapshot_physical_expr(Arc::clone(&self.own))?;
         now.transform_up(known).data()
+    }
+
+    /// Another number whenever it has become stricter.
+    pub(crate) fn generation(&self) -> u64 {
+        snapshot_generation(&self.own)
     }
 
     /// Over all columns that are read.

@@ -32,6 +32,7 @@ use crate::nodes::{self, NodeTable, There};
 use crate::recorded::{self, Sharing};
 use crate::sight::Sight;
 use crate::statement::{self, Question};
+use crate::sums;
 use crate::table::Table;
 use crate::tables::ALL;
 
@@ -80,6 +81,7 @@ fn basis() -> SessionState {
         .with_config(SessionConfig::new().with_create_default_catalog_and_schema(false))
         .with_default_features()
         .with_file_formats(Vec::new())
+        .with_physical_optimizer_rules(sums::rules())
         .build();
     let context = SessionContext::new_with_state(state);
     functions::register(&context);

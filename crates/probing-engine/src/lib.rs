@@ -29,6 +29,7 @@ mod rows;
 mod scan;
 mod sight;
 mod statement;
+mod sums;
 mod table;
 mod tables;
 mod whose;

@@ -15,7 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 
 use crate::condition::Condition;
 use crate::rows::Rows;
-use crate::scan::{Part, Range, Scan};
+use crate::scan::{Part, Scan};
 use crate::sight::{Seen, Sight};
 use crate::table::{Column, Table};
 use crate::whose::{chosen, pushdown, whose};
@@ -148,10 +148,6 @@ impl Part for LivePart {
     }
 
     fn rows(&self) -> Option<usize> {
-        None
-    }
-
-    fn range(&self, _: usize) -> Option<Range> {
         None
     }
 

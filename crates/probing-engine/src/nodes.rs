@@ -26,7 +26,7 @@ use crate::condition::Condition;
 use crate::elsewhere::Elsewhere;
 use crate::error::EngineError;
 use crate::formats::in_schema;
-use crate::scan::{Part, Range, Scan};
+use crate::scan::{Part, Scan};
 use crate::sight::{Missing, Sight, Unseen};
 
 /// The targets of one machine, and who reads them.
@@ -271,10 +271,6 @@ impl Part for NodePart {
     }
 
     fn rows(&self) -> Option<usize> {
-        None
-    }
-
-    fn range(&self, _: usize) -> Option<Range> {
         None
     }
 

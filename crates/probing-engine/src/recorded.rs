@@ -3,6 +3,7 @@
 //! What the query does not name is not copied, and chunks whose least and greatest values say that nothing in them can
 //! matter are left out.
 
+mod known;
 mod part;
 #[cfg(test)]
 mod tests;

@@ -8,11 +8,15 @@ use crate::memory::Memory;
 /// `probing` and a zero byte.
 const MAGIC: [u8; 8] = *b"probing\0";
 /// Rings of another format are refused.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Offsets of words that change while the ring is written, each in a cache line of its own.
 pub(crate) const SLOTS_IN_USE: u64 = 128;
 pub(crate) const STRING_COUNT: u64 = 192;
+/// The generation of the chunk that was begun last: those before it get no more rows.
+pub(crate) const NEWEST: u64 = 256;
+/// The generation of the newest of those chunks whose place was used again.
+pub(crate) const GONE: u64 = 264;
 
 /// Words of a chunk's header, from its beginning.
 pub(crate) const GENERATION: u64 = 0;

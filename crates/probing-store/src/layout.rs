@@ -4,7 +4,7 @@
 //! ```text
 //! header, schema │ end of each string │ bytes of strings │ chunk 0 │ chunk 1 │ …
 //!
-//! chunk: 64-byte header │ least and greatest of each column │ per column: validity bits, values │ text
+//! chunk: 64-byte header │ bounds and sum of each column │ per column: validity bits, values │ text
 //! ```
 
 use probing_proto::store::{Kind, Schema};
@@ -25,7 +25,8 @@ pub(crate) const PAGE: u64 = 4096;
 /// The fixed part of the header: one page.
 pub(crate) const HEADER_BYTES: u64 = PAGE;
 pub(crate) const CHUNK_HEADER_BYTES: u64 = 64;
-pub(crate) const ZONE_BYTES: u64 = 16;
+/// Least and greatest value, sum, and how many there are.
+pub(crate) const ZONE_BYTES: u64 = 32;
 /// Slabs begin where a cache line does.
 const LINE: u64 = 64;
 
@@ -131,7 +132,7 @@ impl Layout {
         self.chunk(self.shape.slots)
     }
 
-    /// Where the least and the greatest value of a column are kept, from the beginning of a chunk.
+    /// Where the least and the greatest value of a column, and what else is known of it, are kept, from the beginning of a chunk.
     pub(crate) fn zone(column: usize) -> u64 {
         CHUNK_HEADER_BYTES + ZONE_BYTES * column as u64
     }

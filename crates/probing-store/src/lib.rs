@@ -45,4 +45,4 @@ pub use snapshot::{Chunk, ColumnData, Snapshot, Strings};
 pub use table::{Store, Table, Unreadable};
 pub use value::Value;
 pub use writer::{AppendError, Writer, WriterError};
-pub use zones::Zone;
+pub use zones::{Tally, Zone};

@@ -1,8 +1,10 @@
 //! One ring, read from outside. Nothing in it is believed before it is checked; nothing in it can make us fail.
 //!
-//! The order of reads matters: a chunk's header first, then (behind an acquire fence) its rows, then (behind another) its
-//! generation again. If that is still the same even number, the rows are those that were committed.
+//! The order of reads matters: which chunk is the newest first, then (behind an acquire fence) the chunks' headers, then
+//! (behind another) which of them are gone. Later a chunk's rows, and (behind another) its generation again: if that is still
+//! the same even number, the rows are those that were committed.
 
+use std::cell::LazyCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,16 +18,13 @@ use rustix::fs::OFlags;
 use crate::bytes::Bytes;
 use crate::error::{OpenError, ReadError};
 use crate::header::{
-    COMMITTED, FIRST_ROW, GENERATION, Header, NotAHeader, Origin, SEALED, SLOTS_IN_USE,
-    STRING_COUNT, TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET, u32_at, u64_at,
+    COMMITTED, FIRST_ROW, GENERATION, GONE, Header, NEWEST, NotAHeader, Origin, SEALED,
+    SLOTS_IN_USE, STRING_COUNT, TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET, u32_at, u64_at,
 };
 use crate::layout::{HEADER_BYTES, Layout, values_bytes};
 use crate::snapshot::{ColumnData, Strings};
 use crate::text::{self, IN_CHUNK, IN_HEAP, Whereabouts};
-use crate::zones::Zone;
-
-/// How often a header that changes under our eyes is read again.
-const ATTEMPTS: u32 = 100;
+use crate::zones::{Tally, Zone};
 
 /// One file of recorded rows.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ pub(crate) struct RingChunk {
     pub(crate) first_row: u64,
     text_used: u32,
     /// By column; known when the chunk gets no more rows.
-    zones: Option<Vec<Option<Zone>>>,
+    zones: Option<Vec<(Option<Zone>, Tally)>>,
 }
 
 impl Ring {
@@ -124,54 +123,74 @@ impl Ring {
             .map_or(0, |metadata| metadata.blocks() * 512)
     }
 
-    /// The chunks that have rows, oldest first.
+    /// The chunks that have rows, oldest first; as they were at one moment: none that was begun later.
     pub(crate) fn chunks(&self) -> Result<Vec<RingChunk>, ReadError> {
+        let newest = self.generation(NEWEST)?;
+        // Loads before: which chunk is the newest. After: all that was stored in those before it.
+        fence(Ordering::Acquire);
         let in_use = self.word(SLOTS_IN_USE)?.min(self.layout.shape.slots);
         let mut chunks = Vec::new();
         for slot in 0..in_use {
-            if let Some(chunk) = self.chunk(slot)? {
+            if let Some(chunk) = self.chunk(slot, newest)? {
                 chunks.push(chunk);
             } else if self.layout.chunk(slot) >= self.len()? {
                 // The file ends here, whatever it says of itself.
                 break;
             }
         }
+        // Loads before: what chunks say of themselves. After: which of them were used again meanwhile.
+        fence(Ordering::Acquire);
+        let gone = self.generation(GONE)?;
+        chunks.retain(|chunk| chunk.generation > gone);
         chunks.sort_by_key(|chunk| chunk.generation);
         Ok(chunks)
     }
 
-    /// A chunk, unless it is empty or just being used again.
-    fn chunk(&self, slot: u32) -> Result<Option<RingChunk>, ReadError> {
+    /// A chunk, unless it is empty, just being used again, or newer than the newest.
+    fn chunk(&self, slot: u32, newest: u64) -> Result<Option<RingChunk>, ReadError> {
         let at = self.layout.chunk(slot);
         let columns = self.schema.columns.len();
-        for _ in 0..ATTEMPTS {
-            let Some(header) = self.read(at, Layout::zone(columns) as usize)? else {
-                return Ok(None);
-            };
-            // Loads before: the committed count. After: the rows it counts, and what else the writer stored before it.
-            fence(Ordering::Acquire);
-            let header = header.as_slice();
-            let (generation, rows) = (u64_at(header, GENERATION), u32_at(header, COMMITTED));
-            let Some(again) = self.read(at, 16)? else {
-                return Ok(None);
-            };
-            let again = again.as_slice();
-            if u64_at(again, GENERATION) != generation || u32_at(again, COMMITTED) < rows {
-                continue;
-            }
-            if generation == 0 || generation % 2 == 1 || rows == 0 || rows > self.layout.shape.rows
-            {
-                return Ok(None);
-            }
-            return Ok(Some(self.described(slot, header)));
+        let header = || self.read(at, Layout::zone(columns) as usize);
+        let Some(first) = header()? else {
+            return Ok(None);
+        };
+        let generation = u64_at(first.as_slice(), GENERATION);
+        if generation == 0 || generation % 2 == 1 || generation > newest {
+            return Ok(None);
         }
-        Ok(None)
+        let rows = u32_at(first.as_slice(), COMMITTED);
+        let is_sealed = u32_at(first.as_slice(), SEALED) == 1;
+        let chunk = if generation < newest {
+            self.described(slot, first.as_slice(), is_sealed)
+        } else {
+            // It gets rows meanwhile, or is just being sealed. Loads before: how many there are, and whether more may come.
+            // After: what the writer had stored by then.
+            fence(Ordering::Acquire);
+            let Some(later) = header()? else {
+                return Ok(None);
+            };
+            let chunk = self.described(slot, later.as_slice(), is_sealed);
+            if chunk.generation != generation || chunk.rows < rows {
+                return Ok(None);
+            }
+            RingChunk {
+                rows: if is_sealed { chunk.rows } else { rows },
+                ..chunk
+            }
+        };
+        let is_sane = (1..=self.layout.shape.rows).contains(&chunk.rows);
+        Ok(is_sane.then_some(chunk))
     }
 
-    fn described(&self, slot: u32, header: &[u8]) -> RingChunk {
+    fn described(&self, slot: u32, header: &[u8], is_sealed: bool) -> RingChunk {
+        let rows = u32_at(header, COMMITTED);
         let zone = |column: usize, kind: Kind| {
+            let words = |at| [u64_at(header, at), u64_at(header, at + 8)];
             let at = Layout::zone(column);
-            Zone::from_words(kind, [u64_at(header, at), u64_at(header, at + 8)])
+            (
+                Zone::from_words(kind, words(at)),
+                Tally::from_words(words(at + 16), rows),
+            )
         };
         let zones = || {
             let columns = self.schema.columns.iter().enumerate();
@@ -182,13 +201,13 @@ impl Ring {
         RingChunk {
             slot,
             generation: u64_at(header, GENERATION),
-            rows: u32_at(header, COMMITTED),
+            rows,
             ts_min: u64_at(header, TS_MIN) as i64,
             ts_max: u64_at(header, TS_MAX) as i64,
             wall_offset: u64_at(header, WALL_OFFSET) as i64,
             first_row: u64_at(header, FIRST_ROW),
             text_used: u32_at(header, TEXT_USED).min(self.layout.shape.text_bytes),
-            zones: (u32_at(header, SEALED) == 1).then(zones),
+            zones: is_sealed.then(zones),
         }
     }
 
@@ -231,10 +250,10 @@ impl Ring {
                 let Some(text) = self.read(at + self.layout.text, chunk.text_used as usize)? else {
                     return Ok(None);
                 };
-                let heap = Arc::clone(strings()?.heap());
-                checked_views(&mut values, validity.as_ref(), [&text, &heap])
+                let strings = strings()?;
+                checked_views(&mut values, validity.as_ref(), &text, &strings)
                     .ok_or_else(|| self.damaged("a text that is nowhere"))?;
-                texts = Some([Arc::new(text), heap]);
+                texts = Some([Arc::new(text), Arc::clone(strings.heap())]);
             }
             _ => {}
         }
@@ -278,6 +297,12 @@ impl Ring {
         Ok(word.map_or(0, |word| u32_at(word.as_slice(), 0)))
     }
 
+    /// One of the ring's own; 0: none yet.
+    fn generation(&self, offset: u64) -> Result<u64, ReadError> {
+        let word = self.read(offset, 8)?;
+        Ok(word.map_or(0, |word| u64_at(word.as_slice(), 0)))
+    }
+
     fn len(&self) -> Result<u64, ReadError> {
         let metadata = self.file.metadata();
         metadata
@@ -311,7 +336,12 @@ impl RingChunk {
             let (min, max) = (self.ts_min, self.ts_max);
             return (min <= max).then(|| Zone::Int { min, max }.shifted(self.wall_offset));
         }
-        self.zones.as_ref()?.get(column).copied()?
+        self.zones.as_ref()?.get(column)?.0
+    }
+
+    /// What else is known of a column.
+    pub(crate) fn tally(&self, column: usize) -> Option<Tally> {
+        Some(self.zones.as_ref()?.get(column)?.1)
     }
 }
 
@@ -326,8 +356,14 @@ fn later(values: &mut Bytes, offset: i64) {
 
 /// Checks that views point to text, and makes them such as Arrow wants them: empty where there is no value, zero after a
 /// short text, with the beginning of a long one.
-fn checked_views(views: &mut Bytes, validity: Option<&Bytes>, buffers: [&Bytes; 2]) -> Option<()> {
-    let [in_chunk, in_heap] = buffers.map(|bytes| std::str::from_utf8(bytes.as_slice()).ok());
+fn checked_views(
+    views: &mut Bytes,
+    validity: Option<&Bytes>,
+    text: &Bytes,
+    strings: &Strings,
+) -> Option<()> {
+    let in_chunk = LazyCell::new(|| std::str::from_utf8(text.as_slice()).ok());
+    let in_heap = LazyCell::new(|| std::str::from_utf8(strings.heap().as_slice()).ok());
     for (row, slot) in views
         .as_mut_slice()
         .as_chunks_mut::<16>()
@@ -339,9 +375,13 @@ fn checked_views(views: &mut Bytes, validity: Option<&Bytes>, buffers: [&Bytes; 
             *slot = [0; 16];
             continue;
         }
-        let view = match text::whereabouts(u128::from_le_bytes(*slot)) {
+        let found = u128::from_le_bytes(*slot);
+        if strings.is_known(found) {
+            continue;
+        }
+        let view = match text::whereabouts(found) {
             Whereabouts::Inline { length } => {
-                let view = text::without_rest(u128::from_le_bytes(*slot), length);
+                let view = text::without_rest(found, length);
                 // Most texts are of plain letters, and a look at all bytes at once tells.
                 if !text::is_ascii(view) {
                     std::str::from_utf8(&slot[4..4 + length]).ok()?;
@@ -354,8 +394,8 @@ fn checked_views(views: &mut Bytes, validity: Option<&Bytes>, buffers: [&Bytes; 
                 length,
             } => {
                 let from = match buffer {
-                    IN_CHUNK => in_chunk?,
-                    IN_HEAP => in_heap?,
+                    IN_CHUNK => (*in_chunk)?,
+                    IN_HEAP => (*in_heap)?,
                     _ => return None,
                 };
                 let found = from.get(offset..offset.checked_add(length)?)?;

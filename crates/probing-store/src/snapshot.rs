@@ -10,7 +10,7 @@ use crate::header::u32_at;
 use crate::reader::{Ring, RingChunk, is_valid};
 use crate::text::{self, IN_HEAP, INLINE};
 use crate::widen;
-use crate::zones::Zone;
+use crate::zones::{Tally, Zone};
 
 /// A table at one moment. Rows that come later are not in it. The oldest may go meanwhile: [`Snapshot::read`] then says so.
 #[derive(Debug)]
@@ -142,6 +142,16 @@ impl Snapshot {
         widen::zone(zone, kind, wanted)
     }
 
+    /// What else is known of a column in a chunk; `None`: nothing, the chunk may get more rows. The sum is that of the values
+    /// as they were recorded, which may be of a narrower kind than the column is now.
+    pub fn tally(&self, chunk: &Chunk, column: usize) -> Option<Tally> {
+        let part = self.parts.get(chunk.part)?;
+        match *part.places.get(column)? {
+            None => Some(Tally::NOTHING),
+            Some(place) => chunk.of_ring.tally(place),
+        }
+    }
+
     /// Copies columns of a chunk, by their numbers in [`Snapshot::columns`]. `None`: the chunk has been used again since the
     /// snapshot, its rows are gone.
     pub fn read(
@@ -198,13 +208,24 @@ impl Part {
     }
 }
 
+/// Where a view is noted among so many.
+fn slot(view: u128, places: usize) -> usize {
+    let mixed = ((view >> 96) as u32).wrapping_mul(0x9E37_79B1);
+    (mixed >> 16) as usize & places.saturating_sub(1)
+}
+
 /// The strings of a ring, kept once each.
 #[derive(Debug, Default)]
 pub struct Strings {
     heap: Arc<Bytes>,
     /// By number, as they stand in an Arrow array whose buffer 1 is the heap.
     views: Vec<u128>,
+    /// The same by where they begin, as far as they do not meet there. Its size is a power of two.
+    known: Vec<u128>,
 }
+
+/// Of more strings than these it is not noted which views are theirs.
+const MOST_KNOWN: usize = 1 << 16;
 
 impl Strings {
     /// `None` when the parts do not make strings.
@@ -222,10 +243,22 @@ impl Strings {
             });
             begin = end;
         }
+        let mut known = vec![0; (2 * views.len()).min(MOST_KNOWN).next_power_of_two()];
+        for view in &views {
+            let slot = slot(*view, known.len());
+            known[slot] = *view;
+        }
         Some(Self {
             heap: Arc::new(heap),
             views,
+            known,
         })
+    }
+
+    /// Whether a view is one of a string here. It may be even when it is not known.
+    pub(crate) fn is_known(&self, view: u128) -> bool {
+        // 0 is the empty text, which has no place in the heap.
+        self.known.get(slot(view, self.known.len())) == Some(&view) && view != 0
     }
 
     pub(crate) fn heap(&self) -> &Arc<Bytes> {

@@ -1,8 +1,10 @@
 //! The one writer of a ring.
 //!
 //! Who reads sees a row when the chunk's committed count has grown past it (a release store, after the row's values). A
-//! chunk that is used again first gets an odd generation, then a release fence, so that whoever has copied any of the new
-//! values finds that generation when it looks again; then new contents, then the next even generation by a release store.
+//! chunk that is used again is first noted as gone and gets an odd generation, then a release fence, so that whoever has
+//! copied any of the new values finds both when it looks again; then new contents, then the next even generation by a
+//! release store. The ring's header says by another which generation is the newest: all that was stored in chunks before
+//! it can be relied on.
 
 use std::io;
 use std::path::Path;
@@ -16,8 +18,8 @@ use crate::budget::Budget;
 use crate::clock::{monotonic_nanos, wall_offset_nanos};
 use crate::columns::Columns;
 use crate::header::{
-    COMMITTED, FIRST_ROW, GENERATION, Header, Origin, SEALED, SLOTS_IN_USE, TEXT_USED, TS_MAX,
-    TS_MIN, WALL_OFFSET,
+    COMMITTED, FIRST_ROW, GENERATION, GONE, Header, NEWEST, Origin, SEALED, SLOTS_IN_USE,
+    TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET,
 };
 use crate::layout::{Layout, PAGE, Slab, values_bytes, width};
 use crate::memory::Memory;
@@ -464,9 +466,15 @@ impl Writer {
     fn begin_chunk(&mut self, slot: u32) {
         let chunk = self.layout.chunk(slot);
         let first_row = self.rows();
+        let (odd, even) = (2 * self.sequence + 1, 2 * self.sequence + 2);
         let generation = self.memory.word64(chunk + GENERATION);
-        generation.store(2 * self.sequence + 1, Ordering::Relaxed);
-        // Whoever has seen a store from below this fence finds the odd generation, or a later one, above it.
+        let before = generation.load(Ordering::Relaxed);
+        if before > 0 {
+            // The oldest goes first: those before it are gone already.
+            self.memory.word64(GONE).store(before, Ordering::Relaxed);
+        }
+        generation.store(odd, Ordering::Relaxed);
+        // Whoever has seen a store from below this fence finds those from above it, or later ones.
         fence(Ordering::Release);
         self.memory.put(chunk + COMMITTED, 0_u32);
         self.memory.put(chunk + SEALED, 0_u32);
@@ -476,7 +484,9 @@ impl Writer {
         self.memory.put(chunk + FIRST_ROW, first_row);
         self.memory.put(chunk + TEXT_USED, 0_u32);
         let generation = self.memory.word64(chunk + GENERATION);
-        generation.store(2 * self.sequence + 2, Ordering::Release);
+        generation.store(even, Ordering::Release);
+        // Release: whoever sees it sees all of the chunks before, sealed as they are.
+        self.memory.word64(NEWEST).store(even, Ordering::Release);
         self.sequence += 1;
         self.columns.begin(&self.layout, chunk);
         self.at = At {
@@ -489,15 +499,16 @@ impl Writer {
         };
     }
 
-    /// Notes the zones of a chunk that gets no more rows.
+    /// Notes what is known of the columns of a chunk that gets no more rows.
     fn seal(&mut self) {
         let At { chunk, row, .. } = self.at;
-        // That of the time is kept up with every row.
-        for column in 1..self.layout.slabs.len() {
-            let zone = zones::of_column(&self.memory, &self.layout, chunk, column, row);
-            let [min, max] = zone.map_or(Zone::UNKNOWN, Zone::to_words);
-            self.memory.put(chunk + Layout::zone(column), min);
-            self.memory.put(chunk + Layout::zone(column) + 8, max);
+        for column in 0..self.layout.slabs.len() {
+            let (zone, tally) = zones::of_column(&self.memory, &self.layout, chunk, column, row);
+            let zone = zone.map_or(Zone::UNKNOWN, Zone::to_words);
+            let words = zone.into_iter().chain(tally.to_words());
+            for (offset, word) in (Layout::zone(column)..).step_by(8).zip(words) {
+                self.memory.put(chunk + offset, word);
+            }
         }
         let sealed = self.memory.word32(chunk + SEALED);
         sealed.store(1, Ordering::Release);

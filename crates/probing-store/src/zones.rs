@@ -1,6 +1,7 @@
-//! The least and the greatest value of each column of a chunk, so that a reader can leave out what cannot matter.
+//! The least and the greatest value of each column of a chunk, so that a reader can leave out what cannot matter; and
+//! what it need not read to know.
 //!
-//! The writer knows them when a chunk is full; that of the time it knows always. What is empty does not count.
+//! The writer knows them when a chunk is full; the bounds of the time it knows always. What is empty does not count.
 
 use probing_proto::store::Kind;
 
@@ -16,6 +17,40 @@ pub enum Zone {
     Float { min: f64, max: f64 },
     /// There is no value that could be compared.
     Empty,
+}
+
+/// What else is known of a column in a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Rows that have a value.
+    pub values: u32,
+    /// The sum of whole numbers, as wide as they are: it may have wrapped.
+    pub sum: Option<i64>,
+}
+
+impl Tally {
+    const SUMMED: u64 = 1 << 32;
+
+    /// As it stands in a ring, behind the zone.
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        let summed = if self.sum.is_some() { Self::SUMMED } else { 0 };
+        let sum = self.sum.unwrap_or(0).cast_unsigned();
+        [sum, u64::from(self.values) | summed]
+    }
+
+    /// Of a chunk of so many rows. Like zones these are hints: wrong ones are wrong about rows of that file only.
+    pub(crate) fn from_words([sum, rest]: [u64; 2], rows: u32) -> Self {
+        Self {
+            values: (rest as u32).min(rows),
+            sum: (rest & Self::SUMMED != 0).then_some(sum.cast_signed()),
+        }
+    }
+
+    /// Of a column that has no values.
+    pub(crate) const NOTHING: Self = Self {
+        values: 0,
+        sum: Some(0),
+    };
 }
 
 impl Zone {
@@ -75,66 +110,105 @@ fn is_compared(kind: Kind) -> bool {
     }
 }
 
-/// The zone of a column of the chunk at `chunk`, by looking at all of its rows.
+/// What there is to know of a column of the chunk at `chunk`, by looking at all of its rows.
 pub(crate) fn of_column(
     memory: &Memory,
     layout: &Layout,
     chunk: u64,
     column: usize,
     rows: u32,
-) -> Option<Zone> {
+) -> (Option<Zone>, Tally) {
     let slab = &layout.slabs[column];
     let slice = |offset, kind| memory.bytes(chunk + offset, values_bytes(kind, rows) as usize);
     let values = slice(slab.values, slab.kind);
     let validity = slab.validity.map(|offset| slice(offset, Kind::Bool));
-    let bit = |bits: &[u8], row: usize| bits[row / 8] >> (row % 8) & 1;
+    let there = There {
+        rows,
+        // Mostly nothing is missing, and then nobody need look.
+        validity: validity.filter(|bits| count(bits, rows) < rows),
+    };
+    let bit = |row: u32| i64::from(values[row as usize / 8] >> (row % 8) & 1);
     match slab.kind {
-        Kind::Bool => Some(ints(
-            (0..rows as usize).map(|row| i64::from(bit(values, row))),
-            validity,
-        )),
-        Kind::U8 => Some(ints(values.iter().map(|value| i64::from(*value)), validity)),
-        Kind::U16 => Some(ints(
-            each(values).map(|b| i64::from(u16::from_le_bytes(b))),
-            validity,
-        )),
-        Kind::I32 => Some(ints(
-            each(values).map(|b| i64::from(i32::from_le_bytes(b))),
-            validity,
-        )),
-        Kind::U32 => Some(ints(
-            each(values).map(|b| i64::from(u32::from_le_bytes(b))),
-            validity,
-        )),
-        Kind::Time | Kind::I64 => Some(ints(each(values).map(i64::from_le_bytes), validity)),
-        Kind::F64 => floats(each(values).map(f64::from_le_bytes), validity),
-        Kind::Bytes16 | Kind::Symbol | Kind::Text => None,
+        Kind::Bool => unsummed(there.ints((0..rows).map(bit))),
+        Kind::U8 => there.ints(values.iter().map(|value| i64::from(*value))),
+        Kind::U16 => there.ints(each(values).map(|b| i64::from(u16::from_le_bytes(b)))),
+        Kind::I32 => there.ints(each(values).map(|b| i64::from(i32::from_le_bytes(b)))),
+        Kind::U32 => there.ints(each(values).map(|b| i64::from(u32::from_le_bytes(b)))),
+        Kind::I64 => there.ints(each(values).map(i64::from_le_bytes)),
+        Kind::Time => unsummed(there.ints(each(values).map(i64::from_le_bytes))),
+        Kind::F64 => there.floats(each(values).map(f64::from_le_bytes)),
+        Kind::Bytes16 | Kind::Symbol | Kind::Text => {
+            let values = there.count();
+            (None, Tally { values, sum: None })
+        }
     }
 }
 
-fn each<const N: usize>(values: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
+fn unsummed((zone, tally): (Option<Zone>, Tally)) -> (Option<Zone>, Tally) {
+    (zone, Tally { sum: None, ..tally })
+}
+
+fn each<const N: usize>(values: &[u8]) -> impl Iterator<Item = [u8; N]> + Clone + '_ {
     values.as_chunks::<N>().0.iter().copied()
 }
 
-fn ints(values: impl Iterator<Item = i64>, validity: Option<&[u8]>) -> Zone {
-    let (min, max) = bounds(values, validity);
-    if min <= max {
-        Zone::Int { min, max }
-    } else {
-        Zone::Empty
-    }
+/// Which rows have a value.
+#[derive(Clone, Copy)]
+struct There<'a> {
+    rows: u32,
+    /// `None`: all.
+    validity: Option<&'a [u8]>,
 }
 
-/// `None` where there is a NaN, of which engines think differently: greater than all, or unlike all.
-fn floats(values: impl Iterator<Item = f64>, validity: Option<&[u8]>) -> Option<Zone> {
-    let (min, max) = bounds(values.map(ordered), validity);
-    if min > max {
-        return Some(Zone::Empty);
+impl There<'_> {
+    fn count(self) -> u32 {
+        self.validity
+            .map_or(self.rows, |bits| count(bits, self.rows))
     }
-    let (min, max) = (from_ordered(min), from_ordered(max));
-    // In the order of numbers NaNs are first and last.
-    let is_nan = min.is_nan() || max.is_nan();
-    (!is_nan).then_some(Zone::Float { min, max })
+
+    fn ints(self, values: impl Iterator<Item = i64> + Clone) -> (Option<Zone>, Tally) {
+        let ((min, max), tally) = self.tally(values);
+        let zone = if min <= max {
+            Zone::Int { min, max }
+        } else {
+            Zone::Empty
+        };
+        (Some(zone), tally)
+    }
+
+    /// No zone where there is a NaN, of which engines think differently: greater than all, or unlike all. Nor a sum:
+    /// that of floats depends on their order.
+    fn floats(self, values: impl Iterator<Item = f64> + Clone) -> (Option<Zone>, Tally) {
+        let ((min, max), tally) = self.tally(values.map(ordered));
+        if min > max {
+            return unsummed((Some(Zone::Empty), tally));
+        }
+        let (min, max) = (from_ordered(min), from_ordered(max));
+        // In the order of numbers NaNs are first and last.
+        let is_nan = min.is_nan() || max.is_nan();
+        unsummed(((!is_nan).then_some(Zone::Float { min, max }), tally))
+    }
+
+    /// The least and the greatest, and the rest. The least is greater than the greatest when there is nothing.
+    fn tally(self, values: impl Iterator<Item = i64> + Clone) -> ((i64, i64), Tally) {
+        let within = |(min, max): (i64, i64), value: i64| (min.min(value), max.max(value));
+        let none = (i64::MAX, i64::MIN);
+        let (bounds, sum) = match self.validity {
+            None => (
+                values.clone().fold(none, within),
+                values.fold(0, i64::wrapping_add),
+            ),
+            Some(bits) => (
+                valid(values.clone(), bits).fold(none, within),
+                valid(values, bits).fold(0, i64::wrapping_add),
+            ),
+        };
+        let tally = Tally {
+            values: self.count(),
+            sum: Some(sum),
+        };
+        (bounds, tally)
+    }
 }
 
 /// A number that is less or greater where the float is (as by `total_cmp`).
@@ -147,14 +221,12 @@ fn from_ordered(number: i64) -> f64 {
     f64::from_bits((number ^ (number >> 63) & i64::MAX).cast_unsigned())
 }
 
-/// The least is greater than the greatest when there is nothing.
-fn bounds(values: impl Iterator<Item = i64>, validity: Option<&[u8]>) -> (i64, i64) {
-    let within = |(min, max): (i64, i64), value: i64| (min.min(value), max.max(value));
-    let none = (i64::MAX, i64::MIN);
-    match validity {
-        None => values.fold(none, within),
-        Some(bits) => valid(values, bits).fold(none, within),
-    }
+/// How many of the first bits are set.
+fn count(bits: &[u8], rows: u32) -> u32 {
+    let (whole, rest) = (rows as usize / 8, rows % 8);
+    let set: u32 = bits.iter().take(whole).map(|byte| byte.count_ones()).sum();
+    let last = bits.get(whole).map_or(0, |byte| byte & ((1 << rest) - 1));
+    set + last.count_ones()
 }
 
 fn valid<T>(values: impl Iterator<Item = T>, bits: &[u8]) -> impl Iterator<Item = T> {
@@ -172,8 +244,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_known_of_a_column_comes_back_from_its_words() {
+        for tally in [
+            Tally::NOTHING,
+            Tally {
+                values: 4096,
+                sum: Some(-1),
+            },
+            Tally {
+                values: 3,
+                sum: None,
+            },
+        ] {
+            assert_eq!(Tally::from_words(tally.to_words(), 4096), tally);
+        }
+        // There cannot be more values than rows.
+        assert_eq!(Tally::from_words([0, u64::MAX], 64).values, 64);
+    }
+
+    #[test]
+    fn only_bits_of_rows_are_counted() {
+        assert_eq!(count(&[0xff, 0xff], 11), 11);
+        assert_eq!(count(&[0x0f, 0b101], 9), 5);
+        assert_eq!(count(&[], 0), 0);
+    }
+
+    #[test]
     fn the_zone_of_floats_is_in_their_order_and_unknown_with_a_nan() {
-        let zone = |values: &[f64]| floats(values.iter().copied(), None);
+        let zone = |values: &[f64]| {
+            let rows = values.len() as u32;
+            let all = There {
+                rows,
+                validity: None,
+            };
+            all.floats(values.iter().copied()).0
+        };
         assert_eq!(zone(&[]), Some(Zone::Empty));
         for values in [
             vec![1.5],

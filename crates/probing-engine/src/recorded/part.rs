@@ -3,31 +3,31 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::arrow::array::{ArrayRef, AsArray as _, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::{cast, filter_record_batch, max, min};
-use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::{SortOptions, cast, filter_record_batch};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use probing_store::{Kind, Zone};
+use probing_store::Kind;
 
-use super::{Piece, Shape, zones};
+use super::{Piece, Shape};
 use crate::arrays::{self, data_type};
 use crate::condition::Condition;
 use crate::rows::Value;
-use crate::scan::{Part, Range};
+use crate::scan::{Known, Part};
 use crate::table::WHOSE;
 use crate::whose::whose;
 
 #[derive(Clone)]
 pub(super) struct RecordedPart {
-    pieces: Arc<[Piece]>,
-    shape: Arc<Shape>,
+    pub(super) pieces: Arc<[Piece]>,
+    pub(super) shape: Arc<Shape>,
     /// Columns of the table, those that say whose a row is among them.
-    projection: Arc<[usize]>,
+    pub(super) projection: Arc<[usize]>,
     condition: Option<Condition>,
     /// Of each column that is read, once it has been asked for.
-    ranges: Arc<[OnceLock<Option<Range>>]>,
+    known: Arc<[OnceLock<Known>]>,
 }
 
 impl RecordedPart {
@@ -35,51 +35,10 @@ impl RecordedPart {
         Self {
             pieces: pieces.into(),
             shape,
-            ranges: projection.iter().map(|_| OnceLock::new()).collect(),
+            known: projection.iter().map(|_| OnceLock::new()).collect(),
             projection,
             condition: None,
         }
-    }
-
-    /// The least and the greatest of whole numbers and times; `None`: not known without reading all.
-    fn range_of(&self, column: usize) -> Option<Range> {
-        let own = self.projection.get(column)?.checked_sub(WHOSE.len())?;
-        let kind = *self.shape.kinds.get(own)?;
-        let mut all: Option<(i64, i64)> = None;
-        for piece in self.pieces.iter() {
-            let (source, chunk) = (&piece.source, &piece.chunk);
-            let Some(place) = source.places[own] else {
-                continue;
-            };
-            if !is_whole_number(kind) || source.snapshot.columns()[place].kind != kind {
-                return None;
-            }
-            let range = match source.snapshot.zone(chunk, place) {
-                Some(Zone::Int { min, max }) => Some((min, max)),
-                Some(Zone::Empty) => None,
-                Some(Zone::Float { .. }) => return None,
-                // The last chunk has none before it is full.
-                None => self.looked_up(piece, own).ok()?,
-            };
-            if let Some((min, max)) = range {
-                let (least, most) = all.unwrap_or((min, max));
-                all = Some((least.min(min), most.max(max)));
-            }
-        }
-        let (least, most) = all?;
-        Some((zones::int(least, kind), zones::int(most, kind)))
-    }
-
-    /// The range of a chunk's column, by reading it.
-    fn looked_up(&self, piece: &Piece, own: usize) -> Result<Option<(i64, i64)>> {
-        let column = own + WHOSE.len();
-        let schema: SchemaRef = Arc::new(self.shape.schema.project(&[column])?);
-        let Some(batch) = batch(piece, &[column], &self.shape.kinds, &schema)? else {
-            return Ok(None);
-        };
-        let values = cast(batch.column(0), &DataType::Int64)?;
-        let values = values.as_primitive::<Int64Type>();
-        Ok(min(values).zip(max(values)))
     }
 
     /// The rows of a chunk that are wanted; `None` when there are none.
@@ -119,43 +78,82 @@ impl RecordedPart {
         }))
     }
 
-    /// The chunks that are read, as far as is known when reading begins.
-    fn pruned(&self) -> Result<Vec<Piece>> {
-        let mut pieces = self.pieces.to_vec();
-        if let Some(condition) = &self.condition {
-            let now = condition.now()?;
-            self.shape.prune(&mut pieces, now, &condition.schema)?;
+    /// Leaves out chunks of which it is known by now that nothing in them is wanted.
+    fn prune(&self, pieces: &mut Vec<Piece>) -> Result<()> {
+        match &self.condition {
+            Some(condition) => self
+                .shape
+                .prune(pieces, condition.now()?, &condition.schema),
+            None => Ok(()),
         }
-        Ok(pieces)
     }
 }
 
-fn is_whole_number(kind: Kind) -> bool {
-    match kind {
-        Kind::Time | Kind::U8 | Kind::U16 | Kind::I32 | Kind::U32 | Kind::I64 => true,
-        Kind::Bool | Kind::F64 | Kind::Bytes16 | Kind::Symbol | Kind::Text => false,
+/// A part while it is read. Begun when the first row is asked for: not all conditions are known before, and some become
+/// stricter with the rows that were read.
+struct Reading {
+    part: RecordedPart,
+    schema: SchemaRef,
+    /// The last comes next.
+    left: Option<Vec<Piece>>,
+    /// Of the condition, when chunks were left out by it.
+    generation: u64,
+    taken: usize,
+}
+
+impl Reading {
+    fn next_piece(&mut self) -> Result<Option<Piece>> {
+        let part = &self.part;
+        let generation = part.condition.as_ref().map_or(0, Condition::generation);
+        let left = if let Some(left) = &mut self.left {
+            // It costs as much as reading some chunks: less and less often.
+            if generation != self.generation && self.taken.is_power_of_two() {
+                self.generation = generation;
+                part.prune(left)?;
+            }
+            left
+        } else {
+            self.generation = generation;
+            let mut left: Vec<Piece> = part.pieces.iter().rev().cloned().collect();
+            part.prune(&mut left)?;
+            self.left.insert(left)
+        };
+        self.taken += 1;
+        Ok(left.pop())
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        while let Some(piece) = self.next_piece()? {
+            if let Some(batch) = self.part.wanted(&piece, &self.schema)? {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Reading {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.next_batch();
+        if batch.is_err() {
+            self.left = Some(Vec::new());
+        }
+        batch.transpose()
     }
 }
 
 impl Part for RecordedPart {
     fn read(&self, schema: &SchemaRef) -> Result<SendableRecordBatchStream> {
-        let (part, all) = (self.clone(), Arc::clone(schema));
-        // Begun when the first row is asked for: not all conditions are known before.
-        let mut pieces: Option<std::vec::IntoIter<Piece>> = None;
-        let batches = std::iter::from_fn(move || {
-            let left = match &mut pieces {
-                Some(left) => left,
-                None => match part.pruned() {
-                    Ok(all) => pieces.insert(all.into_iter()),
-                    Err(error) => {
-                        pieces = Some(Vec::new().into_iter());
-                        return Some(Err(error));
-                    }
-                },
-            };
-            left.find_map(|piece| part.wanted(&piece, &all).transpose())
-        });
-        let stream = futures::stream::iter(batches);
+        let reading = Reading {
+            part: self.clone(),
+            schema: Arc::clone(schema),
+            left: None,
+            generation: 0,
+            taken: 0,
+        };
+        let stream = futures::stream::iter(reading);
         let stream = RecordBatchStreamAdapter::new(Arc::clone(schema), stream);
         Ok(Box::pin(stream))
     }
@@ -165,9 +163,20 @@ impl Part for RecordedPart {
         is_all.then(|| self.pieces.iter().map(|piece| piece.chunk.rows()).sum())
     }
 
-    fn range(&self, column: usize) -> Option<Range> {
-        let known = self.ranges.get(column)?;
-        known.get_or_init(|| self.range_of(column)).clone()
+    fn known(&self, column: usize) -> Known {
+        let known = self.known.get(column);
+        let known = known.map(|known| known.get_or_init(|| self.look_up(column)).clone());
+        known.unwrap_or_default()
+    }
+
+    fn best_first(&self, column: usize, order: SortOptions) -> Option<Arc<dyn Part>> {
+        let own = self.projection.get(column)?.checked_sub(WHOSE.len())?;
+        let mut pieces = self.pieces.to_vec();
+        pieces.sort_by_cached_key(|piece| piece.promise(own, self.shape.kinds[own], order));
+        Some(Arc::new(Self {
+            pieces: pieces.into(),
+            ..self.clone()
+        }))
     }
 
     fn with_condition(&self, condition: Condition) -> Option<Arc<dyn Part>> {
@@ -185,7 +194,7 @@ impl fmt::Debug for RecordedPart {
 }
 
 /// The rows of a chunk; `None` when they are gone because newer ones came.
-fn batch(
+pub(super) fn batch(
     piece: &Piece,
     projection: &[usize],
     kinds: &[Kind],

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use probing_client::{Member, Members, Ranks, Target, Who};
 use probing_proto::process::{Pid, ProcessKey};
@@ -12,6 +14,9 @@ use probing_store::{Budget, Column, Kind, Schema, Store, Value, Writer};
 
 use super::{RecordedTable, Sharing, merge};
 use crate::sight::Sight;
+use crate::sums::rules;
+
+type Rules = Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>;
 
 const BUDGET: u64 = 64 << 20;
 
@@ -51,6 +56,11 @@ fn record(
 
 /// The tables in these folders as one, each folder another target's.
 fn table(folders: &[&Path]) -> SessionContext {
+    table_by_rules(folders, rules())
+}
+
+/// The same, planned by these rules.
+fn table_by_rules(folders: &[&Path], rules: Rules) -> SessionContext {
     let member = |pid: usize| Member {
         who: Who::Pid(Pid(pid as u32 + 1)),
         target: Target::Local(Pid(pid as u32 + 1)),
@@ -70,7 +80,12 @@ fn table(folders: &[&Path]) -> SessionContext {
         snapshots.push((Arc::clone(seen), table.snapshot().unwrap()));
     }
     let config = SessionConfig::new().with_target_partitions(2);
-    let context = SessionContext::new_with_config(config);
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_physical_optimizer_rules(rules)
+        .build();
+    let context = SessionContext::new_with_state(state);
     let sharing = Sharing {
         threads: 2,
         rows_for_one: 64 << 10,
@@ -243,8 +258,148 @@ fn the_greatest_is_known_without_reading_all() {
         "EXPLAIN SELECT max(loss), max(note), max(yes) FROM t",
     );
     assert!(plan.contains("Scan: user.t"), "{plan}");
+    // The same of sums and of how many have a value.
+    let sql = "SELECT sum(step), count(step), count(delta), count(*) FROM t";
+    let sum = (0..10_000).map(|number| number / 10).sum();
+    assert_eq!(numbers(&context, sql), [sum, 10_000, 5_000, 10_000]);
+    let plan = shown(&context, &format!("EXPLAIN {sql}"));
+    assert!(!plan.contains("Scan: user.t"), "{plan}");
     let none = "SELECT count(*), max(line) FROM t WHERE step > 500";
     assert_eq!(numbers(&context, none), [4_990, 9_999]);
+}
+
+#[test]
+fn sums_wrap_as_those_of_rows_that_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let columns = [column("x", Kind::I64, true)];
+    record(folder.path(), &columns, 5_000, |_, number| {
+        let values = [Value::I64(i64::MAX), Value::I64(3), Value::Null];
+        vec![values[number as usize % 3]]
+    });
+    let context = table(&[folder.path()]);
+    let known = numbers(&context, "SELECT sum(x), count(x) FROM t");
+    // With a condition that all rows meet they are read.
+    let read = "SELECT sum(x), count(x) FROM t WHERE x > 0";
+    assert_eq!(known, numbers(&context, read));
+    assert_eq!(known[1], 3_334);
+}
+
+/// Whatever stands between the rows and who counts them.
+#[test]
+fn what_is_known_without_reading_is_what_reading_tells() {
+    let folders = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let columns = [
+        column("x", Kind::I64, true),
+        column("port", Kind::U16, false),
+        column("y", Kind::F64, true),
+        column("none", Kind::I64, true),
+    ];
+    for (folder, count) in folders.iter().zip([4_500, 300]) {
+        record(folder.path(), &columns, count, |_, number| {
+            let y = match number % 5 {
+                0 => Value::Null,
+                1 => Value::F64(f64::NAN),
+                _ => Value::F64(number as f64),
+            };
+            let x = if number % 3 == 0 {
+                Value::Null
+            } else {
+                Value::I64(number % 100 - 7)
+            };
+            vec![x, Value::I64(number % 9), y, Value::Null]
+        });
+    }
+    let is_known =
+        |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name() == "aggregate_statistics";
+    let reading: Rules = rules().into_iter().filter(|rule| !is_known(rule)).collect();
+    assert_eq!(reading.len() + 1, rules().len());
+    let one: &[&Path] = &[folders[0].path()];
+    let both: &[&Path] = &[folders[0].path(), folders[1].path()];
+    let everything = "sum(x), count(x), min(x), max(x), sum(port), min(port), max(port), \
+         count(none), sum(none), min(none), max(none), count(y), min(y), max(y), count(*), min(ts), max(ts)";
+    // Alone: with something that must be read, all is.
+    let sums = "sum(a.x)";
+    for folders in [one, both] {
+        let known = table(folders);
+        let read = table_by_rules(folders, reading.clone());
+        for sql in [
+            format!("SELECT {everything} FROM t"),
+            format!("SELECT {everything} FROM t WHERE port > 3"),
+            format!("SELECT {everything} FROM t WHERE x IS NULL"),
+            format!("SELECT {everything} FROM t WHERE pid = 2"),
+            format!("SELECT {everything} FROM t WHERE pid = 7"),
+            format!("SELECT {everything} FROM (SELECT * FROM t LIMIT 10)"),
+            format!("SELECT {everything} FROM (SELECT * FROM t ORDER BY ts OFFSET 4490)"),
+            format!("SELECT {everything} FROM (SELECT DISTINCT ts, x, port, y, none FROM t)"),
+            format!("SELECT {everything} FROM (SELECT * FROM t UNION ALL SELECT * FROM t)"),
+            format!("SELECT {everything}, row_number() OVER () FROM t"),
+            format!("SELECT {sums} FROM t AS a JOIN t AS b ON a.ts = b.ts AND a.pid = b.pid"),
+            format!("SELECT {sums} FROM t AS a JOIN t AS b ON a.x = b.port"),
+            format!("SELECT {sums} FROM t AS a LEFT JOIN t AS b ON a.x = b.port"),
+            format!("SELECT {sums} FROM t AS b RIGHT JOIN t AS a ON a.x = b.none"),
+            format!("SELECT {sums} FROM t AS b LEFT JOIN t AS a ON a.x = b.none"),
+            format!("SELECT {sums} FROM t AS a, (SELECT * FROM t LIMIT 3) AS b"),
+            format!("SELECT {sums} FROM t AS a WHERE x IN (SELECT port FROM t)"),
+            format!("SELECT {sums} FROM t AS a WHERE x NOT IN (SELECT port FROM t)"),
+            format!("SELECT {sums} FROM t AS a HAVING max(port) > 3"),
+            "SELECT sum(DISTINCT x), count(DISTINCT x), count(DISTINCT none) FROM t".to_owned(),
+            "SELECT sum(x) FILTER (WHERE port = 3), count(x) FILTER (WHERE x > 5) FROM t"
+                .to_owned(),
+            "SELECT sum(x), sum(x + 1), avg(x), sum(x) / count(x) FROM t".to_owned(),
+            "SELECT sum(CAST(x AS DOUBLE)), sum(CAST(port AS BIGINT)) FROM t".to_owned(),
+            "SELECT sum(CAST(x AS INT)) FROM t".to_owned(),
+            "SELECT count(*) FROM t WHERE x > (SELECT sum(x) / count(x) FROM t)".to_owned(),
+            "SELECT sum(total) FROM (SELECT port, sum(x) AS total FROM t GROUP BY port)".to_owned(),
+            "SELECT port, sum(x), max(x) FROM t GROUP BY ROLLUP (port) ORDER BY port".to_owned(),
+        ] {
+            assert_eq!(shown(&known, &sql), shown(&read, &sql), "{sql}");
+        }
+    }
+}
+
+#[test]
+fn the_first_rows_by_a_column_are_right_whatever_chunks_are_read_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let columns = [
+        column("x", Kind::I64, false),
+        column("y", Kind::F64, true),
+        column("none", Kind::I64, true),
+    ];
+    // Each value once, scattered over many chunks.
+    let count = 100_003;
+    record(folder.path(), &columns, count, |_, number| {
+        let value = number * 7919 % count;
+        let y = match value % 10 {
+            0 => Value::Null,
+            1 => Value::F64(f64::NAN),
+            _ => Value::F64(-(value as f64)),
+        };
+        vec![Value::I64(value), y, Value::Null]
+    });
+    let context = table(&[folder.path()]);
+    let first = |sql: &str| -> Vec<String> {
+        let text = shown(&context, sql);
+        let rows = text.lines().skip(3);
+        rows.filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned()))
+            .collect()
+    };
+    let check = |order: &str, wanted: [&str; 3]| {
+        let sql = format!("SELECT {order} LIMIT 3");
+        assert_eq!(first(&sql), wanted, "{sql}");
+    };
+    check("x FROM t ORDER BY x DESC", ["100002", "100001", "100000"]);
+    check("x FROM t ORDER BY x", ["0", "1", "2"]);
+    let last = (count - 3..count).rev();
+    let last: Vec<String> = last.map(|n| (n * 7919 % count).to_string()).collect();
+    assert_eq!(first("SELECT x FROM t ORDER BY ts DESC LIMIT 3"), last);
+    check("y FROM t ORDER BY y DESC NULLS LAST", ["NaN", "NaN", "NaN"]);
+    check("y FROM t ORDER BY y", ["-100002.0", "-99999.0", "-99998.0"]);
+    check("y FROM t ORDER BY y DESC", ["", "", ""]);
+    check(
+        "x FROM t WHERE x % 2 = 1 ORDER BY x DESC",
+        ["100001", "99999", "99997"],
+    );
+    check("x FROM t ORDER BY none DESC, x", ["0", "1", "2"]);
 }
 
 /// How many chunks a query reads, of how many.

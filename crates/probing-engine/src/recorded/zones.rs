@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, Result, ScalarValue};
@@ -89,12 +89,26 @@ impl PruningStatistics for Zones<'_> {
         self.pieces.len()
     }
 
-    fn null_counts(&self, _: &Column) -> Option<ArrayRef> {
-        None
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let index = self.shape.schema.index_of(&column.name).ok()?;
+        let own = index.checked_sub(WHOSE.len())?;
+        let nulls = self.pieces.iter().map(|piece| {
+            let rows = piece.chunk.rows();
+            let values = match piece.source.places[own] {
+                None => Some(0),
+                Some(place) => {
+                    let tally = piece.source.snapshot.tally(&piece.chunk, place);
+                    tally.map(|tally| tally.values as usize)
+                }
+            };
+            values.map(|values| rows.saturating_sub(values) as u64)
+        });
+        Some(Arc::new(nulls.collect::<UInt64Array>()))
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        None
+        let rows = self.pieces.iter().map(|piece| piece.chunk.rows() as u64);
+        Some(Arc::new(UInt64Array::from_iter_values(rows)))
     }
 
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {

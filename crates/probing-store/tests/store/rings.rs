@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use probing_store::{Budget, Kind, Store, Value, Writer, Zone};
+use probing_store::{Budget, Kind, Store, Tally, Value, Writer, Zone};
 use tempfile::tempdir_in;
 
 use crate::{Cell, KEY, budget, rows, schema, snapshot, writer};
@@ -81,7 +81,17 @@ fn zones_hold_all_values_of_a_chunk() {
     assert_eq!(zone(4), Some(Zone::Empty));
     assert_eq!(zone(5), Some(Zone::Int { min: 0, max: 0 }));
     assert_eq!(zone(6), None);
+    let tally = |column| snapshot.tally(full, column);
+    let known = |values, sum| Some(Tally { values, sum });
+    let sum = (0..4096).filter(|n| n % 7 != 0).sum::<i64>();
+    assert_eq!(tally(0), known(4096, None));
+    assert_eq!(tally(1), known(4096 - 586, Some(-sum)));
+    assert_eq!(tally(2), known(4096, None));
+    assert_eq!(tally(4), known(0, Some(0)));
+    assert_eq!(tally(5), known(4096, None));
+    assert_eq!(tally(6), known(4096, None));
     // Still being written: only its time is known.
+    assert_eq!(snapshot.tally(last, 1), None);
     assert_eq!(snapshot.zone(last, 1), None);
     assert!(matches!(snapshot.zone(last, 0), Some(Zone::Int { .. })));
 }
@@ -150,7 +160,21 @@ fn readers_never_see_a_torn_row_while_rings_are_written() {
             let (mut seen, mut highest) = (0_u64, 0);
             while !done.load(Ordering::Relaxed) || seen == 0 {
                 let snapshot = snapshot(folder.path());
+                // Of one moment: nothing is missing between the oldest row and the newest.
+                for pair in snapshot.chunks().windows(2) {
+                    let end = pair[0].first_row() + pair[0].rows() as u64;
+                    assert_eq!(end, pair[1].first_row());
+                }
                 for chunk in snapshot.chunks() {
+                    // What is told of the chunk is so, also when its rows are gone by now.
+                    let first = chunk.first_row() as i64;
+                    let numbers = first..first + chunk.rows() as i64;
+                    if let Some(tally) = snapshot.tally(chunk, 1) {
+                        assert_eq!(tally.sum, Some(numbers.clone().sum()));
+                        let odd = numbers.filter(|n| n % 2 == 1).count();
+                        let odds = snapshot.tally(chunk, 2).map(|tally| tally.values as usize);
+                        assert_eq!(odds, Some(odd));
+                    }
                     let Some(data) = snapshot.read(chunk, &[1, 2, 3, 4, 5]).unwrap() else {
                         continue;
                     };
