@@ -7,32 +7,26 @@ use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 
 use datafusion::catalog::{
-    CatalogProvider as _, MemoryCatalogProvider, MemorySchemaProvider, TableProvider,
+    CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, TableProvider,
 };
 use datafusion::common::TableReference;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use probing_client::Members;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::oneshot;
 
 use crate::answer::{Answer, Patience, Planned, Source, Terms};
 use crate::elsewhere::Elsewhere;
 use crate::error::EngineError;
-use crate::functions;
 use crate::kept;
 use crate::live::LiveTable;
 use crate::memory;
 use crate::nearest::nearest;
 use crate::nodes::{self, NodeTable, There};
 use crate::recorded::{self, Sharing};
+use crate::session::{self, DEFAULT_SCHEMA, Share};
 use crate::sight::Sight;
 use crate::statement::{self, Question};
-use crate::sums;
 use crate::table::Table;
 use crate::tables::ALL;
 
@@ -41,9 +35,6 @@ const MOST_THREADS: usize = 4;
 /// Expressions are planned by functions that call themselves.
 const STACK: usize = 16 << 20;
 const PLANNING_STACK: usize = 256 << 20;
-const CATALOG: &str = "targets";
-/// Tables that a program recorded need no schema in front of their names.
-const DEFAULT_SCHEMA: &str = "user";
 
 /// Names of threads whose panics are answers.
 const QUERY: &str = "query";
@@ -55,9 +46,11 @@ pub struct Engine(Arc<Workshop>);
 
 /// What a query needs beside its targets. A query that nobody waits for any more keeps it until it ends.
 struct Workshop {
-    /// Always there, until it is dropped.
+    /// Both are always there, until they are dropped.
     runtime: Option<Runtime>,
+    planning: Option<Runtime>,
     handle: Handle,
+    planners: Handle,
     threads: usize,
     /// Functions and rules, which are the same for all queries: they take as long to gather as a small query.
     basis: OnceLock<SessionState>,
@@ -76,18 +69,6 @@ fn tell_panics_once() {
     });
 }
 
-fn basis() -> SessionState {
-    let state = SessionStateBuilder::new()
-        .with_config(SessionConfig::new().with_create_default_catalog_and_schema(false))
-        .with_default_features()
-        .with_file_formats(Vec::new())
-        .with_physical_optimizer_rules(sums::rules())
-        .build();
-    let context = SessionContext::new_with_state(state);
-    functions::register(&context);
-    context.state()
-}
-
 impl Engine {
     pub fn start() -> Result<Self, EngineError> {
         tell_panics_once();
@@ -100,9 +81,17 @@ impl Engine {
             .enable_time()
             .build();
         let runtime = runtime.map_err(|source| EngineError::NotStarted { source })?;
+        // No thread before there is something to plan; then it stays for the next.
+        let planning = Builder::new_current_thread()
+            .thread_name(PLAN)
+            .thread_stack_size(PLANNING_STACK)
+            .build();
+        let planning = planning.map_err(|source| EngineError::NotStarted { source })?;
         Ok(Self(Arc::new(Workshop {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
+            planners: planning.handle().clone(),
+            planning: Some(planning),
             threads,
             basis: OnceLock::new(),
         })))
@@ -118,15 +107,12 @@ impl Engine {
         let patience = Patience::of(terms);
         let memory_bytes = terms.memory_bytes.unwrap_or_else(memory::usual);
         let (workshop, sql, members) = (Arc::clone(&self.0), sql.to_owned(), members.clone());
-        let (sender, planned) = oneshot::channel();
         // On a stack of its own: however long an expression is, it must not be the end of the command. And on a thread
         // that can be left behind: planning computes, and reads targets.
-        thread::Builder::new()
-            .name(PLAN.to_owned())
-            .stack_size(PLANNING_STACK)
-            // Nobody may wait for it any more.
-            .spawn(move || drop(sender.send(workshop.plan(sql, &members, memory_bytes))))
-            .map_err(|source| EngineError::NotStarted { source })?;
+        let planned = self
+            .0
+            .planners
+            .spawn_blocking(move || workshop.plan(sql, &members, memory_bytes));
         let planned = patience.wait(planned).await?;
         let planned = planned.map_err(EngineError::panicked)??;
         Ok(Answer::start(planned, self.0.handle.clone(), patience))
@@ -223,10 +209,15 @@ impl Workshop {
                 self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
             }
         };
-        let context = self.context(&asked, world, memory_bytes)?;
+        let basis = self.basis().map_err(|error| EngineError::of(error, &sql))?;
+        let (tables, rows) = self.tables(&asked, basis, world, memory_bytes)?;
+        let share = Share {
+            parts: Sharing::among(self.threads).parts(rows),
+            memory_bytes,
+        };
         let stream = self
             .handle
-            .block_on(planned(&context, asked))
+            .block_on(session::run(asked, tables, basis, share))
             .map_err(|error| EngineError::of(error, &sql))?;
         Ok(Planned {
             sql,
@@ -236,15 +227,23 @@ impl Workshop {
         })
     }
 
-    /// A world that has the tables that a statement names, and nothing else: no files, no network, no disk.
-    fn context(
+    fn basis(&self) -> datafusion::common::Result<&SessionState> {
+        if let Some(basis) = self.basis.get() {
+            return Ok(basis);
+        }
+        let basis = session::basis()?;
+        Ok(self.basis.get_or_init(|| basis))
+    }
+
+    /// The tables that a statement names, and nothing else; and how many rows the largest has.
+    fn tables(
         &self,
         asked: &Statement,
+        basis: &SessionState,
         world: &World,
         memory_bytes: usize,
-    ) -> Result<SessionContext, EngineError> {
+    ) -> Result<(Arc<dyn CatalogProvider>, usize), EngineError> {
         let failed = |error| EngineError::of(error, "");
-        let basis = self.basis.get_or_init(basis);
         let catalog = MemoryCatalogProvider::new();
         let mut rows = 0;
         for reference in statement::tables_of(basis, asked)? {
@@ -269,34 +268,7 @@ impl Workshop {
                     .map_err(failed)?;
             }
         }
-        let parts = Sharing::among(self.threads).parts(rows);
-        let mut config = SessionConfig::new();
-        // To look up each row of one side among those of the other costs more than to read it.
-        let optimizer = &mut config.options_mut().optimizer;
-        optimizer.enable_join_dynamic_filter_pushdown = false;
-        let config = config
-            .with_target_partitions(parts)
-            // Scans come in as many parts as are of use; and rows of few stay in their order.
-            .with_round_robin_repartition(false)
-            .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-            .with_create_default_catalog_and_schema(false);
-        let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_limit(memory_bytes, 1.0)
-            .with_disk_manager_builder(no_disk)
-            .build_arc()
-            .map_err(failed)?;
-        let state = SessionStateBuilder::new_from_existing(basis.clone())
-            .with_config(config)
-            .with_runtime_env(runtime)
-            .build();
-        let context = SessionContext::new_with_state(state);
-        let files = ObjectStoreUrl::local_filesystem();
-        context
-            .deregister_object_store(files.as_ref())
-            .map_err(failed)?;
-        context.register_catalog(CATALOG, Arc::new(catalog));
-        Ok(context)
+        Ok((Arc::new(catalog), rows))
     }
 
     /// The table that is meant, over these targets; and how many rows of it are recorded.
@@ -369,7 +341,7 @@ impl Workshop {
             let there = there.filter_map(|there| NodeTable::recorded(reference, there, sight));
             parts.extend(there.map(|part| Arc::new(part) as _));
         }
-        let united = nodes::united(self.basis.get_or_init(basis), parts);
+        let united = self.basis().and_then(|basis| nodes::united(basis, parts));
         let united = united.map_err(|error| EngineError::of(error, ""))?;
         united.ok_or_else(|| no_table(reference, sight))
     }
@@ -384,8 +356,10 @@ struct World {
 impl Drop for Workshop {
     fn drop(&mut self) {
         // Without waiting for what still computes.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+        for runtime in [self.runtime.take(), self.planning.take()] {
+            if let Some(runtime) = runtime {
+                runtime.shutdown_background();
+            }
         }
     }
 }
@@ -438,7 +412,7 @@ fn full_name(reference: &TableReference) -> String {
 }
 
 fn is_ours(reference: &TableReference) -> bool {
-    reference.catalog().is_none_or(|catalog| catalog == CATALOG)
+    reference.catalog().is_none_or(session::is_catalog)
 }
 
 fn live(reference: &TableReference) -> Option<&'static Table> {
@@ -466,22 +440,4 @@ fn no_table(reference: &TableReference, sight: &Sight) -> EngineError {
         nearest: nearest.map(str::to_owned),
         name: reference.to_string(),
     }
-}
-
-async fn planned(
-    context: &SessionContext,
-    asked: Statement,
-) -> datafusion::common::Result<SendableRecordBatchStream> {
-    let plan = context.state().statement_to_plan(asked).await?;
-    // Once more, on what came of it: nothing that changes anything is in it, at any depth.
-    SQLOptions::new()
-        .with_allow_ddl(false)
-        .with_allow_dml(false)
-        .with_allow_statements(false)
-        .verify_plan(&plan)?;
-    context
-        .execute_logical_plan(plan)
-        .await?
-        .execute_stream()
-        .await
 }

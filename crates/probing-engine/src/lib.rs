@@ -27,6 +27,7 @@ mod recorded;
 mod reference;
 mod rows;
 mod scan;
+mod session;
 mod sight;
 mod statement;
 mod sums;

@@ -1,0 +1,103 @@
+//! What a statement is planned and run in: functions, rules, the tables that it names, and no files, network or disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::catalog::{CatalogProvider, CatalogProviderList as _, MemoryCatalogProviderList};
+use datafusion::common::Result;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{
+    SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
+};
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+
+use crate::functions;
+use crate::sums;
+
+const CATALOG: &str = "targets";
+/// Tables that a program recorded need no schema in front of their names.
+pub(crate) const DEFAULT_SCHEMA: &str = "user";
+
+/// What is the same for all statements: it takes as long to gather as a small query.
+pub(crate) fn basis() -> Result<SessionState> {
+    let mut config = SessionConfig::new();
+    // To look up each row of one side among those of the other costs more than to read it.
+    let optimizer = &mut config.options_mut().optimizer;
+    optimizer.enable_join_dynamic_filter_pushdown = false;
+    let config = config
+        // Scans come in as many parts as are of use; and rows of few stay in their order.
+        .with_round_robin_repartition(false)
+        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+        .with_create_default_catalog_and_schema(false);
+    let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_disk_manager_builder(no_disk)
+        .build_arc()?;
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_file_formats(Vec::new())
+        .with_physical_optimizer_rules(sums::rules())
+        .build();
+    let context = SessionContext::new_with_state(state);
+    context.deregister_object_store(ObjectStoreUrl::local_filesystem().as_ref())?;
+    functions::register(&context);
+    Ok(context.state())
+}
+
+/// Whether a catalog is the one that there is.
+pub(crate) fn is_catalog(name: &str) -> bool {
+    name == CATALOG
+}
+
+/// What a statement may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    /// Parts of a table that are worked on at once.
+    pub(crate) parts: usize,
+    pub(crate) memory_bytes: usize,
+}
+
+/// Runs a statement over tables that it names. What is not in them is not there.
+pub(crate) async fn run(
+    asked: Statement,
+    tables: Arc<dyn CatalogProvider>,
+    basis: &SessionState,
+    share: Share,
+) -> Result<SendableRecordBatchStream> {
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), tables);
+    let mut state = basis.clone();
+    state.register_catalog_list(Arc::new(catalogs));
+    state.config_mut().options_mut().execution.target_partitions = share.parts;
+    // It is now.
+    state.mark_start_execution();
+    let plan = state.statement_to_plan(asked).await?;
+    // Once more, on what came of it: nothing that changes anything is in it, at any depth.
+    SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false)
+        .verify_plan(&plan)?;
+    let plan = state.create_physical_plan(&plan).await?;
+    let runtime = RuntimeEnvBuilder::from_runtime_env(basis.runtime_env())
+        .with_memory_limit(share.memory_bytes, 1.0)
+        .build_arc()?;
+    // The plan has its functions in it.
+    let task = TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        state.config().clone(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        runtime,
+    );
+    execute_stream(plan, Arc::new(task))
+}
