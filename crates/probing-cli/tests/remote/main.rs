@@ -11,6 +11,7 @@ mod refusals;
 mod sets;
 mod sockets;
 mod ssh;
+mod stops;
 mod tls;
 mod wanted;
 
