@@ -163,12 +163,15 @@ class Probe:
         hits: int = 1,
         once: bool = False,
         ttl: float | None = None,
+        stats: bool = False,
     ) -> Breakpoint:
-        """Watch a variable: ``"train_step:lr"`` for a local one, else a name of the program with attributes and items.
+        """Watch a variable: ``"train_step:lr"`` for a local one, ``"env:NAME"``, else a name with attributes and items.
 
-        Every change is a row of ``python.variables``. ``action="stop"`` stops the thread that made it, too.
+        Every change is a row of ``python.variables``; with ``stats``, tensors are told by their numbers, too.
+        ``action="stop"`` stops the thread that made it.
         """
-        asked = asked_arm({"watch": variable}, condition=condition, action=action, hits=hits, once=once, ttl=ttl)
+        where = {"watch": variable}
+        asked = asked_arm(where, condition=condition, action=action, hits=hits, once=once, ttl=ttl, stats=stats)
         return breakpoints(self._ask("arm", **asked))[0]
 
     def breakpoints(self) -> list[Breakpoint]:

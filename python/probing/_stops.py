@@ -78,6 +78,7 @@ def asked_arm(
     hits: int,
     once: bool,
     ttl: float | None,
+    stats: bool = False,
 ) -> dict[str, Any]:
     """What is asked for, without what is as usual."""
     asked: dict[str, Any] = {**where, "condition": condition, "action": action, "ttl_seconds": ttl}
@@ -85,6 +86,8 @@ def asked_arm(
         asked["hits"] = hits
     if once:
         asked["once"] = True
+    if stats:
+        asked["stats"] = True
     return {name: value for name, value in asked.items() if value is not None}
 
 

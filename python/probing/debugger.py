@@ -50,10 +50,11 @@ def watch(
     hits: int = 1,
     once: bool = False,
     ttl: float | None = None,
+    stats: bool = False,
 ) -> Breakpoint:
     """Watch a variable of this process. See :meth:`probing.Probe.watch`."""
     with _own() as probe:
-        return probe.watch(variable, condition=condition, action=action, hits=hits, once=once, ttl=ttl)
+        return probe.watch(variable, condition=condition, action=action, hits=hits, once=once, ttl=ttl, stats=stats)
 
 
 def points() -> list[Breakpoint]:

@@ -19,6 +19,7 @@ mod gradients;
 mod guarded;
 mod handled;
 mod handoff;
+mod interned;
 mod interrupt;
 mod last;
 mod life;

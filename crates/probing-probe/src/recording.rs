@@ -24,7 +24,9 @@ use crate::forked;
 use tables::Tables;
 
 pub(crate) use calls::add_to;
-pub(crate) use captures::{Capture, Exception, capture, exception};
+pub(crate) use captures::{
+    Capture, Exception, Variable, capture, exception, make_room_for_variables, variable,
+};
 
 /// What this process records, or null. Reached with the GIL held only.
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());

@@ -7,6 +7,8 @@
 //! client that drives it and carries them out itself (`at_stop.rs`); `steps.rs` knows where it stops again, `parking.rs` has
 //! the other threads wait.
 //!
+//! A *watch* is a point, too, whose place is a variable: `watches.rs`.
+//!
 //! Each place without anything is disabled when it is first met, and each function is looked at once when it begins, for
 //! code that is not loaded yet. Arming calls `restart_events()`: other tools see each place once more.
 //!
@@ -34,6 +36,7 @@ mod steps;
 mod symbols;
 mod thread;
 mod tracing;
+mod watches;
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};

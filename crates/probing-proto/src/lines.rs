@@ -76,6 +76,9 @@ pub struct AskedArm {
     /// `stop`, `log:TEXT`, `snapshot`, `count`. Without it, `stop` for a place and `count` for a watch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
+    /// Of tensors that are watched: their numbers, too.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stats: bool,
     /// How long it stays armed; 0 for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<f64>,

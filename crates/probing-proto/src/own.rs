@@ -140,7 +140,7 @@ pub const VARIABLES: OwnTable = OwnTable {
             "old",
             Kind::Text,
             Perhaps,
-            "its value before, in bounded words; none when it was not bound",
+            "its value before, in bounded words; none when it was not bound, or not seen before",
         ),
         (
             "new",

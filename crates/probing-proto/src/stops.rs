@@ -32,6 +32,9 @@ pub struct Arm {
     pub once: bool,
     #[serde(default)]
     pub action: Action,
+    /// Tensors are told with statistics of their numbers, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stats: bool,
     /// How long it stays armed; 0 for ever. Without it, as is usual for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_millis: Option<u64>,
@@ -59,8 +62,25 @@ pub enum Place {
     /// What an expression of names, attributes and items leads to changes: `config.lr`, `model.fc1.weight`,
     /// `os.environ['X']`.
     Value { path: String },
+    /// A variable of the environment changes, as `os.environ` has it.
+    Environment { name: String },
     /// These bytes of memory are written to.
     Memory { address: u64, length: u32 },
+}
+
+impl Place {
+    /// Whether it is something that changes, and not a place in code.
+    pub fn is_watch(&self) -> bool {
+        match self {
+            Self::Local { .. }
+            | Self::Value { .. }
+            | Self::Environment { .. }
+            | Self::Memory { .. } => true,
+            Self::Line { .. } | Self::Function { .. } | Self::Raise { .. } | Self::Uncaught => {
+                false
+            }
+        }
+    }
 }
 
 /// What is done there.

@@ -175,6 +175,55 @@ fn what_is_followed_comes_as_it_happens_and_stays_armed() {
 }
 
 #[test]
+fn a_watch_is_armed_followed_and_read_with_sql() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let armed = probing(
+            &sandbox,
+            &target,
+            &["watch", "add_up:found", "--if", "found > 0"],
+        );
+        let said = short(armed.ok());
+        assert!(
+            said.starts_with("watch 1: found in add_up (steps.py:"),
+            "{said}"
+        );
+        assert!(
+            said.contains("): records changes; if found > 0; cost: "),
+            "{said}"
+        );
+        let mut command = sandbox.command();
+        command.args(["-t", &target.pid().to_string(), "watch", "rate", "--follow"]);
+        let terminal = Terminal::start(command);
+        terminal.wait_for("note: now 0.5");
+        target.say("3");
+        assert_eq!(target.line(), "total 6");
+        assert_eq!(sandbox.eval(&target, "rate = 0.75").ok(), "");
+        // Before 3.12 it is seen when a thread of the program runs its next line.
+        target.say("0");
+        assert_eq!(target.line(), "total 0");
+        terminal.wait_for("rate: 0.5 → 0.75\r\n");
+        terminal.signal(Signal::INT);
+        assert_eq!(terminal.finish().0, 130);
+        let sql = "SELECT name, new FROM python.variables ORDER BY ts";
+        let rows = probing(&sandbox, &target, &["query", "--csv", sql]);
+        assert_eq!(rows.stdout, "name,new\nfound,2\nfound,6\nrate,0.75\n");
+        let sql = "SELECT point, kind, place, hits FROM python.breakpoints";
+        let rows = probing(&sandbox, &target, &["query", "--csv", sql]);
+        assert_eq!(
+            rows.stdout,
+            "point,kind,place,hits\n1,local,add_up:found,2\n2,value,rate,1\n"
+        );
+        let disarmed = probing(&sandbox, &target, &["disarm", "all"]);
+        assert!(
+            disarmed.ok().contains("watch 2 disarmed: rate; hit once"),
+            "{disarmed:?}"
+        );
+    });
+}
+
+#[test]
 fn a_set_is_armed_at_once_and_who_fails_is_named() {
     every_python(|python| {
         let job = Job::start(python, &["probed", "probed"]);

@@ -17,7 +17,12 @@ pub(crate) fn sandbox() -> Sandbox {
 
 /// The line of the program that bears this mark.
 pub(crate) fn line(mark: &str) -> u32 {
-    let path = probing_testkit::root().join("tests/targets").join(PROGRAM);
+    line_of(PROGRAM, mark)
+}
+
+/// The line of a program that bears this mark.
+pub(crate) fn line_of(program: &str, mark: &str) -> u32 {
+    let path = probing_testkit::root().join("tests/targets").join(program);
     let source = fs::read_to_string(path).unwrap();
     let found = source
         .lines()
@@ -43,8 +48,12 @@ pub(crate) struct Client {
 
 impl Debugged {
     pub(crate) fn start(python: &Python) -> Self {
+        Self::start_program(python, PROGRAM)
+    }
+
+    pub(crate) fn start_program(python: &Python, program: &str) -> Self {
         let sandbox = sandbox();
-        let target = sandbox.probed(python, PROGRAM);
+        let target = sandbox.probed(python, program);
         let mut client = Client::new(&sandbox, &target);
         client.follow(true);
         Self {
@@ -115,6 +124,7 @@ pub(crate) fn arm(place: Place) -> Arm {
         hits: 1,
         once: false,
         action: Action::Count,
+        stats: false,
         ttl_millis: None,
         hold: Hold::default(),
     }

@@ -8,3 +8,4 @@ mod exceptions;
 mod points;
 mod sessions;
 mod steps;
+mod watches;

@@ -19,7 +19,7 @@ pub(crate) const TABLE: Table = Table {
         col(
             "kind",
             Kind::Text,
-            "line, function, raise, uncaught, local, value or memory",
+            "line, function, raise, uncaught, local, value, environment or memory",
         ),
         col("place", Kind::Text, "what was asked for, as it was written"),
         col("condition", Kind::Text, "expression that must be true"),
@@ -110,6 +110,7 @@ fn place(place: &Place) -> (&'static str, String) {
         Place::Uncaught => ("uncaught", String::new()),
         Place::Local { function, name } => ("local", format!("{function}:{name}")),
         Place::Value { path } => ("value", path.clone()),
+        Place::Environment { name } => ("environment", name.clone()),
         Place::Memory { address, length } => ("memory", format!("{address:#x}:{length}")),
     }
 }

@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyModule, PyString, PyTuple, PyType};
 
 use super::slots;
 use crate::guarded::call;
+use crate::interned::interned;
 use crate::traceback::text_of;
 
 /// Variables of a frame.
@@ -219,14 +219,14 @@ pub(super) fn own_variable<'py>(
             own.is_ok_and(|own| own.to_str().is_ok_and(|own| own == name))
         })
     };
-    if index_in(code.getattr(intern!(py, "co_cellvars"))?).is_some() {
+    if index_in(code.getattr(interned!(py, "co_cellvars"))?).is_some() {
         return Ok(Own::Shared);
     }
-    if let Some(index) = index_in(code.getattr(intern!(py, "co_varnames"))?) {
+    if let Some(index) = index_in(code.getattr(interned!(py, "co_varnames"))?) {
         let slots = slots::read(frame, code, index + 1)?;
         return Ok(slots.map_or(Own::Shared, |mut slots| Own::Alone(slots.pop().flatten())));
     }
-    let is_free = index_in(code.getattr(intern!(py, "co_freevars"))?).is_some();
+    let is_free = index_in(code.getattr(interned!(py, "co_freevars"))?).is_some();
     Ok(if is_free { Own::Shared } else { Own::Nothing })
 }
 

@@ -1,6 +1,6 @@
-//! Rows of what breakpoints saw: `python.captures` and `python.exceptions`.
+//! Rows of what breakpoints and watches saw: `python.captures`, `python.exceptions` and `python.variables`.
 
-use probing_proto::own::{CAPTURES, EXCEPTIONS, OwnTable};
+use probing_proto::own::{CAPTURES, EXCEPTIONS, OwnTable, VARIABLES};
 use probing_proto::stops::Spot;
 use probing_store::Value;
 use pyo3::prelude::*;
@@ -29,6 +29,16 @@ pub(crate) struct Exception<'a> {
     pub(crate) at: Option<&'a Spot>,
     pub(crate) chain: Option<&'a str>,
     pub(crate) frames: Option<&'a str>,
+}
+
+/// A row of `python.variables`.
+pub(crate) struct Variable<'a> {
+    pub(crate) point: u32,
+    pub(crate) name: &'a str,
+    pub(crate) old: Option<&'a str>,
+    pub(crate) new: Option<&'a str>,
+    pub(crate) thread_name: &'a str,
+    pub(crate) at: Option<&'a Spot>,
 }
 
 /// Without memory for a table there are no rows, and nobody here to tell.
@@ -104,6 +114,32 @@ pub(crate) fn exception(py: Python<'_>, row: &Exception<'_>) {
             Value::Null,
             text(row.chain),
             text(row.frames),
+        ]);
+    });
+}
+
+/// Makes the table before its rows may come in the middle of an assignment.
+pub(crate) fn make_room_for_variables(py: Python<'_>) {
+    append(py, &VARIABLES, |_| {});
+}
+
+/// Runs no Python, once there is room.
+pub(crate) fn variable(py: Python<'_>, row: &Variable<'_>) {
+    append(py, &VARIABLES, |table| {
+        let name = symbol(table, row.name);
+        let thread_name = symbol(table, row.thread_name);
+        let [func, file, line] = place(table, row.at);
+        table.append(&[
+            number(Some(row.point)),
+            name,
+            text(row.old),
+            text(row.new),
+            func,
+            file,
+            line,
+            number(Some(thread_id())),
+            thread_name,
+            Value::Null,
         ]);
     });
 }

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use super::frame;
 use super::points::Point;
 use super::steps::Step;
+use super::watches::Store;
 
 static ARMED: Mutex<Armed> = Mutex::new(Armed::new());
 
@@ -26,6 +27,8 @@ pub(super) struct Armed {
     pub(super) seekers: Vec<Arc<Point>>,
     /// Those that look for exceptions.
     pub(super) raises: Vec<Arc<Point>>,
+    /// Those that watch what a path leads to.
+    pub(super) values: Vec<Arc<Point>>,
     /// Steps under way, by thread.
     pub(super) steps: HashMap<u64, Step, BuildHasherDefault<Address>>,
 }
@@ -37,6 +40,10 @@ pub(super) struct CodeArms {
     is_function: bool,
     pub(super) lines: Vec<(u32, Arc<Point>)>,
     pub(super) starts: Vec<Arc<Point>>,
+    /// Where watched variables are written.
+    pub(super) stores: Vec<Store>,
+    /// How many threads have changes that wait for its next instruction.
+    pub(super) waits: u32,
     /// How many steps look at its lines.
     pub(super) steppers: u32,
     /// Whether a step looks at its end.
@@ -59,6 +66,7 @@ impl Armed {
             codes: HashMap::with_hasher(BuildHasherDefault::new()),
             seekers: Vec::new(),
             raises: Vec::new(),
+            values: Vec::new(),
             steps: HashMap::with_hasher(BuildHasherDefault::new()),
         }
     }
@@ -67,6 +75,7 @@ impl Armed {
         self.codes.is_empty()
             && self.seekers.is_empty()
             && self.raises.is_empty()
+            && self.values.is_empty()
             && self.steps.is_empty()
     }
 
@@ -82,6 +91,8 @@ impl Armed {
                 is_function: frame::is_function(code),
                 lines: Vec::new(),
                 starts: Vec::new(),
+                stores: Vec::new(),
+                waits: 0,
                 steppers: 0,
                 enders: 0,
             })
@@ -115,12 +126,14 @@ impl Armed {
         let is_other = |other: &Arc<Point>| !Arc::ptr_eq(other, point);
         self.seekers.retain(is_other);
         self.raises.retain(is_other);
+        self.values.retain(is_other);
         let mut changed = Vec::new();
         for arms in self.codes.values_mut() {
-            let before = arms.lines.len() + arms.starts.len();
+            let before = arms.point_count();
             arms.lines.retain(|(_, other)| is_other(other));
             arms.starts.retain(is_other);
-            if arms.lines.len() + arms.starts.len() != before {
+            arms.stores.retain(|store| is_other(&store.point));
+            if arms.point_count() != before {
                 changed.push(arms.code.bind(py).clone());
             }
         }
@@ -176,7 +189,11 @@ impl Armed {
 
 impl CodeArms {
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.starts.is_empty() && self.steppers == 0 && self.enders == 0
+        self.point_count() == 0 && self.waits == 0 && self.steppers == 0 && self.enders == 0
+    }
+
+    fn point_count(&self) -> usize {
+        self.lines.len() + self.starts.len() + self.stores.len()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arming and disarming: what the interpreter is asked to tell follows from what is armed.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use probing_proto::message::{Event, Failure};
 use probing_proto::stops::{self, Action, Arm, Place, PointId, StopNews};
@@ -12,11 +12,13 @@ use super::condition::Condition;
 use super::expression::{Expression, Kind};
 use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
-use super::{exceptions, of_this_process, parking, steps, tracing};
+use super::{exceptions, of_this_process, parking, steps, tracing, watches};
 
 /// How this Python tells us what its threads do.
 pub(super) fn has_monitoring(py: Python<'_>) -> bool {
-    py.version_info() >= (3, 12)
+    // The version is a text that would be read each time.
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| py.version_info() >= (3, 12))
 }
 
 /// Arms a point; what came of it.
@@ -36,10 +38,6 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
         );
     }
     let parts = parts(py, &wanted)?;
-    if let Place::Local { .. } | Place::Value { .. } | Place::Memory { .. } = wanted.place {
-        return Err(Failure::new("this probe cannot watch variables yet")
-            .with_hint("break at a line that writes it, with a condition or a log"));
-    }
     if wanted.place != Place::Uncaught {
         claim(py)?;
     }
@@ -53,8 +51,14 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
         point.note(note);
         stops.points().add(Arc::clone(&point));
         armed().seekers.push(Arc::clone(&point));
-        bind(&point, found);
+        if let Err(failure) = bind(&point, found) {
+            disarm(py, &[id]);
+            return Err(failure);
+        }
         restart(py);
+    } else if point.watch.is_some() {
+        watches::begin(py, &point)?;
+        stops.points().add(Arc::clone(&point));
     } else {
         stops.points().add(Arc::clone(&point));
         exceptions::arm(py, &point)
@@ -78,16 +82,23 @@ fn parts(py: Python<'_>, wanted: &Arm) -> Result<Parts, Failure> {
     let finder = Finder::new(py, &wanted.place)
         .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
     let is_native = condition.as_ref().is_none_or(Condition::is_native);
+    let (watch, by, cost) = if let Some((watch, by, cost)) = watches::watch(py, wanted)? {
+        (Some(watch), by, cost)
+    } else {
+        let by = match &wanted.place {
+            Place::Uncaught => "sys.excepthook",
+            _ if has_monitoring(py) => monitoring::NAME,
+            _ => tracing::NAME,
+        };
+        (None, by, cost(py, &wanted.place, is_native))
+    };
     Ok(Parts {
         condition,
         text,
         finder,
-        by: match &wanted.place {
-            Place::Uncaught => "sys.excepthook",
-            _ if has_monitoring(py) => monitoring::NAME,
-            _ => tracing::NAME,
-        },
-        cost: cost(py, &wanted.place, is_native),
+        watch,
+        by,
+        cost,
     })
 }
 
@@ -109,8 +120,11 @@ fn cost(py: Python<'_>, place: &Place, is_native: bool) -> String {
     }
 }
 
-/// A point was found in code: from now on it is told there.
-pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) {
+/// A point was found in code: from now on it is told there. Refused when that has no such variable.
+pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) -> Result<(), Failure> {
+    if point.watch.is_some() {
+        return watches::bind(point, &found);
+    }
     for Found { code, spot } in found {
         let is_start = matches!(point.armed.place, Place::Function { .. });
         let mut armed = armed();
@@ -144,6 +158,7 @@ pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) {
             point.note(moved);
         }
     }
+    Ok(())
 }
 
 /// Disarms these points, all when none is named, and tells them as they were.
@@ -195,6 +210,7 @@ pub(super) fn disarm_itself(py: Python<'_>, point: &Arc<Point>, reason: &str) {
 fn take_out(py: Python<'_>, point: &Arc<Point>) {
     exceptions::disarm(py, point);
     let changed = armed().remove(py, point);
+    watches::end(py, point);
     for code in &changed {
         tell_again(code);
     }
@@ -245,7 +261,7 @@ pub(super) fn refresh(py: Python<'_>) {
             (seeks || into, Everywhere::Resumes),
             (raises, Everywhere::Raises),
             (steps::wait_for_ends(), Everywhere::Unwinds),
-            (parks, Everywhere::Lines),
+            (parks || watches::look_at_lines(), Everywhere::Lines),
         ];
         let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
         let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
@@ -288,19 +304,22 @@ pub(super) fn forget_all(py: Python<'_>) {
     for thread in steps {
         drop(steps::finish(py, thread));
     }
-    {
+    let values = {
         let mut armed = armed();
         armed.seekers.clear();
         armed.raises.clear();
-    }
+        std::mem::take(&mut armed.values)
+    };
+    watches::forget(py, &values);
     for code in &codes {
         let mut armed = armed();
         let arms = armed.code_mut(code);
         let lines = std::mem::take(&mut arms.lines);
         let starts = std::mem::take(&mut arms.starts);
-        (arms.steppers, arms.enders) = (0, 0);
+        let stores = std::mem::take(&mut arms.stores);
+        (arms.steppers, arms.enders, arms.waits) = (0, 0, 0);
         drop(armed);
-        drop((lines, starts));
+        drop((lines, starts, stores));
         tell_again(code);
     }
     exceptions::forget(py);

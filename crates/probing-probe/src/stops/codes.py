@@ -280,14 +280,6 @@ def is_of_library(code: CodeType) -> bool:
     return file.startswith(("<frozen", *LIBRARY)) or any(folder in file for folder in INSTALLED)
 
 
-def thread_name(ident: int) -> str:
-    """Tell the name of a thread, without the lock that `threading` has for that."""
-    threading: Any = sys.modules.get("threading")
-    thread = None if threading is None else threading._active.get(ident)
-    name = getattr(thread, "_name", None)
-    return name if type(name) is str else "MainThread" if threading is None else f"Thread {ident}"
-
-
 def lines_in_memory(file: str) -> list[str] | None:
     """Give the lines of code that is in no file, as notebooks and tracebacks know them."""
     linecache: Any = sys.modules.get("linecache")

@@ -8,11 +8,11 @@ use std::ffi::c_int;
 
 use probing_proto::stops::Spot;
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::symbols::symbols;
+use crate::interned::interned;
 use crate::locals;
 use crate::traceback::text_of;
 
@@ -47,7 +47,7 @@ pub(super) fn line_of(frame: &Bound<'_, PyAny>) -> u32 {
 }
 
 pub(super) fn caller_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    let outer = frame.getattr(intern!(frame.py(), "f_back")).ok()?;
+    let outer = frame.getattr(interned!(frame.py(), "f_back")).ok()?;
     (!outer.is_none()).then_some(outer)
 }
 
@@ -125,7 +125,7 @@ pub(super) fn variable<'py>(
 
 /// The names of the module that a frame's code belongs to.
 pub(super) fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    frame.getattr(intern!(frame.py(), "f_globals"))
+    frame.getattr(interned!(frame.py(), "f_globals"))
 }
 
 /// A global variable, as code in this frame finds it; `None` for one that only the builtins have.

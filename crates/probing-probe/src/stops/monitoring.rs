@@ -16,6 +16,7 @@ use pyo3::types::PyAny;
 use super::armed::{CodeArms, Met, armed};
 use super::events::{self, After};
 use super::frame;
+use super::watches;
 use crate::guarded::call;
 
 pub(super) const NAME: &str = "sys.monitoring";
@@ -31,6 +32,7 @@ struct Events {
     line: u32,
     raise: u32,
     unwind: u32,
+    instruction: u32,
 }
 
 /// What is told everywhere, not only in some code objects.
@@ -61,13 +63,14 @@ static TOOL: std::sync::Mutex<Option<Tool>> = std::sync::Mutex::new(None);
 static DISABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Callbacks, in the order of [`Events::all`].
-static mut CALLBACKS: [ffi::PyMethodDef; 6] = [
+static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
     method(c"start", on_start),
     method(c"resume", on_resume),
     method(c"return_", on_end),
     method(c"line", on_line),
     method(c"raise_", on_raise),
     method(c"unwind", on_end),
+    method(c"instruction", on_instruction),
 ];
 
 const fn method(name: &'static CStr, function: ffi::PyCFunctionFast) -> ffi::PyMethodDef {
@@ -138,6 +141,10 @@ pub(super) fn set_local(code: &Bound<'_, PyAny>) -> PyResult<()> {
             (has(|it| !it.lines.is_empty() || it.steppers > 0), own.line),
             (has(|it| !it.starts.is_empty()), own.start),
             (has(|it| it.enders > 0), own.return_),
+            (
+                has(|it| !it.stores.is_empty() || it.waits > 0),
+                own.instruction,
+            ),
         ];
         let events = events.iter().filter(|(is, _)| *is).map(|(_, event)| event);
         (&tool.set_local_events, events.sum::<u32>())
@@ -190,7 +197,7 @@ impl Tool {
 
     fn register(&self, py: Python<'_>) -> PyResult<()> {
         for (index, event) in self.events.all().into_iter().enumerate() {
-            // SAFETY: the definition is one of six, static, and nobody changes it; the other two may be null.
+            // SAFETY: the definition is one of seven, static, and nobody changes it; the other two may be null.
             let function = unsafe {
                 let none = std::ptr::null_mut();
                 let definition = (&raw mut CALLBACKS).cast::<ffi::PyMethodDef>().add(index);
@@ -221,10 +228,11 @@ impl Events {
             line: number("LINE")?,
             raise: number("RAISE")?,
             unwind: number("PY_UNWIND")?,
+            instruction: number("INSTRUCTION")?,
         })
     }
 
-    fn all(&self) -> [u32; 6] {
+    fn all(&self) -> [u32; 7] {
         [
             self.start,
             self.resume,
@@ -232,6 +240,7 @@ impl Events {
             self.line,
             self.raise,
             self.unwind,
+            self.instruction,
         ]
     }
 }
@@ -277,11 +286,20 @@ unsafe extern "C" fn on_line(
     answered(|py| {
         // SAFETY: as the interpreter promises: a code object and a whole number.
         let (code, line) = unsafe { (*arguments, ffi::PyLong_AsLong(*arguments.add(1)) as u32) };
+        if watches::has_pending() {
+            watches::settle(py);
+        }
+        let compares = watches::look_at_lines();
+        if compares {
+            watches::compare_at(py, code as usize, line, None);
+        }
         if events::is_special() {
-            return events::line(py, code as usize, line, None);
+            let after = events::line(py, code as usize, line, None);
+            return if compares { After::Again } else { after };
         }
         let met = armed().at_line(code as usize, line, || frame::current(py));
         match met {
+            Met::Nothing if compares => After::Again,
             Met::Nothing => After::Never,
             Met::NotNow => After::Again,
             Met::Points(points) => events::points(py, None, points),
@@ -349,5 +367,20 @@ unsafe extern "C" fn on_raise(
         }
         // It cannot be disabled.
         After::Again
+    })
+}
+
+/// # Safety
+///
+/// Called by the interpreter: `(code, offset)`.
+unsafe extern "C" fn on_instruction(
+    _: *mut PyObject,
+    arguments: *mut *mut PyObject,
+    _: Py_ssize_t,
+) -> *mut PyObject {
+    answered(|py| {
+        // SAFETY: as the interpreter promises: a code object and a whole number.
+        let (code, offset) = unsafe { (*arguments, ffi::PyLong_AsLong(*arguments.add(1)) as u32) };
+        watches::at_instruction(py, code as usize, offset)
     })
 }

@@ -9,6 +9,7 @@ use probing_proto::stops::{self, Action, Arm, PointId, Spot};
 use super::codes::Finder;
 use super::condition::Condition;
 use super::expression::Expression;
+use super::watches::Watch;
 
 /// Points of one process.
 pub(super) const MAX_POINTS: usize = 1000;
@@ -28,6 +29,7 @@ pub(super) struct Point {
     pub(super) text: Option<Expression>,
     /// How its code is found; for places in code.
     pub(super) finder: Option<Finder>,
+    pub(super) watch: Option<Watch>,
     /// How the interpreter tells us.
     pub(super) by: &'static str,
     pub(super) cost: String,
@@ -52,6 +54,7 @@ pub(super) struct Parts {
     pub(super) condition: Option<Condition>,
     pub(super) text: Option<Expression>,
     pub(super) finder: Option<Finder>,
+    pub(super) watch: Option<Watch>,
     pub(super) by: &'static str,
     pub(super) cost: String,
 }
@@ -71,6 +74,7 @@ impl Point {
             condition: parts.condition,
             text: parts.text,
             finder: parts.finder,
+            watch: parts.watch,
             by: parts.by,
             cost: parts.cost,
             expires: ttl.and_then(|ttl| now.checked_add(ttl)),
@@ -127,9 +131,14 @@ impl Point {
         let has_room = state.recorded <= MOST_A_SECOND;
         drop(state);
         if !has_room {
-            self.dropped.fetch_add(1, Ordering::AcqRel);
+            self.leave_out();
         }
         has_room
+    }
+
+    /// Something was seen and not recorded.
+    pub(super) fn leave_out(&self) {
+        self.dropped.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn bind(&self, spot: Spot) {

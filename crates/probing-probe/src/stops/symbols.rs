@@ -11,6 +11,10 @@ use pyo3::ffi::{PyFrameObject, PyObject, PyThreadState, PyTypeObject};
 pub(super) type TraceFunction =
     unsafe extern "C" fn(*mut PyObject, *mut PyFrameObject, c_int, *mut PyObject) -> c_int;
 
+/// As `PyDict_AddWatcher` takes it.
+pub(super) type DictCallback =
+    unsafe extern "C" fn(c_int, *mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
+
 /// Those that are there.
 pub(super) struct Symbols {
     /// From 3.12 on: a variable of a frame, by name.
@@ -28,6 +32,11 @@ pub(super) struct Symbols {
     pub(super) current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
     pub(super) first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut PyThreadState>,
     pub(super) next_thread: Option<unsafe extern "C" fn(*mut PyThreadState) -> *mut PyThreadState>,
+    /// From 3.12 on: dictionaries that tell before they change.
+    pub(super) dict_add_watcher: Option<unsafe extern "C" fn(DictCallback) -> c_int>,
+    pub(super) dict_clear_watcher: Option<unsafe extern "C" fn(c_int) -> c_int>,
+    pub(super) dict_watch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
+    pub(super) dict_unwatch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
 }
 
 pub(super) fn symbols() -> &'static Symbols {
@@ -42,6 +51,10 @@ pub(super) fn symbols() -> &'static Symbols {
             current_interpreter: found(c"PyInterpreterState_Get"),
             first_thread: found(c"PyInterpreterState_ThreadHead"),
             next_thread: found(c"PyThreadState_Next"),
+            dict_add_watcher: found(c"PyDict_AddWatcher"),
+            dict_clear_watcher: found(c"PyDict_ClearWatcher"),
+            dict_watch: found(c"PyDict_Watch"),
+            dict_unwatch: found(c"PyDict_Unwatch"),
         }
     })
 }

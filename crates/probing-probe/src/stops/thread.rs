@@ -1,18 +1,27 @@
 //! The thread that an event is met in.
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 
-use super::codes;
-use crate::guarded::call;
+use super::watches::{attributes, module};
 use crate::interrupt::own_thread;
-use crate::traceback::text_of;
 
-/// As `threading` calls it.
+/// As `threading` calls it. Runs no Python, and takes none of its locks.
 pub(super) fn name(py: Python<'_>) -> String {
-    let name = codes::namespace(py)
-        .and_then(|names| names.as_any().get_item("thread_name"))
-        .and_then(|teller| call(&teller, (own_thread(),)));
-    name.map_or_else(|_| "?".to_owned(), |name| text_of(&name))
+    let Some(threading) = module(py, "threading") else {
+        return "MainThread".to_owned();
+    };
+    let ident = own_thread();
+    known(&threading, ident).unwrap_or_else(|| format!("Thread {ident}"))
+}
+
+fn known(threading: &Bound<'_, PyAny>, ident: u64) -> Option<String> {
+    let names = threading.cast::<PyModule>().ok()?.dict();
+    let active = names.get_item("_active").ok()??;
+    let thread = active.cast_into::<PyDict>().ok()?.get_item(ident).ok()??;
+    let name = attributes(&thread)?.get_item("_name").ok()??;
+    let name = name.cast_into_exact::<PyString>().ok()?;
+    name.to_str().ok().map(str::to_owned)
 }
 
 /// The kernel's number of it.

@@ -20,6 +20,7 @@ use super::armed::{Met, armed};
 use super::events;
 use super::frame::{code_of, line_of, suspends};
 use super::symbols::symbols;
+use super::watches;
 use crate::guarded::{call, call_with};
 
 pub(super) const NAME: &str = "trace function";
@@ -204,10 +205,21 @@ unsafe extern "C" fn traced(
 fn at_line(frame: &Bound<'_, PyAny>) {
     let py = frame.py();
     let code = code_of(frame).as_ptr() as usize;
-    if !events::is_special() && armed().code(code).is_none() {
-        return;
+    if watches::look_at_lines() {
+        watches::compare_at(py, code, line_of(frame), Some(frame));
     }
+    let has_stores = {
+        let armed = armed();
+        let arms = armed.code(code);
+        if !events::is_special() && arms.is_none() {
+            return;
+        }
+        arms.is_some_and(|arms| !arms.stores.is_empty())
+    };
     let line = line_of(frame);
+    if has_stores {
+        watches::compare_locals(frame, code, Some(line));
+    }
     if events::is_special() {
         events::line(py, code, line, Some(frame));
         return;
@@ -245,6 +257,13 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 }
 
 fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
+    if watches::look_at_locals() {
+        let code = code_of(frame).as_ptr() as usize;
+        let has_stores = armed().code(code).is_some_and(|it| !it.stores.is_empty());
+        if has_stores {
+            watches::compare_locals(frame, code, None);
+        }
+    }
     if events::is_special() && (by_exception || !is_left_for_now(frame)) {
         events::end(frame.py(), Some(frame));
     }

@@ -61,6 +61,7 @@ fn every_kind_of_message_has_an_example() {
         "stopped",
         "went_on",
         "driven",
+        "environment",
         "logged",
         "disarmed",
         "deadline",

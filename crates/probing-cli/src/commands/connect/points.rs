@@ -59,7 +59,7 @@ fn understood(asked: AskedArm) -> anyhow::Result<Arm> {
         (None, None, false, Some(variable)) => variable.parse::<Variable>().map_err(wrong)?.0,
         _ => bail!("one of place, raise, uncaught and watch says where"),
     };
-    let is_watch = matches!(place, Place::Local { .. } | Place::Value { .. });
+    let is_watch = place.is_watch();
     let action = match asked.action {
         Some(action) => action.parse::<Doing>().map_err(wrong)?.0,
         None if is_watch => Action::Count,
@@ -73,6 +73,7 @@ fn understood(asked: AskedArm) -> anyhow::Result<Arm> {
         hits: asked.hits.unwrap_or(1),
         once: asked.once,
         action,
+        stats: asked.stats,
         ttl_millis: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         hold: asked.hold.unwrap_or_default(),
     })

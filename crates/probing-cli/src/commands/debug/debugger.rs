@@ -448,6 +448,7 @@ impl<'a> Debugger<'a> {
             hits: 1,
             once,
             action: Action::Stop,
+            stats: false,
             ttl_millis: None,
             hold: Hold::default(),
         })

@@ -45,11 +45,7 @@ pub(crate) fn name(point: &Point) -> String {
 }
 
 fn is_watch(point: &Point) -> bool {
-    let place = &point.armed.place;
-    matches!(
-        place,
-        Place::Local { .. } | Place::Value { .. } | Place::Memory { .. }
-    )
+    point.armed.place.is_watch()
 }
 
 /// As a user would have typed it.
@@ -64,6 +60,7 @@ pub(crate) fn place(place: &Place) -> String {
         Place::Uncaught => "an exception that nobody handles".to_owned(),
         Place::Local { function, name } => format!("{function}:{name}"),
         Place::Value { path } => path.clone(),
+        Place::Environment { name } => format!("env:{name}"),
         Place::Memory { address, length } => format!("{length} bytes at {address:#x}"),
     }
 }
@@ -276,6 +273,7 @@ mod tests {
                 hits: 1,
                 once: false,
                 action,
+                stats: false,
                 ttl_millis: None,
                 hold: Hold::default(),
             },

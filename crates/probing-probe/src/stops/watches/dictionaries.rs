@@ -1,0 +1,306 @@
+//! Dictionaries that tell before they change: `PyDict_Watch`, from 3.12 on. What is told comes in the middle of a change, on
+//! whichever thread makes it: nothing here runs Python, and no other thread comes in between.
+#![expect(unsafe_code, reason = "the interpreter calls back with bare pointers")]
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use probing_proto::message::Failure;
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::super::points::Point;
+use super::super::symbols::{DictCallback, symbols};
+use super::super::{arming, events, frame, is_of_this_process};
+use super::values::{self, Event};
+use super::{pending, record};
+use crate::forks;
+
+pub(super) const NAME: &str = "PyDict_Watch";
+
+/// What the interpreter tells.
+const ADDED: c_int = 0;
+const MODIFIED: c_int = 1;
+const DELETED: c_int = 2;
+const CLONED: c_int = 3;
+const CLEARED: c_int = 4;
+const DEALLOCATED: c_int = 5;
+
+/// Reached with the GIL held only. Nothing is done meanwhile that could change a dictionary.
+static WATCHED: Mutex<Option<Watched>> = Mutex::new(None);
+
+struct Watched {
+    /// Our number among those who watch dictionaries.
+    id: c_int,
+    /// By address: who watches it, and how many of the links of each lead through it.
+    dicts: HashMap<usize, Vec<(Arc<Point>, u32)>>,
+}
+
+/// Whether this Python's dictionaries tell.
+pub(super) fn can_tell(py: Python<'_>) -> bool {
+    arming::has_monitoring(py)
+}
+
+/// Gets ready to be told.
+pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
+    if !can_tell(py) || watched().is_some() {
+        return Ok(());
+    }
+    attributes::try_it(py);
+    let symbols = symbols();
+    let (Some(add), Some(_), Some(_)) = (
+        symbols.dict_add_watcher,
+        symbols.dict_watch,
+        symbols.dict_unwatch,
+    ) else {
+        return Err(Failure::new(
+            "this Python does not let its dictionaries be watched",
+        ));
+    };
+    // SAFETY: the GIL is held; the function stays where it is, as the library does.
+    let id = unsafe { add(at_event as DictCallback) };
+    if id < 0 {
+        drop(PyErr::take(py));
+        return Err(
+            Failure::new("tools of the program watch all dictionaries that can be")
+                .with_hint("try again when they have ended"),
+        );
+    }
+    *watched() = Some(Watched {
+        id,
+        dicts: HashMap::new(),
+    });
+    Ok(())
+}
+
+/// Ceases to be told, if nothing is watched any more.
+pub(super) fn release_if_idle(py: Python<'_>) {
+    let idle = watched().take_if(|watched| watched.dicts.is_empty());
+    if let (Some(idle), Some(clear)) = (idle, symbols().dict_clear_watcher) {
+        // SAFETY: the GIL is held, and the number is ours.
+        if unsafe { clear(idle.id) } < 0 {
+            drop(PyErr::take(py));
+        }
+    }
+}
+
+/// Has a dictionary tell.
+pub(super) fn look_at(point: &Arc<Point>, dict: &Bound<'_, PyDict>) {
+    let is_new = {
+        let watched = watched();
+        let known = watched.as_ref().map(|it| &it.dicts);
+        known.is_some_and(|known| !known.contains_key(&(dict.as_ptr() as usize)))
+    };
+    if is_new && !attributes::are_told(dict.py()) {
+        attributes::take_apart(dict);
+    }
+    let mut watched = watched();
+    let (Some(watched), Some(watch)) = (watched.as_mut(), symbols().dict_watch) else {
+        return;
+    };
+    let who = watched.dicts.entry(dict.as_ptr() as usize).or_default();
+    match who.iter_mut().find(|(other, _)| Arc::ptr_eq(other, point)) {
+        Some((_, links)) => *links += 1,
+        None => who.push((Arc::clone(point), 1)),
+    }
+    // SAFETY: a dictionary that is alive, our own number, and the GIL is held. It cannot fail then.
+    unsafe { watch(watched.id, dict.as_ptr()) };
+}
+
+/// Some of the links of a watch lead through these no more.
+pub(super) fn forget(point: &Arc<Point>, dicts: impl Iterator<Item = usize>) {
+    let mut watched = watched();
+    let (Some(watched), Some(unwatch)) = (watched.as_mut(), symbols().dict_unwatch) else {
+        return;
+    };
+    for dict in dicts {
+        let Some(who) = watched.dicts.get_mut(&dict) else {
+            continue;
+        };
+        if let Some((_, links)) = who.iter_mut().find(|(other, _)| Arc::ptr_eq(other, point)) {
+            *links -= 1;
+        }
+        who.retain(|(_, links)| *links > 0);
+        if who.is_empty() {
+            watched.dicts.remove(&dict);
+            let dict = std::ptr::with_exposed_provenance_mut(dict);
+            // SAFETY: the dictionary is alive: that it goes, it would have told, and would not be here any more.
+            unsafe { unwatch(watched.id, dict) };
+        }
+    }
+}
+
+/// Called by the interpreter before a dictionary that is watched changes.
+///
+/// # Safety
+///
+/// As `PyDict_AddWatcher` says: the GIL is held, the pointers are borrowed.
+unsafe extern "C" fn at_event(
+    event: c_int,
+    dict: *mut PyObject,
+    key: *mut PyObject,
+    new: *mut PyObject,
+) -> c_int {
+    // SAFETY: as above.
+    let py = unsafe { Python::assume_attached() };
+    let told = || {
+        // A dictionary that goes away has one reference, lent for this call.
+        // SAFETY: as above.
+        let dict: Bound<'_, PyAny> = unsafe { Bound::from_borrowed_ptr(py, dict) };
+        // SAFETY: as above; for some events they are null.
+        let (key, new): (Option<Bound<'_, PyAny>>, Option<Bound<'_, PyAny>>) = unsafe {
+            (
+                Bound::from_borrowed_ptr_or_opt(py, key),
+                Bound::from_borrowed_ptr_or_opt(py, new),
+            )
+        };
+        let event = match (event, key) {
+            (ADDED | MODIFIED, Some(key)) => Event::Set(key, new),
+            (DELETED, Some(key)) => Event::Set(key, None),
+            (CLONED, Some(other)) => match other.cast_into() {
+                Ok(other) => Event::Cloned(other),
+                Err(_) => return,
+            },
+            (CLEARED, _) => Event::Cleared,
+            (DEALLOCATED, _) => Event::Gone,
+            _ => return,
+        };
+        told(&dict, &event);
+    };
+    // What the program raises stays the program's.
+    let error = PyErr::take(py);
+    drop(panic::catch_unwind(AssertUnwindSafe(told)));
+    if let Some(error) = error {
+        error.restore(py);
+    }
+    0
+}
+
+fn told(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
+    if !is_of_this_process() || forks::are_under_way() {
+        return;
+    }
+    let py = dict.py();
+    let points: Vec<Arc<Point>> = {
+        // Held by this thread already: it is about to do this, and nobody else's business.
+        let Some(watched) = try_watched() else { return };
+        let who = watched
+            .as_ref()
+            .and_then(|it| it.dicts.get(&(dict.as_ptr() as usize)));
+        who.into_iter()
+            .flatten()
+            .map(|(point, _)| Arc::clone(point))
+            .collect()
+    };
+    for point in points {
+        let outcome = values::of(&point).and_then(|value| value.at_event(&point, dict, event));
+        let Some(outcome) = outcome else { continue };
+        let frame = frame::current(py);
+        let change = outcome.change.map(|mut change| {
+            change.at = frame.as_ref().map(frame::spot_of);
+            change
+        });
+        let is_simple = point.only_counts() && !point.armed.once && !point.armed.stats;
+        match (frame, change) {
+            (_, None) if !outcome.needs_other => {}
+            (Some(frame), change) if !events::is_quiet() && (!is_simple || outcome.needs_other) => {
+                pending::add(&frame, &point, change);
+            }
+            (_, Some(change)) => {
+                if super::count(&point) {
+                    record(py, &point, &change);
+                }
+            }
+            (_, None) => {}
+        }
+    }
+}
+
+fn watched() -> MutexGuard<'static, Option<Watched>> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_watched() -> Option<MutexGuard<'static, Option<Watched>>> {
+    match WATCHED.try_lock() {
+        Ok(watched) => Some(watched),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// The attributes of an object lie in the object itself as long as they can. 3.13 forgets to tell when they are written there.
+mod attributes {
+    use std::ffi::c_int;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use pyo3::ffi::PyObject;
+    use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
+    use super::super::super::symbols::{DictCallback, symbols};
+    use super::super::function;
+    use crate::guarded::call;
+
+    static WAS_TOLD: AtomicBool = AtomicBool::new(false);
+    static ARE_TOLD: OnceLock<bool> = OnceLock::new();
+
+    /// Whether this Python tells of them; tried once, by [`try_it`].
+    pub(super) fn are_told(_py: Python<'_>) -> bool {
+        ARE_TOLD.get().copied().unwrap_or(true)
+    }
+
+    /// Writes an attribute of an object of our own.
+    pub(super) fn try_it(py: Python<'_>) {
+        if ARE_TOLD.get().is_none() {
+            ARE_TOLD.set(tried(py).unwrap_or(true)).ok();
+        }
+    }
+
+    fn tried(py: Python<'_>) -> Option<bool> {
+        let symbols = symbols();
+        let object = call(&function(py, "Sample").ok()?, ()).ok()?;
+        let dict = object.getattr("__dict__").ok()?;
+        // SAFETY: the GIL is held; the dictionary is alive, and both functions are there, as they all are or none.
+        unsafe {
+            let id = symbols.dict_add_watcher?(note as DictCallback);
+            if id < 0 {
+                drop(PyErr::take(py));
+                return None;
+            }
+            symbols.dict_watch?(id, dict.as_ptr());
+            object.setattr("value", 1).ok()?;
+            symbols.dict_unwatch?(id, dict.as_ptr());
+            symbols.dict_clear_watcher?(id);
+        }
+        Some(WAS_TOLD.load(Ordering::Acquire))
+    }
+
+    /// # Safety
+    ///
+    /// As `PyDict_AddWatcher` says.
+    unsafe extern "C" fn note(
+        _: c_int,
+        _: *mut PyObject,
+        _: *mut PyObject,
+        _: *mut PyObject,
+    ) -> c_int {
+        WAS_TOLD.store(true, Ordering::Release);
+        0
+    }
+
+    /// Has a dictionary hold its values itself: a key that is no name does that, for good. It is gone at once; the GIL is held
+    /// all the while, so nobody sees it.
+    pub(super) fn take_apart(dict: &Bound<'_, PyDict>) {
+        let Ok(key) = dict.py().get_type::<PyAny>().call0() else {
+            return;
+        };
+        if dict.set_item(&key, &key).is_ok() {
+            // It was put there just now.
+            dict.del_item(&key).ok();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! How many changes of one watch are told in a second; the rest is counted.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+/// Rows of one watch in a second.
+const MOST_A_SECOND: u32 = 1000;
+
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// The second that is counted.
+    second: AtomicI64,
+    told: AtomicU32,
+}
+
+impl Pace {
+    /// Whether one more may be told in this second.
+    pub(super) fn has_room(&self) -> bool {
+        let now = second();
+        if self.second.swap(now, Ordering::AcqRel) != now {
+            self.told.store(0, Ordering::Release);
+        }
+        self.told.fetch_add(1, Ordering::AcqRel) < MOST_A_SECOND
+    }
+}
+
+/// Some milliseconds more or less do not matter, and this clock costs a fifth of the other.
+#[expect(unsafe_code, reason = "clock_gettime fills what it is given")]
+fn second() -> i64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid place for a time; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    time.tv_sec
+}
