@@ -298,11 +298,7 @@ fn root_reaches_a_process_of_another_user() {
     std::fs::set_permissions(sandbox.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let program = sandbox.path().join("idle.py");
     std::fs::copy(root().join("tests/targets/idle.py"), &program).unwrap();
-    // An interpreter that `nobody` may read, if this machine has one that is new enough.
-    let Some(system) = ["/usr/bin/python3", "/usr/local/bin/python3"]
-        .into_iter()
-        .find(|path| is_supported(path))
-    else {
+    let Some(system) = system_python() else {
         return;
     };
     let mut command = Command::new(system);
@@ -315,12 +311,49 @@ fn root_reaches_a_process_of_another_user() {
     assert_eq!(sandbox.target_dirs(), [""; 0]);
 }
 
-fn is_supported(python: &str) -> bool {
-    let check = "import sys; sys.exit(sys.version_info < (3, 10))";
-    Command::new(python)
-        .args(["-c", check])
-        .status()
-        .is_ok_and(|status| status.success())
+#[test]
+fn a_filter_that_nobody_may_read_is_left_alone() {
+    let (true, Some(system)) = (rustix::process::geteuid().is_root(), system_python()) else {
+        return;
+    };
+    let sandbox = sandbox();
+    let folder = sandbox.path();
+    let copied = |from: &Path| {
+        let to = folder.join(from.file_name().unwrap());
+        std::fs::copy(from, &to).unwrap();
+        to
+    };
+    let program = copied(&root().join("tests/targets/attach/filtered.py"));
+    let command = copied(Path::new(env!("CARGO_BIN_EXE_probing")));
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let mut python = Command::new(system);
+    python.arg(&program).arg("deadly").uid(65534).gid(65534);
+    let target = sandbox.target_command(python).start();
+    let pid = target.pid().to_string();
+    let mut nobody = Command::new(&command);
+    nobody
+        .env("PROBING_DIR", folder.join("nobodys"))
+        .env("PROBING_PACKAGE", root().join("python"));
+    nobody.args(["-t", &pid, "attach"]).uid(65534).gid(65534);
+    let refused = Ran::to_the_end(nobody);
+    assert_eq!(refused.status, 3, "{refused:?}");
+    insta::assert_snapshot!(scrubbed(&refused.stderr), @"
+    error: process N cannot be entered: it has a filter of system calls (seccomp) that may kill it, and that only root can read
+    hint: let root attach (sudo), or start the program with PROBING=N; if the filter only answers errors, --force is safe
+    ");
+    assert_eq!(sandbox.eval(&target, "1").status, 3);
+    assert!(Path::new(&format!("/proc/{pid}/exe")).exists());
+}
+
+/// An interpreter that `nobody` may read, if this machine has one that is new enough.
+pub(crate) fn system_python() -> Option<&'static str> {
+    let is_supported = |python: &&str| {
+        let check = "import sys; sys.exit(sys.version_info < (3, 10))";
+        let status = Command::new(python).args(["-c", check]).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let system = ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter();
+    { system }.find(is_supported)
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use probing_testkit::{Python, Ran, Sandbox, Target, every_python, root};
 
+use crate::attach::system_python;
 use crate::{sandbox, scrubbed};
 
 fn prepared(sandbox: &Sandbox, python: &Python) -> Target {
@@ -150,16 +151,7 @@ fn a_probe_that_cannot_answer_is_told_beside_the_refusal() {
 
 #[test]
 fn another_user_hears_that_a_process_asked_to_be_left_alone() {
-    let is_new = |path: &&str| {
-        let check = "import sys; sys.exit(sys.version_info < (3, 10))";
-        let status = Command::new(path).args(["-c", check]).status();
-        status.is_ok_and(|status| status.success())
-    };
-    let system = ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter();
-    let (true, Some(system)) = (
-        rustix::process::geteuid().is_root(),
-        { system }.find(is_new),
-    ) else {
+    let (true, Some(system)) = (rustix::process::geteuid().is_root(), system_python()) else {
         return;
     };
     let sandbox = sandbox();
