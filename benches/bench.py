@@ -19,13 +19,16 @@ from attach_tools import hypno_tool, madbg_tool, older_tool, our_tool
 from clients import NoAnswer
 from environments import (
     DEBUGPY,
+    DOWHEN,
     DUCKDB,
     HYPNO,
     MADBG,
     OLDER,
     PY_SPY,
     PYSTACK,
+    pinned,
     prepare_bare,
+    prepare_debuggers,
     prepare_ours,
     prepare_peer,
 )
@@ -37,10 +40,11 @@ from sql_figures import SQL_FIGURES, SqlBench
 from sql_tools import duckdb_version
 from stacks_figures import STACKS_FIGURES, StacksBench
 from stacks_tools import our_stacks, py_spy, pystack
+from stops_figures import StopsBench, stops_figures
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
 
-PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote")
+PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -103,6 +107,11 @@ turn by engines that stay; their rows are fetched, too. error: it has no answer 
 
 REMOTE_NOTES = """\
 local: by pid. plain, TLS: through an agent of the same user, on a loopback address."""
+
+
+STOPS_NOTES = """\
+How many times as long a loop takes with one breakpoint in it, of which nothing is seen; ratio: best other / ours. Each
+is compared with itself without one, in the same process. dowhen needs Python 3.12; pdb has sys.monitoring from 3.14."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,11 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         versions = dict.fromkeys(("local", "plain", "TLS"), ours.version)
         figures = [(words, partial(take, RemoteBench(ours))) for words, take in REMOTE_FIGURES]
         sections.append(Section("Through an agent", versions, figures, REMOTE_NOTES))
+    if "stops" in chosen:
+        for version, python in prepare_debuggers().items():
+            versions = {"ours": ours.version, "debugpy": pinned(DEBUGPY), "dowhen": pinned(DOWHEN), "pdb": version}
+            figures = stops_figures(StopsBench(version, python, ours.environ))
+            sections.append(Section(f"Breakpoints, Python {version}", versions, figures, STOPS_NOTES))
     return sections
 
 

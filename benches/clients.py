@@ -43,13 +43,17 @@ class FramedClient:
         self._message()  # the hello
 
     def evaluate(self, code: str) -> str:
-        self._id += 1
-        request = json.dumps({"id": self._id, "op": "eval", "code": code}).encode()
-        self._socket.sendall(self.HEADER.pack(len(request), 0) + request)
-        message = self._message()
+        message = self.ask("eval", code=code)
         if message["event"] != "evaluated":
             raise NoAnswer(str(message))
         return str(message.get("value"))
+
+    def ask(self, op: str, **parts: object) -> dict[str, Any]:
+        """The answer to a request that has one."""
+        self._id += 1
+        request = json.dumps({"id": self._id, "op": op, **parts}).encode()
+        self._socket.sendall(self.HEADER.pack(len(request), 0) + request)
+        return self._message()
 
     def close(self) -> None:
         self._stream.close()

@@ -1,4 +1,4 @@
-"""The Debug Adapter Protocol, as far as it takes to have debugpy evaluate something.
+"""The Debug Adapter Protocol, as far as it takes to have debugpy evaluate something, or stop at a line.
 
 `dap.py PORT CODE` is what stands beside a command: it connects, evaluates, prints what came of it, and leaves.
 """
@@ -6,6 +6,7 @@
 import json
 import socket
 import sys
+import time
 from typing import Any
 
 from clients import PATIENCE_SECONDS, NoAnswer
@@ -27,6 +28,24 @@ class DapClient:
             self._read()
         self._answer(self._send("configurationDone", restart=False))
         self._answer(attached)
+
+    @classmethod
+    def waited_for(cls, port: int) -> "DapClient":
+        """One of an adapter that is about to listen."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return cls(port)
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def break_at(self, path: str, line: int, *, condition: str | None = None, log: str | None = None) -> None:
+        """One breakpoint in this file, and no other."""
+        asked = {"line": line, "condition": condition, "logMessage": log}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        self._answer(self._send("setBreakpoints", source={"path": path}, breakpoints=[asked]))
 
     def evaluate(self, code: str) -> str:
         answer = self._answer(self._send("evaluate", expression=code, context="repl"))

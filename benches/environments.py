@@ -16,8 +16,27 @@ MADBG = ("madbg==1.3.2",)
 PY_SPY = ("py-spy==0.4.3",)
 PYSTACK = ("pystack==1.7.2",)
 DUCKDB = ("duckdb==2.0.0",)
+# Needs `sys.monitoring`.
+DOWHEN = ("dowhen==0.1.0",)
 # The Python to compare on, if it is there.
 PREFERRED = "3.12"
+
+
+def prepare_debuggers() -> dict[str, Path]:
+    """For each Python its version, and an interpreter with our wheel and the debuggers that are compared with it."""
+    found = {}
+    for version, python in _pythons().items():
+        folder = _folder(f"debuggers-{version}")
+        has_monitoring = tuple(map(int, version.split("."))) >= (3, 12)
+        try:
+            _make(folder, (*DEBUGPY, *(DOWHEN if has_monitoring else ())), python)
+        except subprocess.CalledProcessError:
+            print(f"    no debuggers for Python {version} (no network?); going on without it", file=sys.stderr)
+            continue
+        for wheel in _folder("wheel").glob("*.whl"):
+            _quietly(folder / "bin/python", "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel)
+        found[version] = folder / "bin/python"
+    return found
 
 
 def prepare_bare() -> Path:
@@ -56,24 +75,29 @@ def pinned(requirements: Sequence[str]) -> str:
     return requirements[0].partition("==")[2]
 
 
-def _make(folder: Path, requirements: tuple[str, ...]) -> None:
+def _make(folder: Path, requirements: tuple[str, ...], python: str | None = None) -> None:
     """Makes the environment, unless a finished one made from the same is there."""
-    made_from = f"{_base_python()} {' '.join(requirements)}\n"
+    python = python or _base_python()
+    made_from = f"{python} {' '.join(requirements)}\n"
     mark = folder / "made-from"
     if mark.exists() and mark.read_text() == made_from:
         return
     contents = " and ".join(requirements) or "nothing in it"
     print(f"==> making the environment {folder.name}, with {contents}", file=sys.stderr, flush=True)
-    _quietly(_base_python(), "-m", "venv", "--clear", folder)
+    _quietly(python, "-m", "venv", "--clear", folder)
     if requirements:
         _quietly(folder / "bin/python", "-m", "pip", "install", "--retries", "1", *requirements)
     mark.write_text(made_from)
 
 
 @cache
-def _base_python() -> str:
+def _pythons() -> dict[str, str]:
     found = subprocess.run([ROOT / "scripts/pythons"], check=True, capture_output=True, text=True).stdout
-    pythons: dict[str, str] = dict(line.split(" ", 1) for line in found.splitlines())
+    return dict(line.split(" ", 1) for line in found.splitlines())
+
+
+def _base_python() -> str:
+    pythons = _pythons()
     return pythons.get(PREFERRED) or list(pythons.values())[-1]
 
 
