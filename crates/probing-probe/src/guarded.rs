@@ -7,8 +7,10 @@
 //! the compiler believes that of both.
 #![expect(unsafe_code, reason = "declares the call as one that may unwind")]
 
+use std::ffi::c_void;
 use std::mem;
 use std::ptr;
+use std::sync::OnceLock;
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
@@ -57,6 +59,49 @@ pub(crate) fn call_with<'py>(
     release(args.into_any());
     // SAFETY: the call returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), result) }
+}
+
+/// As `PyObject_Vectorcall` is.
+type Vectorcall = unsafe extern "C-unwind" fn(
+    *mut PyObject,
+    *const *mut PyObject,
+    usize,
+    *mut PyObject,
+) -> *mut PyObject;
+
+/// `callable(*args)`, without a tuple to hold them where Python can do without.
+pub(crate) fn call_plainly<'py>(
+    callable: &Bound<'py, PyAny>,
+    args: &[Bound<'py, PyAny>],
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some(vectorcall) = vectorcall() else {
+        return call_with(callable, PyTuple::new(callable.py(), args)?, None);
+    };
+    let unwinding = SleepForEver;
+    // SAFETY: a `Bound` is a pointer to a live object, so a slice of them is what the function takes; the GIL is held, as
+    // their lifetime says.
+    let result = unsafe {
+        vectorcall(
+            callable.as_ptr(),
+            args.as_ptr().cast(),
+            args.len(),
+            ptr::null_mut(),
+        )
+    };
+    mem::forget(unwinding);
+    // SAFETY: the call returns a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(callable.py(), result) }
+}
+
+/// From 3.11 on; looked for by name, as the stable interface has it from 3.12 on only.
+fn vectorcall() -> Option<Vectorcall> {
+    static FOUND: OnceLock<Option<Vectorcall>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: the name ends with NUL.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PyObject_Vectorcall".as_ptr()) };
+        // SAFETY: not null, and a function of this type in every Python that has one of this name.
+        (!address.is_null()).then(|| unsafe { mem::transmute::<*mut c_void, Vectorcall>(address) })
+    })
 }
 
 /// Lets go of an object, whose destructor may be the program's.

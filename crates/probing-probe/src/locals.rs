@@ -19,6 +19,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use self::frames::Seen;
+use self::slots::UnknownLayout;
 use crate::eval;
 use crate::forked;
 use crate::guarded::{call, release};
@@ -97,6 +98,16 @@ pub(crate) fn variable<'py>(
     Ok(variables
         .find(|(own, _)| own == name)
         .map(|(_, value)| value))
+}
+
+/// A variable that is a function's alone, by its place among `co_varnames`.
+#[inline]
+pub(crate) fn slot<'py>(
+    frame: &Bound<'py, PyAny>,
+    code: usize,
+    index: usize,
+) -> Result<Option<Bound<'py, PyAny>>, UnknownLayout> {
+    slots::one(frame, code, index)
 }
 
 /// Frames of one thread with values that are told without running any code of the program.

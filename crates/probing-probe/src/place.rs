@@ -13,6 +13,7 @@ use crate::eval;
 use crate::guarded::{call, call_with};
 use crate::handled::Handled;
 use crate::interrupt::own_thread;
+use crate::stops;
 use crate::traceback::text_of;
 
 /// A thread of the program.
@@ -103,6 +104,11 @@ impl Visit {
         arrived: impl FnOnce(Python<'_>) + Send + 'static,
     ) -> Result<Self, Failure> {
         let ident = thread.ident;
+        let tool = if py.version_info() >= (3, 12) {
+            Some(stops::short_tool(py)?)
+        } else {
+            None
+        };
         let arrived = Mutex::new(Some(arrived));
         let own: Arc<OnceLock<Py<PyAny>>> = Arc::default();
         let visit = Arc::clone(&own);
@@ -128,7 +134,7 @@ impl Visit {
             },
         )
         .map_err(|error| failure(py, &error))?;
-        let visit = ask(py, "Visit", (ident, arrive))?;
+        let visit = ask(py, "Visit", (ident, arrive, tool))?;
         // The GIL is ours since the thread was asked to come, but for what Python code of ours ran: it may have arrived.
         own.set(visit.clone().unbind()).ok();
         Ok(Self(visit.unbind()))

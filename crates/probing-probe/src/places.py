@@ -116,21 +116,15 @@ def run_alone(coroutine: Coroutine[Any, Any, None]) -> None:
 class Visit:
     """Has a thread call ``arrive`` when it comes to its next line, by `sys.monitoring` of the functions it is in."""
 
-    # Those that nobody has reserved.
-    TOOLS = (4, 3)
-
-    def __init__(self, ident: int, arrive: Callable[..., None]) -> None:
-        if sys.version_info < (3, 12):
+    def __init__(self, ident: int, arrive: Callable[..., None], tool: int | None) -> None:
+        if sys.version_info < (3, 12) or tool is None:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             raise Refused(
                 f"Python {version} has no safe way to run code on a thread that is not the main one (3.12 has)",
                 "it can on threads that run an event loop; and --frame N looks into the locals of any thread",
             )
         monitoring = sys.monitoring
-        free = [tool for tool in self.TOOLS if monitoring.get_tool(tool) is None]
-        if not free:
-            raise Refused("tools of the program use up all of sys.monitoring", "try again when they have ended")
-        self._ident, self._tool = ident, free[0]
+        self._ident, self._tool = ident, tool
         self._codes: set[CodeType] = set()
         monitoring.use_tool_id(self._tool, "probing")
         monitoring.register_callback(self._tool, monitoring.events.LINE, arrive)

@@ -26,11 +26,13 @@ mod events;
 mod exceptions;
 mod expression;
 mod frame;
+mod lent;
 mod monitoring;
 mod parking;
 mod points;
 mod session;
 mod sessions;
+mod signals;
 mod source;
 mod steps;
 mod symbols;
@@ -54,6 +56,7 @@ use crate::worker;
 
 pub(crate) use self::events::quietly;
 pub(crate) use self::frame::take_over_locals;
+pub(crate) use self::monitoring::short_tool;
 pub(crate) use self::session::Order;
 pub(crate) use self::source::answer as source;
 

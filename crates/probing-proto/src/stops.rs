@@ -295,6 +295,10 @@ pub enum WentOn {
     Deadline,
     DriverGone,
     Detached,
+    /// It has ended in the middle of a step.
+    ThreadEnded,
+    /// A Ctrl-C has come to the program.
+    Interrupted,
 }
 
 /// Lines of a source file, as the target has it.

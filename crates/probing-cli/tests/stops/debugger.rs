@@ -161,7 +161,7 @@ pub(crate) fn check_at(stop: &Stop, mark: &str) {
 }
 
 impl Client {
-    fn new(sandbox: &Sandbox, target: &Target) -> Self {
+    pub(crate) fn new(sandbox: &Sandbox, target: &Target) -> Self {
         Self {
             raw: RawClient::of(sandbox, target),
             last: 0,
@@ -191,6 +191,19 @@ impl Client {
                 Event::News(news) => self.news.push_back(news),
                 Event::Output { .. } => {}
                 event if message.id == Some(id) => return event,
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until evaluated code has printed something.
+    #[track_caller]
+    pub(crate) fn printed(&mut self, id: RequestId) {
+        loop {
+            let message = self.raw.receive().expect("output");
+            match message.event {
+                Event::News(news) => self.news.push_back(news),
+                Event::Output { .. } if message.id == Some(id) => return,
                 _ => {}
             }
         }

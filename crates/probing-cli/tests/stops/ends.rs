@@ -3,6 +3,7 @@
 use probing_proto::message::{Call, Event};
 use probing_proto::stops::{Arm, Gone, Hold, Step, StopNews, WentOn};
 use probing_testkit::{Python, every_python};
+use rustix::process::Signal;
 
 use crate::debugger::{Client, Debugged, at, check_at, stop};
 
@@ -41,12 +42,13 @@ fn a_stop_whose_time_is_over_leaves_a_row_and_goes_on() {
             debugged.client.disarm_all();
         }
         let pid = debugged.target.pid().to_string();
-        let sql = "select kind, func, frames from python.captures";
+        let sql = "select kind, text, func, frames from python.captures";
         let rows = debugged
             .sandbox
             .probing(["-t", &pid, "query", "--csv", sql]);
         let rows = rows.stdout;
-        assert_eq!(rows.matches("expired,").count(), 2, "{rows}");
+        assert!(rows.contains("expired,breakpoint 1,"), "{rows}");
+        assert!(rows.contains("expired,breakpoint 2,"), "{rows}");
         assert!(rows.contains("total"), "{rows}");
         debugged.leaves_no_trace();
     });
@@ -152,6 +154,44 @@ fn a_child_of_a_fork_stops_nowhere() {
         debugged.client.step(stopped.stop, Step::Continue);
         debugged.begin("worker.join()");
         debugged.ended();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_ctrl_c_in_the_program_ends_a_stop_and_other_signals_wait() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("second")));
+        let caught =
+            "exec('try:\\n    trainer.fit(1)\\nexcept KeyboardInterrupt:\\n    print(\"caught\")')";
+        debugged.begin(caught);
+        debugged.client.stopped();
+        debugged.target.signal(Signal::INT);
+        assert_eq!(because(&mut debugged.client), WentOn::Interrupted);
+        assert_eq!(debugged.ended(), ["caught"]);
+        // One that comes while the driver's code runs is the program's all the same.
+        debugged.begin(caught);
+        let stopped = debugged.client.stopped();
+        let id = debugged.client.begin_eval(
+            stopped.stop,
+            0,
+            "print('begun', flush=True)\nwhile True: pass",
+        );
+        debugged.client.printed(id);
+        debugged.target.signal(Signal::INT);
+        assert_eq!(because(&mut debugged.client), WentOn::Interrupted);
+        assert_eq!(debugged.ended(), ["caught"]);
+        debugged.begin(
+            "import signal; signal.signal(signal.SIGTERM, lambda *_: print('term', flush=True))",
+        );
+        debugged.ended();
+        debugged.begin("print(trainer.fit(1))");
+        let stopped = debugged.client.stopped();
+        debugged.target.signal(Signal::TERM);
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["term", "9"]);
+        debugged.client.disarm_all();
         debugged.leaves_no_trace();
     });
 }

@@ -56,6 +56,80 @@ fn an_exception_is_met_once_where_it_is_raised() {
     });
 }
 
+/// Has something end with an exception that nobody catches; what is told of it, with the program's own hook behind ours.
+#[track_caller]
+fn not_caught(own_hook: &str, code: &str, kind: &str) {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(own_hook);
+        debugged.ended();
+        debugged.client.arm(arm(Place::Uncaught));
+        debugged.begin(code);
+        assert_eq!(debugged.ended(), ["own"]);
+        let points = debugged.client.disarm_all();
+        assert_eq!(points[0].fired, 1, "{points:?}");
+        let pid = debugged.target.pid().to_string();
+        let sql = "select kind, exception, message, func from python.exceptions";
+        let rows = debugged
+            .sandbox
+            .probing(["-t", &pid, "query", "--csv", sql])
+            .stdout;
+        assert!(
+            rows.contains(&format!("{kind},ValueError,by accident,breaks\n")),
+            "{rows}"
+        );
+        // Ours is out again: nothing more is kept.
+        debugged.begin(code);
+        assert_eq!(debugged.ended(), ["own"]);
+        let again = debugged
+            .sandbox
+            .probing(["-t", &pid, "query", "--csv", sql])
+            .stdout;
+        assert_eq!(again, rows);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn an_exception_that_ends_a_task_is_kept_and_the_loops_own_handler_runs() {
+    not_caught(
+        "import gc",
+        "loop = asyncio.new_event_loop(); loop.set_exception_handler(lambda *_: print('own', flush=True)); \
+         loop.call_soon(breaks, 'by accident'); loop.call_soon(loop.stop); loop.run_forever(); loop.close()",
+        "task",
+    );
+}
+
+#[test]
+fn an_exception_in_a_destructor_is_kept_and_the_programs_own_hook_runs() {
+    not_caught(
+        "sys.unraisablehook = lambda *_: print('own', flush=True); lost = type('Lost', (), {'__del__': lambda self: breaks('by accident')})",
+        "lost()",
+        "unraisable",
+    );
+}
+
+#[test]
+fn an_exception_that_ends_the_program_is_kept_and_its_own_hook_runs() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("sys.excepthook = lambda *_: print('own', flush=True)");
+        debugged.ended();
+        debugged.client.arm(stop(arm(Place::Uncaught)));
+        debugged.begin("breaks('by accident')");
+        let stopped = debugged.client.stopped();
+        check_at(&stopped, "raise");
+        assert_eq!(
+            debugged.client.value(stopped.stop, 0, "problem"),
+            "'by accident'"
+        );
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.target.line(), "own");
+        let ended = debugged.target.wait();
+        assert_eq!((ended.status, ended.stderr), (1, Vec::new()));
+    });
+}
+
 #[test]
 fn an_exception_that_nobody_catches_is_kept_and_the_programs_own_hooks_run() {
     every_python(|python| {

@@ -1,6 +1,7 @@
 //! Breakpoints and stopped threads, over the protocol: what is armed, what it sees, and what a stopped thread does.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod beside;
 mod conditions;
 mod debugger;
 mod ends;

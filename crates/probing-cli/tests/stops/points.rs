@@ -154,6 +154,26 @@ fn a_point_says_where_it_went_or_what_it_waits_for() {
 }
 
 #[test]
+fn a_name_means_a_function_of_the_program_before_one_of_a_library() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let own = debugged.client.arm(in_function("gather"));
+        assert_eq!(own.bound.len(), 1, "{own:?}");
+        assert_eq!(own.bound[0].lineno, line("await"));
+        let note = own.note.unwrap_or_default();
+        assert!(note.contains("asyncio.tasks.gather"), "{note}");
+        for function in ["asyncio.tasks.gather", "to_thread"] {
+            let library = debugged.client.arm(in_function(function));
+            assert_eq!(library.bound.len(), 1, "{library:?}");
+            assert!(library.bound[0].file.contains("asyncio"), "{library:?}");
+            assert_eq!(library.note, None);
+        }
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
 fn code_that_comes_later_is_found_when_it_begins() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);

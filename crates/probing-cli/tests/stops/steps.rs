@@ -2,7 +2,7 @@
 
 use probing_proto::message::{Call, Event};
 use probing_proto::stops::Step::{Continue, Into, Jump, Out, Over, Until};
-use probing_proto::stops::{Step, StepCall, StopId};
+use probing_proto::stops::{Step, StepCall, StopId, StopNews, WentOn, Why};
 use probing_testkit::every_python;
 
 use crate::debugger::{Debugged, at, check_at, in_function, line, stop};
@@ -87,19 +87,31 @@ fn steps_stay_with_a_coroutine_that_awaits() {
 }
 
 #[test]
-fn a_stop_in_a_function_is_stepped_to_its_first_line() {
+fn a_function_stops_at_the_first_line_of_its_body() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
-        debugged.client.arm(stop(in_function("finish")));
+        let point = debugged.client.arm(stop(in_function("finish")));
+        assert_eq!(point.bound[0].lineno, line("finish"));
         debugged.begin("trainer.fit(1)");
         let stopped = debugged.client.stopped();
-        assert!(stopped.frames[0].func.ends_with("finish"));
+        check_at(&stopped, "finish");
+        let point = point.point;
+        assert_eq!(stopped.why, Why::Breakpoint { point });
         assert_eq!(debugged.client.value(stopped.stop, 0, "value"), "3");
         assert_eq!(debugged.client.value(stopped.stop, 1, "batch"), "1");
-        debugged.client.step_to(stopped.stop, Over, "finish");
+        debugged.client.step_to(stopped.stop, Over, "sum");
         debugged.client.step(stopped.stop, Continue);
         debugged.ended();
-        debugged.client.disarm_all();
+        // A loop is the first line of this one, and met once.
+        let point = debugged.client.arm(stop(in_function("numbers")));
+        debugged.begin("print(consume())");
+        let stopped = debugged.client.stopped();
+        assert_eq!(stopped.frames[0].lineno, line("twice") - 1);
+        debugged.client.step(stopped.stop, Continue);
+        assert_eq!(debugged.ended(), ["2"]);
+        let points = debugged.client.disarm_all();
+        let seen = points.iter().find(|it| it.point == point.point);
+        assert_eq!(seen.map(|it| it.hits), Some(1), "{points:?}");
         debugged.leaves_no_trace();
     });
 }
@@ -157,6 +169,32 @@ fn steps_in_my_code_pass_by_the_library() {
 }
 
 #[test]
+fn a_thread_that_ends_in_the_middle_of_a_step_leaves_nothing_behind() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("consumed")));
+        debugged.begin("worker = in_thread(consume)");
+        debugged.ended();
+        let stopped = debugged.client.stopped();
+        debugged.client.disarm_all();
+        let out = Call::Step(StepCall {
+            stop: stopped.stop,
+            step: Out { frame: 0 },
+            my_code: true,
+        });
+        assert_eq!(debugged.client.ask(out), Event::Done);
+        let because = debugged.client.news(|news| match news {
+            StopNews::WentOn { because, .. } => Some(because),
+            _ => None,
+        });
+        assert_eq!(because, WentOn::ThreadEnded);
+        assert_eq!(debugged.told("worker.join()"), "None");
+        assert_eq!(debugged.client.stops(), []);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
 fn a_breakpoint_ends_a_step() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
@@ -167,10 +205,7 @@ fn a_breakpoint_ends_a_step() {
         debugged.client.step(stopped.stop, Over);
         let again = debugged.client.stopped();
         assert_eq!(again.stop, stopped.stop);
-        assert!(matches!(
-            again.why,
-            probing_proto::stops::Why::Breakpoint { .. }
-        ));
+        assert!(matches!(again.why, Why::Breakpoint { .. }));
         check_at(&again, "sum");
         debugged.client.disarm_all();
         debugged.client.step(stopped.stop, Continue);

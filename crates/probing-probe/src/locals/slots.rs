@@ -55,6 +55,22 @@ static LAYOUTS: [((u8, u8), Layout); 3] = [
     ),
 ];
 
+/// This Python is not laid out as we know it.
+#[derive(Debug)]
+pub(crate) struct UnknownLayout;
+
+/// What one slot of a function's frame holds.
+#[inline]
+pub(super) fn one<'py>(
+    frame: &Bound<'py, PyAny>,
+    code: usize,
+    index: usize,
+) -> Result<Option<Bound<'py, PyAny>>, UnknownLayout> {
+    let known = layout(frame).ok().flatten().ok_or(UnknownLayout)?;
+    let inner = known.frame_of(frame, code).ok_or(UnknownLayout)?;
+    Ok(known.slot(frame.py(), inner, index))
+}
+
 /// What the first `count` slots of a function's frame hold. `None`: this Python is not laid out as we know it.
 pub(super) fn read<'py>(
     frame: &Bound<'py, PyAny>,
@@ -65,24 +81,35 @@ pub(super) fn read<'py>(
     let Some(layout) = layout(frame)? else {
         return Ok(None);
     };
-    let object = frame.as_ptr() as usize;
-    let word = |address: usize| {
-        // SAFETY: an address of a pointer in the frame object, whose size was checked above, or in the frame that it
-        // points to, which lives as long as the object does and does not change while the GIL is held.
-        unsafe { *std::ptr::with_exposed_provenance::<usize>(address) }
-    };
-    let inner = layout.inner.map_or(object, |at| word(object + at));
-    if inner == 0 || word(inner + layout.code) != code.as_ptr() as usize {
-        return Ok(None);
+    let inner = layout.frame_of(frame, code.as_ptr() as usize);
+    Ok(inner.map(|inner| {
+        (0..count)
+            .map(|index| layout.slot(py, inner, index))
+            .collect()
+    }))
+}
+
+impl Layout {
+    /// The address of the frame itself, if it runs this code.
+    fn frame_of(&self, frame: &Bound<'_, PyAny>, code: usize) -> Option<usize> {
+        let object = frame.as_ptr() as usize;
+        let inner = self.inner.map_or(object, |at| word(object + at));
+        (inner != 0 && word(inner + self.code) == code).then_some(inner)
     }
-    let slot = |index: usize| {
-        let held = word(inner + layout.slots + index * POINTER);
+
+    fn slot<'py>(&self, py: Python<'py>, inner: usize, index: usize) -> Option<Bound<'py, PyAny>> {
+        let held = word(inner + self.slots + index * POINTER);
         let held = std::ptr::with_exposed_provenance_mut::<ffi::PyObject>(held);
         // SAFETY: a slot holds null or a reference to a living object; the GIL is held, so it stays until we have
-        // our own. The code object, which is the frame's as seen above, has at least `count` of them.
+        // our own. The code object, which is the frame's as seen above, has as many of them as is asked for.
         unsafe { Bound::from_borrowed_ptr_or_opt(py, held) }
-    };
-    Ok(Some((0..count).map(slot).collect()))
+    }
+}
+
+fn word(address: usize) -> usize {
+    // SAFETY: an address of a pointer in the frame object, whose size was checked by `layout`, or in the frame that it
+    // points to, which lives as long as the object does and does not change while the GIL is held.
+    unsafe { *std::ptr::with_exposed_provenance::<usize>(address) }
 }
 
 /// That of this Python, if it is one we know; looked for once.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::frame;
 use super::points::Point;
-use super::{events, of_this_process, sessions, thread};
+use super::{events, of_this_process, sessions, signals, thread};
 use crate::locals;
 use crate::recording::{Capture, capture};
 use crate::traceback::text_of;
@@ -91,7 +91,8 @@ pub(super) fn keep(
 
 /// A stack with bounded locals, as JSON. Tells as many frames as fit a row.
 pub(super) fn frames_told(stack: &[Bound<'_, PyAny>]) -> Option<String> {
-    let mut told = locals::told(&stack[..stack.len().min(MAX_FRAMES)]).ok()?;
+    let py = stack.first()?.py();
+    let mut told = signals::own(py, locals::told(&stack[..stack.len().min(MAX_FRAMES)]))?;
     loop {
         let text = serde_json::to_string(&told).ok()?;
         if text.len() <= MAX_TEXT || told.is_empty() {

@@ -3,20 +3,29 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use pyo3::Borrowed;
 use pyo3::prelude::*;
 
-use super::frame;
+use super::frame::Names;
+use super::lent::{Lent, UnderGil};
 use super::points::Point;
 use super::steps::Step;
 use super::watches::Store;
 
-static ARMED: Mutex<Armed> = Mutex::new(Armed::new());
+static ARMED: UnderGil<Armed> = UnderGil::new(Armed::new());
 
-/// Never waited for: whoever has it has the GIL, too, and does not let go of it meanwhile.
-pub(super) fn armed() -> MutexGuard<'static, Armed> {
-    ARMED.lock().unwrap_or_else(PoisonError::into_inner)
+/// For who has the GIL, and does not let go of it meanwhile.
+#[inline]
+pub(super) fn armed() -> Lent<'static, Armed> {
+    ARMED.lend()
+}
+
+/// The same, for events: one that comes while this thread changes what is armed is none of ours.
+#[inline]
+pub(super) fn armed_if_free() -> Option<Lent<'static, Armed>> {
+    ARMED.lend_if_free()
 }
 
 /// All of it.
@@ -36,8 +45,8 @@ pub(super) struct Armed {
 /// What is armed in one code object.
 pub(super) struct CodeArms {
     pub(super) code: Py<PyAny>,
-    /// Only then a name is where we look for it.
-    is_function: bool,
+    /// Of a function that points are in: only then a name is where we look for it.
+    pub(super) names: Option<Names>,
     pub(super) lines: Vec<(u32, Arc<Point>)>,
     pub(super) starts: Vec<Arc<Point>>,
     /// Where watched variables are written.
@@ -57,7 +66,14 @@ pub(super) enum Met {
     /// Nothing this time.
     NotNow,
     /// Something is to be looked at, outside of the lock.
-    Points(Vec<Arc<Point>>),
+    Points(Vec<Passed>),
+}
+
+/// A point whose place a thread is at.
+pub(super) struct Passed {
+    pub(super) point: Arc<Point>,
+    /// Whether its condition is known to hold; else it is to be asked.
+    pub(super) holds: bool,
 }
 
 impl Armed {
@@ -88,7 +104,7 @@ impl Armed {
             .entry(code.as_ptr() as usize)
             .or_insert_with(|| CodeArms {
                 code: code.clone().unbind(),
-                is_function: frame::is_function(code),
+                names: None,
                 lines: Vec::new(),
                 starts: Vec::new(),
                 stores: Vec::new(),
@@ -142,52 +158,71 @@ impl Armed {
 
     /// A thread is at a line. Conditions that can be answered here are.
     #[inline]
-    pub(super) fn at_line<'py>(
+    pub(super) fn at_line<'a, 'py: 'a>(
         &self,
         code: usize,
         line: u32,
-        frame: impl FnOnce() -> Option<Bound<'py, PyAny>>,
+        frame: impl FnOnce() -> Option<Borrowed<'a, 'py, PyAny>>,
     ) -> Met {
-        let Some(arms) = self.codes.get(&code) else {
-            return Met::Nothing;
-        };
-        let mut here = arms.lines.iter().filter(|(at, _)| *at == line).peekable();
-        if here.peek().is_none() {
-            return if arms.steppers == 0 {
-                Met::Nothing
-            } else {
-                Met::NotNow
-            };
-        }
-        let Some(frame) = frame() else {
-            return Met::NotNow;
-        };
-        let is_met = |point: &&Arc<Point>| {
-            let condition = point.condition.as_ref().filter(|_| arms.is_function);
-            condition.and_then(|condition| condition.known(&frame)) != Some(false)
-        };
-        let met: Vec<_> = here
-            .map(|(_, point)| point)
-            .filter(is_met)
-            .cloned()
-            .collect();
-        if met.is_empty() {
-            Met::NotNow
-        } else {
-            Met::Points(met)
+        match self.codes.get(&code) {
+            Some(arms) => arms.at_line(line, frame),
+            None => Met::Nothing,
         }
     }
 
     /// A function begins.
-    pub(super) fn at_start(&self, code: usize) -> Met {
+    pub(super) fn at_start(&self, code: usize, frame: &Bound<'_, PyAny>) -> Met {
         match self.codes.get(&code) {
-            Some(arms) if !arms.starts.is_empty() => Met::Points(arms.starts.clone()),
+            Some(arms) if !arms.starts.is_empty() => arms.met(arms.starts.iter(), frame),
             _ => Met::Nothing,
         }
     }
 }
 
 impl CodeArms {
+    /// A thread is at a line of it.
+    #[inline]
+    pub(super) fn at_line<'a, 'py: 'a>(
+        &self,
+        line: u32,
+        frame: impl FnOnce() -> Option<Borrowed<'a, 'py, PyAny>>,
+    ) -> Met {
+        let mut here = self.lines.iter().filter(|(at, _)| *at == line).peekable();
+        if here.peek().is_none() {
+            return if self.steppers == 0 {
+                Met::Nothing
+            } else {
+                Met::NotNow
+            };
+        }
+        match frame() {
+            Some(frame) => self.met(here.map(|(_, point)| point), &frame),
+            None => Met::NotNow,
+        }
+    }
+
+    /// Of points that are here, those whose conditions may hold.
+    #[inline]
+    fn met<'a>(&self, here: impl Iterator<Item = &'a Arc<Point>>, frame: &Bound<'_, PyAny>) -> Met {
+        let passed = here.filter_map(|point| {
+            let known = match (&point.condition, &self.names) {
+                (None, _) => Some(true),
+                (Some(condition), Some(names)) => condition.known((frame, names)),
+                (Some(_), None) => None,
+            };
+            (known != Some(false)).then(|| Passed {
+                point: Arc::clone(point),
+                holds: known.is_some(),
+            })
+        });
+        let passed: Vec<_> = passed.collect();
+        if passed.is_empty() {
+            Met::NotNow
+        } else {
+            Met::Points(passed)
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.point_count() == 0 && self.waits == 0 && self.steppers == 0 && self.enders == 0
     }

@@ -10,6 +10,7 @@ use super::armed::armed;
 use super::codes::{Finder, Found};
 use super::condition::Condition;
 use super::expression::{Expression, Kind};
+use super::frame::{self, Names};
 use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
 use super::{exceptions, of_this_process, parking, steps, tracing, watches};
@@ -48,12 +49,15 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
             release_if_idle(py);
             Failure::new(format!("cannot look for code: {error}"))
         })?;
-        point.note(note);
         stops.points().add(Arc::clone(&point));
         armed().seekers.push(Arc::clone(&point));
         if let Err(failure) = bind(&point, found) {
             disarm(py, &[id]);
             return Err(failure);
+        }
+        let note = note.or_else(|| left_out(py));
+        if note.is_some() {
+            point.note(note);
         }
         restart(py);
     } else if point.watch.is_some() {
@@ -63,10 +67,22 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
         stops.points().add(Arc::clone(&point));
         exceptions::arm(py, &point)
             .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
+        if point.armed.place != Place::Uncaught {
+            point.note(left_out(py));
+        }
     }
     refresh(py);
     stops.changed();
     Ok(point.told())
+}
+
+/// What to say of threads that cannot be looked at.
+fn left_out(py: Python<'_>) -> Option<String> {
+    if has_monitoring(py) {
+        None
+    } else {
+        tracing::left_out(py)
+    }
 }
 
 /// All that can be wrong with what was asked for is found here.
@@ -127,6 +143,7 @@ pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) -> Result<(), Fail
     }
     for Found { code, spot } in found {
         let is_start = matches!(point.armed.place, Place::Function { .. });
+        let names = frame::is_function(&code).then(|| Names::of(&code));
         let mut armed = armed();
         let arms = armed.code_mut(&code);
         let is_there = arms.starts.iter().any(|other| Arc::ptr_eq(other, point))
@@ -138,12 +155,14 @@ pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) -> Result<(), Fail
             drop(armed);
             continue;
         }
+        let replaced = std::mem::replace(&mut arms.names, names);
         if is_start {
             arms.starts.push(Arc::clone(point));
         } else {
             arms.lines.push((spot.lineno, Arc::clone(point)));
         }
         drop(armed);
+        drop(replaced);
         tell_again(&code);
         let was_bound = point.is_bound();
         point.bind(spot.clone());

@@ -27,6 +27,9 @@ WRAPPERS = 10
 _names_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 _mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
+# The codes, by id, of functions that `torch.compile` was put around, as far as the last search saw them.
+_put_around: set[int] = set()
+
 # A code object, the module it belongs to, and its qualified name.
 Found = "tuple[CodeType, str, str]"
 
@@ -58,6 +61,7 @@ class Line:
 
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and lines, and what to say about it."""
+        _put_around.clear()
         codes: dict[int, Any] = {}
         for module, names in _modules():
             file = names.get("__file__")
@@ -70,7 +74,7 @@ class Line:
                     codes.setdefault(id(code), (code, qualname))
         found = self._chosen([pair for pair in codes.values() if self.is_in(pair[0].co_filename)])
         if found:
-            return found, self._moved(found)
+            return found, _together(self._moved(found), _compiled(found))
         if codes:
             return [], (
                 f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
@@ -80,7 +84,7 @@ class Line:
 
     def bind(self, code: CodeType, _module: str) -> list[tuple[CodeType, str, int]]:
         """Choose among a code object that begins to run and those inside it."""
-        if not self.is_in(code.co_filename):
+        if not self.is_in(code.co_filename) or _is_made_by_torch(code):
             return []
         return self._chosen(list(_with_nested(code, _qualname(code))))
 
@@ -120,6 +124,7 @@ class Function:
 
     def __init__(self, function: str) -> None:
         self._function = function
+        self._leaves_out_library = False
         self._parts = function.split(".")
 
     def name(self) -> str:
@@ -127,22 +132,23 @@ class Function:
 
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
-        codes: dict[int, tuple[CodeType, str, int]] = {}
+        _put_around.clear()
+        codes: dict[int, tuple[CodeType, str, str]] = {}
         near: set[str] = set()
         wanted = self.name()
         for module, names in _modules():
             for code, owner, qualname in _codes_of_module(module, names):
                 if code.co_name == wanted and self._is_meant(code, owner, qualname):
-                    codes[id(code)] = code, qualname, code.co_firstlineno
+                    codes[id(code)] = code, owner, qualname
                 elif wanted.lower() in code.co_name.lower() and len(near) < 100:
                     near.add(f"{owner}.{qualname}")
         for frame in _frames():
             module = _module_of(frame)
             for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
                 if code.co_name == wanted and id(code) not in codes and self._is_meant(code, module, qualname):
-                    codes[id(code)] = code, qualname, code.co_firstlineno
+                    codes[id(code)] = code, module, qualname
         if codes:
-            return list(codes.values()), None
+            return self._preferred(list(codes.values()))
         hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
         return [], f"no function that is loaded is called {self._function}: armed for when one is{hint}"
 
@@ -154,7 +160,22 @@ class Function:
         if not hasattr(code, "co_qualname") and len(self._parts) > 1:
             names = getattr(sys.modules.get(module), "__dict__", {})
             qualname = next((name for found, _, name in _codes_of_module(module, names) if found is code), qualname)
-        return [(code, qualname, code.co_firstlineno)] if self._is_meant(code, module, qualname) else []
+        if (self._leaves_out_library and is_of_library(code)) or _is_made_by_torch(code):
+            return []
+        return [(code, qualname, first_line(code))] if self._is_meant(code, module, qualname) else []
+
+    def _preferred(self, codes: list[tuple[CodeType, str, str]]) -> tuple[list[tuple[CodeType, str, int]], str | None]:
+        """Choose what the program has of its own before what a library calls the same."""
+        own = [found for found in codes if not is_of_library(found[0])]
+        chosen = own or codes
+        self._leaves_out_library = bool(own)
+        note = None
+        if len(chosen) < len(codes):
+            others = sorted({f"{module}.{qualname}" for code, module, qualname in codes if is_of_library(code)})
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            note = f"left out, as they are a library's: {', '.join(others[:3])}{more}; break MODULE.FUNCTION means one"
+        found = [(code, qualname, first_line(code)) for code, _, qualname in chosen]
+        return found, _together(note, _compiled(found))
 
     def _is_meant(self, code: CodeType, module: str, qualname: str) -> bool:
         names = [part for part in qualname.split(".") if part != "<locals>"]
@@ -176,6 +197,32 @@ def lines_of(code: CodeType) -> set[int]:
 def first_line(code: CodeType) -> int:
     """Tell the line at which a function's body begins."""
     return min((line for line in lines_of(code)), default=code.co_firstlineno)
+
+
+def _together(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None
+
+
+def _compiled(found: list[tuple[CodeType, str, int]]) -> str | None:
+    """Say which functions do not run as Python, because `torch.compile` has taken their place."""
+    names = sorted({qualname for code, qualname, _ in found if _is_compiled(code)})
+    if not names:
+        return None
+    return (
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} compiled by torch.compile: it cannot stop there;"
+        " TORCH_COMPILE_DISABLE=1 or torch.compiler.disable leave a function as it is"
+    )
+
+
+def _is_compiled(code: CodeType) -> bool:
+    frames: Any = getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
+    entries = getattr(frames, "_debug_get_cache_entry_list", None)
+    return id(code) in _put_around or (entries is not None and bool(entries(code)))
+
+
+def _is_made_by_torch(code: CodeType) -> bool:
+    """Tell whether it calls what `torch.compile` has made of a function, under that function's name."""
+    return any(name.startswith("__compiled_fn_") for name in code.co_names)
 
 
 def _is_made_up(file: str) -> bool:
@@ -254,6 +301,9 @@ def _codes_of_function(
     function: FunctionType, module: str, seen: set[int], depth: int
 ) -> Iterator[tuple[CodeType, str, str]]:
     owner = function.__module__ if type(function.__module__) is str else module
+    inner = function.__dict__.get("_torchdynamo_orig_callable")
+    if type(inner) is FUNCTION:
+        _put_around.add(id(inner.__code__))
     for code, qualname in _with_nested(function.__code__, function.__qualname__):
         if id(code) not in seen:
             seen.add(id(code))

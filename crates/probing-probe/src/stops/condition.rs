@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, Py
 
 use self::reader::{Constant, Operator, Tree};
 use super::expression::{Expression, Kind};
-use super::frame;
+use super::frame::{self, Names};
 use super::symbols::symbols;
 
 /// Beyond, a float does not hold every whole number.
@@ -24,6 +24,9 @@ pub(super) struct Condition {
     native: Option<Native>,
     compiled: Expression,
 }
+
+/// A frame of a function, and what its variables are called.
+pub(super) type At<'a, 'py> = (&'a Bound<'py, PyAny>, &'a Names);
 
 /// A condition that we can answer.
 enum Native {
@@ -60,17 +63,14 @@ impl Condition {
     }
 
     /// Answers without running code of the program, if that can be.
-    pub(super) fn known(&self, frame: &Bound<'_, PyAny>) -> Option<bool> {
-        self.native.as_ref()?.holds(frame)
+    #[inline]
+    pub(super) fn known(&self, at: At<'_, '_>) -> Option<bool> {
+        self.native.as_ref()?.holds(at)
     }
 
     /// Answers. May run code of the program.
     pub(super) fn holds(&self, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let is_function = frame::is_function(&frame::code_of(frame));
-        match self.known(frame) {
-            Some(known) if is_function => Ok(known),
-            _ => self.compiled.value(frame)?.is_truthy(),
-        }
+        self.compiled.value(frame)?.is_truthy()
     }
 }
 
@@ -94,11 +94,11 @@ impl Native {
     }
 
     /// `None` when only Python can tell.
-    fn holds(&self, frame: &Bound<'_, PyAny>) -> Option<bool> {
+    fn holds(&self, at: At<'_, '_>) -> Option<bool> {
         match self {
             Self::All(parts) => {
                 for part in parts {
-                    if !part.holds(frame)? {
+                    if !part.holds(at)? {
                         return Some(false);
                     }
                 }
@@ -106,16 +106,16 @@ impl Native {
             }
             Self::Any(parts) => {
                 for part in parts {
-                    if part.holds(frame)? {
+                    if part.holds(at)? {
                         return Some(true);
                     }
                 }
                 Some(false)
             }
-            Self::Not(part) => part.holds(frame).map(|holds| !holds),
-            Self::IsNone(subject) => Some(subject.find(frame)?.is_none()),
+            Self::Not(part) => part.holds(at).map(|holds| !holds),
+            Self::IsNone(subject) => Some(subject.find(at)?.is_none()),
             Self::Compare(subject, operator, value) => {
-                let found = subject.find(frame)?;
+                let found = subject.find(at)?;
                 if subject.length {
                     return operator.holds(length(&found)?, value);
                 }
@@ -135,10 +135,11 @@ impl Subject {
         }
     }
 
-    fn find<'py>(&self, frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    fn find<'py>(&self, (frame, names): At<'_, 'py>) -> Option<Bound<'py, PyAny>> {
         let py = frame.py();
         let name = self.name.bind(py);
-        let mut found = frame::variable(frame, name).or_else(|| frame::global(frame, name))?;
+        let own = names.variable(frame, name);
+        let mut found = own.or_else(|| frame::global(frame, name))?;
         for attribute in &self.attributes {
             found = plain_attribute(&found, attribute.bind(py))?;
         }

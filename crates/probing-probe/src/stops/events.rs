@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use probing_proto::stops::{Action, Hold, Why};
 use pyo3::exceptions::PyKeyboardInterrupt;
-use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::armed::{Met, armed};
+use super::armed::{Met, Passed, armed, armed_if_free};
 use super::arming;
 use super::codes::module_of;
 use super::frame;
@@ -19,10 +18,11 @@ use super::parking;
 use super::points::Point;
 use super::session;
 use super::steps;
-use super::{actions, exceptions};
+use super::{actions, exceptions, signals};
 use crate::forks;
 use crate::guarded::release;
 use crate::handled::Handled;
+use crate::interned::interned;
 
 /// Whether an event is wanted again where it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,13 +83,17 @@ pub(super) fn line<'py>(
     let Some(frame) = frame.cloned().or_else(|| frame::current(py)) else {
         return After::Again;
     };
-    let has_stepped = steps::at_line(&frame, line);
-    let met = armed().at_line(code, line, || Some(frame.clone()));
-    match met {
-        Met::Nothing if !has_stepped => After::Never,
-        Met::NotNow if !has_stepped => After::Again,
-        Met::Nothing | Met::NotNow => reached(&frame, Vec::new(), has_stepped),
-        Met::Points(points) => reached(&frame, points, has_stepped),
+    let arrival = if steps::at_line(&frame, line) {
+        Arrival::EndOfStep
+    } else {
+        Arrival::Line
+    };
+    let met = armed().at_line(code, line, || Some(frame.as_borrowed()));
+    match (met, arrival) {
+        (Met::Points(points), arrival) => reached(&frame, points, arrival),
+        (_, Arrival::EndOfStep) => reached(&frame, Vec::new(), arrival),
+        (Met::Nothing, _) => After::Never,
+        (Met::NotNow, _) => After::Again,
     }
 }
 
@@ -97,13 +101,13 @@ pub(super) fn line<'py>(
 pub(super) fn points<'py>(
     py: Python<'py>,
     frame: Option<&Bound<'py, PyAny>>,
-    points: Vec<Arc<Point>>,
+    points: Vec<Passed>,
 ) -> After {
     if is_quiet() {
         return After::Again;
     }
     match frame.cloned().or_else(|| frame::current(py)) {
-        Some(frame) => reached(&frame, points, false),
+        Some(frame) => reached(&frame, points, Arrival::Line),
         None => After::Again,
     }
 }
@@ -119,11 +123,16 @@ pub(super) fn start<'py>(code: &Bound<'py, PyAny>, frame: Option<&Bound<'py, PyA
     };
     seek(code, &frame);
     let is_stepped_into = is_special() && steps::at_start(&frame);
-    let met = armed().at_start(code.as_ptr() as usize);
+    let Some(armed) = armed_if_free() else {
+        return After::Again;
+    };
+    let met = armed.at_start(code.as_ptr() as usize, &frame);
+    drop(armed);
     match met {
-        Met::Points(points) => reached(&frame, points, false),
-        _ if is_stepped_into => After::Again,
-        _ => After::Never,
+        Met::Points(points) => reached(&frame, points, Arrival::Start),
+        Met::NotNow => After::Again,
+        Met::Nothing if is_stepped_into => After::Again,
+        Met::Nothing => After::Never,
     }
 }
 
@@ -155,31 +164,34 @@ pub(super) fn end<'py>(py: Python<'py>, frame: Option<&Bound<'py, PyAny>>) {
 
 /// An exception is raised.
 pub(super) fn raised<'py>(
-    py: Python<'py>,
     frame: Option<&Bound<'py, PyAny>>,
-    (exception, traceback): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
+    exception: &Bound<'py, PyAny>,
+    traceback: &Bound<'py, PyAny>,
 ) {
+    let py = exception.py();
     if is_quiet() {
         return;
     }
     // On its way out it is told again in every frame.
-    let next = traceback.getattr("tb_next");
+    let next = traceback.getattr(interned!(py, "tb_next"));
     let is_first = next.map_or(true, |next| next.is_none());
-    if let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
-        exceptions::raised(&frame, exception, is_first);
+    if is_first && let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
+        exceptions::raised(&frame, exception);
     }
 }
 
 /// Code that begins may be what points wait for.
 fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
-    let seekers = armed().seekers.clone();
+    let Some(seekers) = armed_if_free().map(|armed| armed.seekers.clone()) else {
+        return;
+    };
     if seekers.is_empty() {
         return;
     }
     let module = module_of(frame);
     for point in &seekers {
         if let Some(finder) = &point.finder
-            && let Ok(found) = finder.bind(code, &module)
+            && let Some(found) = signals::own(code.py(), finder.bind(code, &module))
         {
             // Another function of that name, which has no such variable.
             drop(arming::bind(point, found));
@@ -187,36 +199,53 @@ fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
     }
 }
 
-/// A thread is at a place, where perhaps a step has ended.
-fn reached(frame: &Bound<'_, PyAny>, points: Vec<Arc<Point>>, has_stepped: bool) -> After {
+/// How a thread came to a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// A function begins: it has not come to its first line yet.
+    Start,
+    Line,
+    EndOfStep,
+}
+
+/// A thread is at a place.
+fn reached(frame: &Bound<'_, PyAny>, points: Vec<Passed>, arrival: Arrival) -> After {
     let py = frame.py();
     let mut stop: Option<(Why, Hold)> = None;
     let mut visit = || {
-        for point in &points {
-            if has_fired(frame, point) && stop.is_none() && point.armed.action == Action::Stop {
+        for Passed { point, holds } in &points {
+            if has_fired(frame, point, *holds)
+                && stop.is_none()
+                && point.armed.action == Action::Stop
+            {
                 let why = Why::Breakpoint { point: point.id };
                 stop = Some((why, point.armed.hold));
             }
         }
     };
     // What only counts runs nothing.
-    if points.iter().all(|point| point.only_counts()) {
+    if points.iter().all(|passed| passed.point.only_counts()) {
         visit();
     } else {
         Handled::aside(py, visit);
     }
-    if let Some((why, hold)) = stop {
-        session::stop(&frame::stack(frame), why, Some(hold));
-    } else if has_stepped {
-        session::stop(&frame::stack(frame), Why::Step, None);
+    match (arrival, stop) {
+        (Arrival::Start, Some((why, hold))) => session::stop_inside(frame, why, hold),
+        (_, Some((why, hold))) => session::stop(&frame::stack(frame), why, Some(hold)),
+        (Arrival::EndOfStep, None) => session::stop(&frame::stack(frame), Why::Step, None),
+        (_, None) => {}
     }
     After::Again
 }
 
 /// Whether something was done for a point, or is to be.
-pub(super) fn has_fired(frame: &Bound<'_, PyAny>, point: &Arc<Point>) -> bool {
+pub(super) fn has_fired(
+    frame: &Bound<'_, PyAny>,
+    point: &Arc<Point>,
+    is_known_to_hold: bool,
+) -> bool {
     let py = frame.py();
-    if !point.is_armed() || !holds(frame, point) || !point.hit() {
+    if !point.is_armed() || !(is_known_to_hold || holds(frame, point)) || !point.hit() {
         return false;
     }
     point.fire();
@@ -246,7 +275,7 @@ fn holds(frame: &Bound<'_, PyAny>, point: &Arc<Point>) -> bool {
 /// What an expression of a point raised. A Ctrl-C that came meanwhile was meant for the program, and comes again.
 pub(super) fn in_words(py: Python<'_>, error: PyErr) -> String {
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-        interrupt_again();
+        signals::interrupt_again();
     }
     let words = crate::traceback::describe(py, &error);
     release(error.into_value(py).into_bound(py).into_any());
@@ -255,10 +284,4 @@ pub(super) fn in_words(py: Python<'_>, error: PyErr) -> String {
     } else {
         format!("{}: {}", words.exception, words.message)
     }
-}
-
-#[expect(unsafe_code, reason = "PyErr_SetInterrupt has no safe face")]
-fn interrupt_again() {
-    // SAFETY: may be called any time.
-    unsafe { ffi::PyErr_SetInterrupt() };
 }

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use probing_proto::stops::{Action, Place, Why};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyTuple};
+use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType, PyWeakrefReference};
 
 use super::actions;
-use super::armed::armed;
+use super::armed::{armed, armed_if_free};
 use super::events::{self, has_fired};
 use super::frame;
+use super::lent::{Lent, UnderGil};
 use super::points::Point;
 use super::session;
+use super::signals;
 use super::thread;
 use crate::eval;
 use crate::guarded::call;
@@ -32,10 +34,24 @@ struct Uncaught {
     hooks: Option<Py<PyAny>>,
 }
 
+/// Classes that no point waits for: most exceptions of a program are of few.
+static UNWANTED: UnderGil<Vec<Unwanted>> = UnderGil::new(Vec::new());
+const MAX_UNWANTED: usize = 16;
+
+/// One of them, not kept alive.
+struct Unwanted {
+    address: usize,
+    class: Py<PyWeakrefReference>,
+}
+
 /// Has a point be told of exceptions.
 pub(super) fn arm(py: Python<'_>, point: &Arc<Point>) -> PyResult<()> {
     match point.armed.place {
-        Place::Raise { .. } => armed().raises.push(Arc::clone(point)),
+        Place::Raise { .. } => {
+            armed().raises.push(Arc::clone(point));
+            let forgotten = std::mem::take(&mut *unwanted());
+            drop(forgotten);
+        }
         Place::Uncaught => {
             let needs_hooks = {
                 let mut uncaught = uncaught();
@@ -101,17 +117,52 @@ fn set_hooks(py: Python<'_>) -> PyResult<Py<PyAny>> {
     Ok(hooks.unbind())
 }
 
-/// An exception is raised in a frame. `first` tells whether it is the first that it comes through.
-pub(super) fn raised(frame: &Bound<'_, PyAny>, exception: &Bound<'_, PyAny>, first: bool) {
-    let points = armed().raises.clone();
-    if points.is_empty() || !first {
+fn unwanted() -> Lent<'static, Vec<Unwanted>> {
+    UNWANTED.lend()
+}
+
+/// Whether a point may wait for exceptions of this class. Told quickly, as any may be raised a million times a second.
+#[inline]
+pub(super) fn may_be_wanted(class: &Bound<'_, PyType>) -> bool {
+    let address = class.as_ptr() as usize;
+    let is_it = |unwanted: &Unwanted| {
+        // Another class may have the address of one that is no more.
+        let is_alive = || unwanted.class.bind(class.py()).upgrade().is_some();
+        unwanted.address == address && is_alive()
+    };
+    !unwanted().iter().any(is_it)
+}
+
+/// No point waits for exceptions of this class.
+fn is_unwanted(class: &Bound<'_, PyType>) {
+    if let Ok(reference) = PyWeakrefReference::new(class) {
+        let mut unwanted = unwanted();
+        let dropped = (unwanted.len() >= MAX_UNWANTED).then(|| unwanted.remove(0));
+        unwanted.push(Unwanted {
+            address: class.as_ptr() as usize,
+            class: reference.unbind(),
+        });
+        drop(unwanted);
+        drop(dropped);
+    }
+}
+
+/// An exception is raised in a frame, the first that it comes through.
+pub(super) fn raised(frame: &Bound<'_, PyAny>, exception: &Bound<'_, PyAny>) {
+    let Some(points) = armed_if_free().map(|armed| armed.raises.clone()) else {
+        return;
+    };
+    let meant = points.iter().filter(|point| is_meant(point, exception));
+    let meant: Vec<_> = meant.collect();
+    if meant.is_empty() {
+        is_unwanted(&exception.get_type());
         return;
     }
     let py = frame.py();
     let mut stop = None;
     Handled::aside(py, || {
-        for point in &points {
-            if is_meant(point, exception) && has_fired(frame, point) {
+        for point in meant {
+            if has_fired(frame, point, false) {
                 let (name, message) = seen(point, "raised", (exception, &frame::stack(frame)));
                 if point.armed.action == Action::Stop {
                     let why = Why::Raised {
@@ -136,14 +187,14 @@ fn not_caught(kind: &str, exception: &Bound<'_, PyAny>) {
     let points = uncaught().points.clone();
     let frames = function(py, "frames")
         .and_then(|frames| call(&frames, (exception,)))
-        .and_then(|frames| frames.extract::<Vec<Bound<'_, PyAny>>>())
-        .unwrap_or_default();
+        .and_then(|frames| frames.extract::<Vec<Bound<'_, PyAny>>>());
+    let frames = signals::own(py, frames).unwrap_or_default();
     let Some(innermost) = frames.first() else {
         return;
     };
     let mut stop = None;
     for point in &points {
-        if !has_fired(innermost, point) {
+        if !has_fired(innermost, point, false) {
             continue;
         }
         let (name, message) = seen(point, kind, (exception, &frames));
@@ -171,7 +222,8 @@ fn is_meant(point: &Point, exception: &Bound<'_, PyAny>) -> bool {
         return true;
     };
     let is_it = function(exception.py(), "is_a").and_then(|is_a| call(&is_a, (exception, wanted)));
-    is_it.and_then(|is_it| is_it.is_truthy()).unwrap_or(false)
+    let is_it = is_it.and_then(|is_it| is_it.is_truthy());
+    signals::own(exception.py(), is_it).unwrap_or(false)
 }
 
 /// Records an exception; its class and what it says.
@@ -183,9 +235,10 @@ fn seen(
     let py = exception.py();
     let ask = |name: &str| function(py, name).and_then(|it| call(&it, (exception,)));
     let described = ask("described").and_then(|it| it.extract::<(String, String)>());
-    let (name, message) = described.unwrap_or_else(|_| ("?".to_owned(), String::new()));
+    let described = signals::own(py, described);
+    let (name, message) = described.unwrap_or_else(|| ("?".to_owned(), String::new()));
     let chain = ask("chain").and_then(|it| it.extract::<Vec<(String, String)>>());
-    let chain = chain.unwrap_or_default();
+    let chain = signals::own(py, chain).unwrap_or_default();
     let chain = (!chain.is_empty())
         .then(|| serde_json::to_string(&chain).ok())
         .flatten();

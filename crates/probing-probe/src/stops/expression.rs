@@ -1,6 +1,7 @@
 //! Expressions of points, as compiled Python: a function of the variables that they mention.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probing_proto::message::Failure;
@@ -8,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::frame;
+use super::armed::Address;
+use super::frame::{self, Names};
 use crate::eval;
-use crate::guarded::{call, call_with};
+use crate::guarded::{call, call_plainly};
 use crate::traceback;
 
 /// Code objects that one expression is prepared for.
@@ -20,14 +22,19 @@ const MAX_PREPARED: usize = 256;
 pub(super) struct Expression {
     formula: Py<PyAny>,
     /// By the address of the code, which is kept.
-    prepared: Mutex<HashMap<usize, Arc<Prepared>>>,
+    prepared: Mutex<ByCode>,
 }
+
+type ByCode = HashMap<usize, Arc<Prepared>, BuildHasherDefault<Address>>;
 
 /// The expression as a function, for the frames of one code object.
 struct Prepared {
     _code: Py<PyAny>,
     globals: Py<PyAny>,
     function: Py<PyAny>,
+    /// Of the code; nothing for the body of a class, or what `exec` runs with locals of its own.
+    names: Option<Names>,
+    /// Those of them that the function takes.
     variables: Vec<Py<PyString>>,
 }
 
@@ -60,44 +67,26 @@ impl Expression {
     /// Its value in a frame. Runs code of the program.
     pub(super) fn value<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = frame.py();
-        if let Some((function, arguments)) = self.prepared_call(frame)? {
-            return call_with(&function, arguments, None);
+        let prepared = self.prepared_for(frame)?;
+        if let Some(values) = prepared.values(frame)? {
+            return call_plainly(prepared.function.bind(py), &values);
         }
         let slowly = self.formula.bind(py).getattr("value_in")?;
         call(&slowly, (frame,))
     }
 
-    /// The function and what it is called with; `None` when a variable is not bound.
-    fn prepared_call<'py>(
-        &self,
-        frame: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyTuple>)>> {
-        let py = frame.py();
+    fn prepared_for(&self, frame: &Bound<'_, PyAny>) -> PyResult<Arc<Prepared>> {
         let code = frame::code_of(frame);
         let globals = frame::globals(frame)?;
-        // The body of a class, or what `exec` runs with locals of its own.
-        if !frame::is_function(&code) && !frame.getattr("f_locals")?.is(&globals) {
-            return Ok(None);
-        }
-        let key = code.as_ptr() as usize;
         let known = self
             .prepared()
-            .get(&key)
+            .get(&(code.as_ptr() as usize))
             .filter(|prepared| prepared.globals.is(&globals))
             .cloned();
-        let prepared = match known {
-            Some(known) => known,
-            None => self.prepare(code, globals)?,
-        };
-        let mut values = Vec::with_capacity(prepared.variables.len());
-        for name in &prepared.variables {
-            match frame::variable(frame, name.bind(py)) {
-                Some(value) => values.push(value),
-                None => return Ok(None),
-            }
+        match known {
+            Some(known) => Ok(known),
+            None => self.prepare(code, globals),
         }
-        let arguments = PyTuple::new(py, values)?;
-        Ok(Some((prepared.function.bind(py).clone(), arguments)))
     }
 
     fn prepare<'py>(
@@ -116,13 +105,14 @@ impl Expression {
             function: made.get_item(0)?.unbind(),
             variables: variables.collect::<PyResult<_>>()?,
             globals: globals.unbind(),
+            names: frame::is_function(&code).then(|| Names::of(&code)),
             _code: code.clone().unbind(),
         });
         let mut all = self.prepared();
         let dropped = if all.len() >= MAX_PREPARED {
             std::mem::take(&mut *all)
         } else {
-            HashMap::new()
+            ByCode::default()
         };
         let replaced = all.insert(code.as_ptr() as usize, Arc::clone(&prepared));
         drop(all);
@@ -131,8 +121,25 @@ impl Expression {
         Ok(prepared)
     }
 
-    fn prepared(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Arc<Prepared>>> {
+    fn prepared(&self) -> std::sync::MutexGuard<'_, ByCode> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prepared {
+    /// What the function is called with; `None` when a variable is not bound, or they are not the frame's own.
+    fn values<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        let py = frame.py();
+        match &self.names {
+            Some(names) => {
+                let values = self.variables.iter();
+                let values = values.map(|name| names.variable(frame, name.bind(py)));
+                Ok(values.collect())
+            }
+            // The body of a module: all its names are globals.
+            None if frame.getattr("f_locals")?.is(&self.globals) => Ok(Some(Vec::new())),
+            None => Ok(None),
+        }
     }
 }
 

@@ -5,11 +5,13 @@
 )]
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 use probing_proto::stops::Spot;
+use pyo3::Borrowed;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::symbols::symbols;
 use crate::interned::interned;
@@ -27,6 +29,13 @@ const SUSPENDS: u32 = 0x20 | 0x80 | 0x200;
 pub(super) fn current(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
     // SAFETY: the GIL is held; what comes back is a borrowed reference or null.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
+}
+
+/// The same, for a look that is over before the thread goes on.
+#[inline]
+pub(super) fn current_borrowed(py: Python<'_>) -> Option<Borrowed<'_, '_, PyAny>> {
+    // SAFETY: the GIL is held; the frame runs as long as its thread does not go on.
+    unsafe { Borrowed::from_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
 }
 
 /// What a frame runs.
@@ -53,18 +62,17 @@ pub(super) fn caller_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyA
 
 /// Whether it can be left and come back to.
 pub(super) fn suspends(code: &Bound<'_, PyAny>) -> bool {
-    let flags = code
-        .getattr("co_flags")
-        .and_then(|flags| flags.extract::<u32>());
-    flags.is_ok_and(|flags| flags & SUSPENDS != 0)
+    flags_of(code) & SUSPENDS != 0
 }
 
 /// Whether it is the code of a function, whose variables are no dictionary.
 pub(super) fn is_function(code: &Bound<'_, PyAny>) -> bool {
-    let flags = code
-        .getattr("co_flags")
-        .and_then(|flags| flags.extract::<u32>());
-    flags.is_ok_and(|flags| flags & OPTIMIZED != 0)
+    flags_of(code) & OPTIMIZED != 0
+}
+
+fn flags_of(code: &Bound<'_, PyAny>) -> u32 {
+    let flags = code.getattr(interned!(code.py(), "co_flags"));
+    flags.and_then(|flags| flags.extract()).unwrap_or(0)
 }
 
 /// Where a frame is.
@@ -79,14 +87,19 @@ pub(super) fn spot_of(frame: &Bound<'_, PyAny>) -> Spot {
 
 /// The qualified name from 3.11 on.
 pub(super) fn name_of(code: &Bound<'_, PyAny>) -> String {
-    let name = code
-        .getattr("co_qualname")
-        .or_else(|_| code.getattr("co_name"));
+    // Asked once: to tell a version is to read it from a text.
+    static HAS_QUALNAMES: OnceLock<bool> = OnceLock::new();
+    let py = code.py();
+    let name = if *HAS_QUALNAMES.get_or_init(|| py.version_info() >= (3, 11)) {
+        code.getattr(interned!(py, "co_qualname"))
+    } else {
+        code.getattr(interned!(py, "co_name"))
+    };
     name.map(|name| text_of(&name)).unwrap_or_default()
 }
 
 pub(super) fn file_of(code: &Bound<'_, PyAny>) -> String {
-    let file = code.getattr("co_filename");
+    let file = code.getattr(interned!(code.py(), "co_filename"));
     file.map(|file| text_of(&file)).unwrap_or_default()
 }
 
@@ -99,6 +112,15 @@ pub(super) fn stack<'py>(innermost: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>
         frames.push(outer);
     }
     frames
+}
+
+/// The first frame of the thread.
+pub(super) fn outermost<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+    let mut outermost = frame.clone();
+    while let Some(outer) = caller_of(&outermost) {
+        outermost = outer;
+    }
+    outermost
 }
 
 /// A local variable; `None` when it is not bound.
@@ -125,7 +147,67 @@ pub(super) fn variable<'py>(
 
 /// The names of the module that a frame's code belongs to.
 pub(super) fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    frame.getattr(interned!(frame.py(), "f_globals"))
+    let py = frame.py();
+    match symbols().frame_globals {
+        // SAFETY: a frame, and the GIL is held. Gives a new reference.
+        Some(globals) => unsafe {
+            Bound::from_owned_ptr_or_err(py, globals(frame.as_ptr().cast()))
+        },
+        None => frame.getattr(interned!(py, "f_globals")),
+    }
+}
+
+/// The names of a code object's variables, by which those of its frames are found quickly.
+#[derive(Debug)]
+pub(super) struct Names {
+    code: usize,
+    /// Its own, in the order of their slots.
+    own: Vec<Py<PyString>>,
+    /// Those that it shares with functions inside or around it.
+    shared: Vec<Py<PyString>>,
+}
+
+impl Names {
+    /// None of what is no function: there, names are in dictionaries.
+    pub(super) fn of(code: &Bound<'_, PyAny>) -> Self {
+        let named = |attribute| {
+            let tuple = code.getattr(attribute).ok();
+            let tuple = tuple.and_then(|tuple| tuple.cast_into::<PyTuple>().ok());
+            let names = tuple.into_iter().flatten();
+            let names = names.filter_map(|name| Some(name.cast_into::<PyString>().ok()?.unbind()));
+            names.collect::<Vec<_>>()
+        };
+        if !is_function(code) {
+            return Self {
+                code: 0,
+                own: Vec::new(),
+                shared: Vec::new(),
+            };
+        }
+        let py = code.py();
+        let mut shared = named(interned!(py, "co_cellvars"));
+        shared.extend(named(interned!(py, "co_freevars")));
+        Self {
+            code: code.as_ptr() as usize,
+            own: named(interned!(py, "co_varnames")),
+            shared,
+        }
+    }
+
+    /// A variable of a frame that runs this code. `name` is interned, as names of variables are.
+    #[inline]
+    pub(super) fn variable<'py>(
+        &self,
+        frame: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let is_it = |own: &Py<PyString>| own.is(name);
+        if self.shared.iter().any(is_it) {
+            return variable(frame, name);
+        }
+        let index = self.own.iter().position(is_it)?;
+        locals::slot(frame, self.code, index).unwrap_or_else(|_| variable(frame, name))
+    }
 }
 
 /// A global variable, as code in this frame finds it; `None` for one that only the builtins have.

@@ -13,11 +13,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyAny;
 
-use super::armed::{CodeArms, Met, armed};
+use super::armed::{CodeArms, Met, armed, armed_if_free};
 use super::events::{self, After};
+use super::exceptions;
 use super::frame;
 use super::watches;
 use crate::guarded::call;
+use crate::interned::interned;
 
 pub(super) const NAME: &str = "sys.monitoring";
 
@@ -64,20 +66,20 @@ static DISABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Callbacks, in the order of [`Events::all`].
 static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
-    method(c"start", on_start),
-    method(c"resume", on_resume),
-    method(c"return_", on_end),
-    method(c"line", on_line),
-    method(c"raise_", on_raise),
-    method(c"unwind", on_end),
-    method(c"instruction", on_instruction),
+    method::<Start>(),
+    method::<Resume>(),
+    method::<End>(),
+    method::<Line>(),
+    method::<Raise>(),
+    method::<End>(),
+    method::<Instruction>(),
 ];
 
-const fn method(name: &'static CStr, function: ffi::PyCFunctionFast) -> ffi::PyMethodDef {
+const fn method<T: Told>() -> ffi::PyMethodDef {
     ffi::PyMethodDef {
-        ml_name: name.as_ptr(),
+        ml_name: T::NAME.as_ptr(),
         ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFast: function,
+            PyCFunctionFast: callback::<T>,
         },
         ml_flags: ffi::METH_FASTCALL,
         ml_doc: c"".as_ptr(),
@@ -94,12 +96,34 @@ pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
             *tool() = Some(claimed);
             Ok(())
         }
-        Ok(None) => Err(
-            Failure::new("tools of the program use up all of sys.monitoring")
-                .with_hint("try again when they have ended"),
-        ),
+        Ok(None) => Err(all_taken()),
         Err(error) => Err(Failure::new(format!("sys.monitoring refuses: {error}"))),
     }
+}
+
+/// The number of a tool that nobody is, for something short: the caller claims and frees it.
+pub(crate) fn short_tool(py: Python<'_>) -> Result<u8, Failure> {
+    let monitoring = py.import("sys").and_then(|sys| sys.getattr("monitoring"));
+    match monitoring.and_then(|monitoring| free_tool(&monitoring)) {
+        Ok(Some(id)) => Ok(id),
+        Ok(None) => Err(all_taken()),
+        Err(error) => Err(Failure::new(format!("sys.monitoring refuses: {error}"))),
+    }
+}
+
+fn free_tool(monitoring: &Bound<'_, PyAny>) -> PyResult<Option<u8>> {
+    let get_tool = monitoring.getattr("get_tool")?;
+    for id in TOOLS {
+        if call(&get_tool, (id,))?.is_none() {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+fn all_taken() -> Failure {
+    Failure::new("tools of the program use up all of sys.monitoring")
+        .with_hint("try again when they have ended")
 }
 
 /// Ceases to be one. Local events must be gone by then: 3.12 leaves them.
@@ -171,14 +195,7 @@ impl Tool {
         let monitoring = py.import("sys")?.getattr("monitoring")?;
         let function = |name: &str| monitoring.getattr(name);
         DISABLE.get_or_try_init(py, || function("DISABLE").map(Bound::unbind))?;
-        let mut free = None;
-        for id in TOOLS {
-            if call(&function("get_tool")?, (id,))?.is_none() {
-                free = Some(id);
-                break;
-            }
-        }
-        let Some(id) = free else {
+        let Some(id) = free_tool(&monitoring)? else {
             return Ok(None);
         };
         call(&function("use_tool_id")?, (id, "probing"))?;
@@ -266,24 +283,52 @@ fn answered(handle: impl FnOnce(Python<'_>) -> After) -> *mut PyObject {
     // SAFETY: the interpreter calls callbacks with the GIL held.
     let py = unsafe { Python::assume_attached() };
     let after = panic::catch_unwind(AssertUnwindSafe(|| handle(py))).unwrap_or(After::Again);
-    let answer = match (after, DISABLE.get(py)) {
-        (After::Never, Some(disable)) => disable.as_ptr(),
-        // SAFETY: None is immortal, or at least always there.
+    match (after, DISABLE.get(py)) {
+        (After::Never, Some(disable)) => disable.clone_ref(py).into_ptr(),
+        // SAFETY: always there; and its references are not counted in any Python that has `sys.monitoring`.
         _ => unsafe { ffi::Py_None() },
-    };
-    // SAFETY: a live object; the caller gets a reference of its own.
-    unsafe { ffi::Py_NewRef(answer) }
+    }
+}
+
+/// One kind of event, and what comes of it.
+trait Told {
+    const NAME: &'static CStr;
+
+    /// # Safety
+    ///
+    /// The arguments are those that the interpreter passes with this kind of event.
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After;
 }
 
 /// # Safety
 ///
-/// Called by the interpreter: `(code, line)`.
-unsafe extern "C" fn on_line(
+/// Called by the interpreter, with the arguments of that event.
+unsafe extern "C" fn callback<T: Told>(
     _: *mut PyObject,
     arguments: *mut *mut PyObject,
     _: Py_ssize_t,
 ) -> *mut PyObject {
-    answered(|py| {
+    // SAFETY: as the interpreter promises.
+    answered(|py| unsafe { T::told(py, arguments) })
+}
+
+/// The first argument of all.
+///
+/// # Safety
+///
+/// As of [`Told::told`].
+unsafe fn code(py: Python<'_>, arguments: *mut *mut PyObject) -> Bound<'_, PyAny> {
+    // SAFETY: a code object, borrowed.
+    unsafe { Bound::from_borrowed_ptr(py, *arguments) }
+}
+
+/// `(code, line)`
+struct Line;
+
+impl Told for Line {
+    const NAME: &'static CStr = c"line";
+
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
         // SAFETY: as the interpreter promises: a code object and a whole number.
         let (code, line) = unsafe { (*arguments, ffi::PyLong_AsLong(*arguments.add(1)) as u32) };
         if watches::has_pending() {
@@ -297,90 +342,84 @@ unsafe extern "C" fn on_line(
             let after = events::line(py, code as usize, line, None);
             return if compares { After::Again } else { after };
         }
-        let met = armed().at_line(code as usize, line, || frame::current(py));
+        let Some(armed) = armed_if_free() else {
+            return After::Again;
+        };
+        let met = armed.at_line(code as usize, line, || frame::current_borrowed(py));
+        drop(armed);
         match met {
             Met::Nothing if compares => After::Again,
             Met::Nothing => After::Never,
             Met::NotNow => After::Again,
             Met::Points(points) => events::points(py, None, points),
         }
-    })
+    }
 }
 
-/// # Safety
-///
-/// Called by the interpreter: `(code, offset)`.
-unsafe extern "C" fn on_start(
-    _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
-) -> *mut PyObject {
-    answered(|py| {
-        // SAFETY: as the interpreter promises; borrowed.
-        let code = unsafe { Bound::from_borrowed_ptr(py, *arguments) };
-        events::start(&code, None)
-    })
+/// `(code, offset)`
+struct Start;
+
+impl Told for Start {
+    const NAME: &'static CStr = c"start";
+
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+        // SAFETY: the caller's.
+        events::start(&unsafe { code(py, arguments) }, None)
+    }
 }
 
-/// # Safety
-///
-/// Called by the interpreter: `(code, offset)`.
-unsafe extern "C" fn on_resume(
-    _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
-) -> *mut PyObject {
-    answered(|py| {
-        // SAFETY: as the interpreter promises; borrowed.
-        let code = unsafe { Bound::from_borrowed_ptr(py, *arguments) };
-        events::resume(&code, None)
-    })
+/// `(code, offset)`
+struct Resume;
+
+impl Told for Resume {
+    const NAME: &'static CStr = c"resume";
+
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+        // SAFETY: the caller's.
+        events::resume(&unsafe { code(py, arguments) }, None)
+    }
 }
 
-/// # Safety
-///
-/// Called by the interpreter: `(code, offset, value or exception)`.
-unsafe extern "C" fn on_end(
-    _: *mut PyObject,
-    _: *mut *mut PyObject,
-    _: Py_ssize_t,
-) -> *mut PyObject {
-    answered(|py| {
+/// `(code, offset, value or exception)`
+struct End;
+
+impl Told for End {
+    const NAME: &'static CStr = c"end";
+
+    unsafe fn told(py: Python<'_>, _: *mut *mut PyObject) -> After {
         events::end(py, None);
         After::Again
-    })
+    }
 }
 
-/// # Safety
-///
-/// Called by the interpreter: `(code, offset, exception)`.
-unsafe extern "C" fn on_raise(
-    _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
-) -> *mut PyObject {
-    answered(|py| {
+/// `(code, offset, exception)`
+struct Raise;
+
+impl Told for Raise {
+    const NAME: &'static CStr = c"raise";
+
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
         // SAFETY: as the interpreter promises; borrowed.
         let exception = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };
-        if let Ok(traceback) = exception.getattr("__traceback__") {
-            events::raised(py, None, (&exception, &traceback));
+        if exceptions::may_be_wanted(&exception.get_type())
+            && let Ok(traceback) = exception.getattr(interned!(py, "__traceback__"))
+        {
+            events::raised(None, &exception, &traceback);
         }
         // It cannot be disabled.
         After::Again
-    })
+    }
 }
 
-/// # Safety
-///
-/// Called by the interpreter: `(code, offset)`.
-unsafe extern "C" fn on_instruction(
-    _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
-) -> *mut PyObject {
-    answered(|py| {
+/// `(code, offset)`
+struct Instruction;
+
+impl Told for Instruction {
+    const NAME: &'static CStr = c"instruction";
+
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
         // SAFETY: as the interpreter promises: a code object and a whole number.
         let (code, offset) = unsafe { (*arguments, ffi::PyLong_AsLong(*arguments.add(1)) as u32) };
         watches::at_instruction(py, code as usize, offset)
-    })
+    }
 }

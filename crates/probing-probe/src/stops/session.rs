@@ -12,12 +12,14 @@ use probing_proto::stops::{
 use pyo3::prelude::*;
 
 use super::frame;
-use super::{actions, at_stop, events, of_this_process, parking, steps, thread};
+use super::{actions, at_stop, events, of_this_process, parking, signals, steps, thread};
 use crate::handled::Handled;
 use crate::interrupt::{Interrupt, own_thread};
 use crate::outbox::Outbox;
 use crate::worker::Work;
 
+/// How often the main thread looks whether a Ctrl-C has come.
+const OFTEN: Duration = Duration::from_millis(200);
 /// Orders that may wait for one stop.
 const MAX_ORDERS: usize = 64;
 
@@ -27,6 +29,8 @@ pub(crate) struct Session {
     pub(super) thread: u64,
     thread_id: u32,
     thread_name: String,
+    /// Whether signals come to it.
+    is_main: bool,
     hold: Hold,
     began: Instant,
     state: Mutex<State>,
@@ -67,6 +71,8 @@ pub(super) type Stack<'a, 'py> = (&'a Bound<'py, PyAny>, &'a [Bound<'py, PyAny>]
 /// What a thread that waited is to do.
 enum Next {
     Do(Order),
+    /// See whether a Ctrl-C has come: nobody wakes the thread for that.
+    Look,
     GoOn(WentOn),
 }
 
@@ -77,17 +83,32 @@ pub(super) fn stop(frames: &[Bound<'_, PyAny>], why: Why, hold: Option<Hold>) {
     };
     let py = innermost.py();
     let before = steps::finish(py, own_thread());
-    if let Some(session) = &before
+    if let Some((session, _)) = &before
         && let Some(because) = session.state().ends
     {
         of_this_process().ended(session, because);
         return;
     }
-    let session = match (before, hold) {
-        (Some(session), _) => session,
-        (None, hold) => Session::begin(py, hold.unwrap_or_default()),
+    let (session, why) = match before {
+        Some((session, meant)) => (session, meant.unwrap_or(why)),
+        None => (Session::begin(py, hold.unwrap_or_default()), why),
     };
     session.stand((innermost, frames), why);
+}
+
+/// Stops this thread at the first line of a function that has just begun.
+pub(super) fn stop_inside(frame: &Bound<'_, PyAny>, why: Why, hold: Hold) {
+    let py = frame.py();
+    let before = steps::finish(py, own_thread());
+    let session = before.map_or_else(|| Session::begin(py, hold), |(session, _)| session);
+    let first_line = StepCall {
+        stop: session.id,
+        step: stops::Step::Over,
+        my_code: false,
+    };
+    if steps::begin(&session, frame, &first_line, Some(why.clone())).is_err() {
+        session.stand((frame, &frame::stack(frame)), why);
+    }
 }
 
 impl Session {
@@ -99,6 +120,7 @@ impl Session {
             thread: own_thread(),
             thread_id: thread::id(),
             thread_name: thread::name(py),
+            is_main: thread::is_main(),
             hold,
             began: now,
             state: Mutex::new(State {
@@ -145,7 +167,7 @@ impl Session {
             Ok(_) if is_over => of_this_process().ended(self, WentOn::Asked),
             Ok(step) => {
                 self.state().stands = false;
-                if steps::begin(self, frame, &step).is_err() {
+                if steps::begin(self, frame, &step, None).is_err() {
                     of_this_process().ended(self, WentOn::Asked);
                 }
             }
@@ -160,13 +182,22 @@ impl Session {
         loop {
             let next = py.detach(|| self.next());
             match next {
+                Next::Look if signals::interrupted(py) => return Err(WentOn::Interrupted),
+                Next::Look => {}
                 Next::Do(Order::Eval(work)) => {
                     self.state().running = Some(Arc::clone(&work.sink.interrupt));
                     of_this_process().changed();
-                    at_stop::evaluate(stack, &self.thread_name, *work);
+                    let interrupt = Arc::clone(&work.sink.interrupt);
+                    let is_interrupted = at_stop::evaluate(stack, &self.thread_name, *work);
                     let mut state = self.state();
                     state.running = None;
                     state.last_request = Instant::now();
+                    drop(state);
+                    // It was not the driver's: the program is to get it.
+                    if is_interrupted && !interrupt.is_requested() {
+                        signals::interrupt_again();
+                        return Err(WentOn::Interrupted);
+                    }
                 }
                 Next::Do(Order::Jump { line, answer }) => {
                     let event = match at_stop::jump(frame, line) {
@@ -193,7 +224,7 @@ impl Session {
                 },
                 Next::GoOn(because) => {
                     if because == WentOn::Deadline {
-                        let why = format!("{:?}", self.state().why);
+                        let why = in_words(&self.state().why);
                         actions::keep(frame, self.point(), "expired", Some(&why));
                     }
                     return Err(because);
@@ -220,11 +251,14 @@ impl Session {
                 state.ends = Some(WentOn::Deadline);
                 continue;
             }
-            state = self
+            let (waited, result) = self
                 .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+                .wait_timeout(state, left.min(OFTEN))
+                .unwrap_or_else(PoisonError::into_inner);
+            state = waited;
+            if result.timed_out() && self.is_main {
+                return Next::Look;
+            }
         }
     }
 
@@ -381,6 +415,32 @@ impl Order {
             id: Some(id),
             event: Event::Failed(failure),
         });
+    }
+}
+
+/// Why a thread stopped, for who reads a row.
+fn in_words(why: &Why) -> String {
+    match why {
+        Why::Breakpoint { point } => format!("breakpoint {}", point.0),
+        Why::Step => "a step".to_owned(),
+        Why::Asked => "probing.breakpoint()".to_owned(),
+        Why::Changed {
+            point,
+            name,
+            old,
+            new,
+        } => {
+            format!("breakpoint {}: {name} changed from {old} to {new}", point.0)
+        }
+        Why::Raised {
+            point,
+            exception,
+            message,
+            uncaught,
+        } => {
+            let what = if *uncaught { "not caught" } else { "raised" };
+            format!("breakpoint {}: {exception} {what}: {message}", point.0)
+        }
     }
 }
 

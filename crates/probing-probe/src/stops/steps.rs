@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use probing_proto::message::Failure;
-use probing_proto::stops::{self as proto, StepCall};
+use probing_proto::stops::{self as proto, StepCall, WentOn, Why};
 use pyo3::prelude::*;
 
 use super::armed::armed;
@@ -14,7 +14,9 @@ use super::arming;
 use super::codes;
 use super::events;
 use super::frame::{self, code_of};
+use super::of_this_process;
 use super::session::Session;
+use super::signals;
 use crate::guarded::call;
 use crate::interrupt::own_thread;
 
@@ -26,6 +28,10 @@ pub(super) struct Step {
     pub(super) session: Arc<Session>,
     kind: proto::Step,
     my_code: bool,
+    /// Why the thread stops at its end, if not because of the step.
+    why: Option<Why>,
+    /// The outermost frame of the thread: behind its end there are no lines.
+    outermost: Py<PyAny>,
     /// The frame that it began in.
     own: Py<PyAny>,
     /// Frames at whose next line it ends.
@@ -36,11 +42,12 @@ pub(super) struct Step {
     watched: Vec<Py<PyAny>>,
 }
 
-/// The thread of `frame` goes on until the step ends.
+/// The thread of `frame` goes on until the step ends; then it stops, because of the step or for a reason of its own.
 pub(super) fn begin(
     session: &Arc<Session>,
     frame: &Bound<'_, PyAny>,
     asked: &StepCall,
+    why: Option<Why>,
 ) -> Result<(), Failure> {
     let py = frame.py();
     // What stopped it may be disarmed by now.
@@ -64,17 +71,19 @@ pub(super) fn begin(
         session: Arc::clone(session),
         kind: asked.step,
         my_code: asked.my_code,
+        why,
+        outermost: frame::outermost(frame).unbind(),
         until_end_of: waits_for_end.then(|| own.clone().unbind()),
         own: own.unbind(),
         targets: targets.iter().map(|it| it.clone().unbind()).collect(),
         watched: Vec::new(),
     };
     let is_into = asked.step == proto::Step::Into;
-    let ending = step.until_end_of.as_ref().map(|it| code_of(it.bind(py)));
+    let ending = step.ending(py);
     armed().steps.insert(own_thread(), step);
     events::begin_special();
     watch(targets.iter().map(code_of).collect());
-    if let Some(code) = ending {
+    for code in ending {
         armed().code_mut(&code).enders += 1;
         arming::tell_again(&code);
     }
@@ -85,8 +94,9 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// Takes a thread's step away, if it takes one; nothing of it is left.
-pub(super) fn finish(py: Python<'_>, thread: u64) -> Option<Arc<Session>> {
+/// Takes a thread's step away, if it takes one; nothing of it is left. Tells why the thread was to stop at its end, if not
+/// because of the step.
+pub(super) fn finish(py: Python<'_>, thread: u64) -> Option<(Arc<Session>, Option<Why>)> {
     let step = armed().steps.remove(&thread)?;
     events::end_special();
     let mut codes: Vec<_> = step.watched.iter().map(|it| it.bind(py).clone()).collect();
@@ -95,8 +105,7 @@ pub(super) fn finish(py: Python<'_>, thread: u64) -> Option<Arc<Session>> {
         let arms = armed.code_mut(code);
         arms.steppers = arms.steppers.saturating_sub(1);
     }
-    if let Some(frame) = &step.until_end_of {
-        let code = code_of(frame.bind(py));
+    for code in step.ending(py) {
         let mut armed = armed();
         let arms = armed.code_mut(&code);
         arms.enders = arms.enders.saturating_sub(1);
@@ -107,7 +116,15 @@ pub(super) fn finish(py: Python<'_>, thread: u64) -> Option<Arc<Session>> {
         arming::tell_again(code);
     }
     arming::settle(py);
-    Some(step.session)
+    Some((step.session, step.why))
+}
+
+impl Step {
+    /// The code of the frames whose ends matter.
+    fn ending<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let frames = self.until_end_of.iter().chain([&self.outermost]);
+        frames.map(|frame| code_of(frame.bind(py))).collect()
+    }
 }
 
 /// The thread is at a line; whether its step ends there.
@@ -163,6 +180,13 @@ pub(super) fn at_end(frame: &Bound<'_, PyAny>) {
     let Some(step) = armed.steps.get_mut(&own_thread()) else {
         return;
     };
+    if step.outermost.is(frame) {
+        drop(armed);
+        if let Some((session, _)) = finish(py, own_thread()) {
+            of_this_process().ended(&session, WentOn::ThreadEnded);
+        }
+        return;
+    }
     if !step.until_end_of.as_ref().is_some_and(|it| it.is(frame)) {
         return;
     }
@@ -184,10 +208,9 @@ pub(super) fn at_end(frame: &Bound<'_, PyAny>) {
     arming::refresh(py);
 }
 
-/// Whether any step waits for the end of a frame.
+/// Whether any step is under way: it waits for the end of a frame, be it the thread's last one.
 pub(super) fn wait_for_ends() -> bool {
-    let armed = armed();
-    armed.steps.values().any(|step| step.until_end_of.is_some())
+    !armed().steps.is_empty()
 }
 
 /// Whether any step goes into what begins.
@@ -223,5 +246,5 @@ fn is_of_library(py: Python<'_>, code: &Bound<'_, PyAny>) -> bool {
     let is_it = codes::namespace(py)
         .and_then(|names| names.as_any().get_item("is_of_library"))
         .and_then(|is_it| call(&is_it, (code,)));
-    is_it.and_then(|is_it| is_it.is_truthy()).unwrap_or(false)
+    signals::own(py, is_it.and_then(|is_it| is_it.is_truthy())).unwrap_or(false)
 }

@@ -20,6 +20,10 @@ pub(super) struct Symbols {
     /// From 3.12 on: a variable of a frame, by name.
     pub(super) frame_variable:
         Option<unsafe extern "C" fn(*mut PyFrameObject, *mut PyObject) -> *mut PyObject>,
+    /// Whether the calling thread has the GIL.
+    pub(super) has_gil: Option<unsafe extern "C" fn() -> c_int>,
+    /// From 3.11 on.
+    pub(super) frame_globals: Option<unsafe extern "C" fn(*mut PyFrameObject) -> *mut PyObject>,
     /// Up to 3.12: takes over what was assigned to `f_locals`.
     pub(super) locals_to_fast: Option<unsafe extern "C" fn(*mut PyFrameObject, c_int)>,
     /// What a class has under a name, without running anything.
@@ -45,6 +49,8 @@ pub(super) fn symbols() -> &'static Symbols {
     SYMBOLS.get_or_init(|| unsafe {
         Symbols {
             frame_variable: found(c"PyFrame_GetVar"),
+            has_gil: found(c"PyGILState_Check"),
+            frame_globals: found(c"PyFrame_GetGlobals"),
             locals_to_fast: found(c"PyFrame_LocalsToFast"),
             type_lookup: found(c"_PyType_Lookup"),
             set_trace: found(c"_PyEval_SetTrace"),

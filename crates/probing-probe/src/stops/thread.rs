@@ -4,24 +4,38 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::watches::{attributes, module};
+use crate::interned::interned;
 use crate::interrupt::own_thread;
 
 /// As `threading` calls it. Runs no Python, and takes none of its locks.
 pub(super) fn name(py: Python<'_>) -> String {
+    name_of(py, own_thread())
+}
+
+/// Of any thread.
+pub(super) fn name_of(py: Python<'_>, ident: u64) -> String {
     let Some(threading) = module(py, "threading") else {
         return "MainThread".to_owned();
     };
-    let ident = own_thread();
     known(&threading, ident).unwrap_or_else(|| format!("Thread {ident}"))
 }
 
 fn known(threading: &Bound<'_, PyAny>, ident: u64) -> Option<String> {
     let names = threading.cast::<PyModule>().ok()?.dict();
-    let active = names.get_item("_active").ok()??;
+    let active = names
+        .get_item(interned!(threading.py(), "_active"))
+        .ok()??;
     let thread = active.cast_into::<PyDict>().ok()?.get_item(ident).ok()??;
-    let name = attributes(&thread)?.get_item("_name").ok()??;
+    let name = attributes(&thread)?
+        .get_item(interned!(threading.py(), "_name"))
+        .ok()??;
     let name = name.cast_into_exact::<PyString>().ok()?;
     name.to_str().ok().map(str::to_owned)
+}
+
+/// Whether it is the first of the process, to which Python brings signals.
+pub(super) fn is_main() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
 }
 
 /// The kernel's number of it.

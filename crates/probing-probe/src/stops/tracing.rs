@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use probing_proto::message::Failure;
-use pyo3::exceptions::PyBaseException;
 use pyo3::ffi::{self, PyFrameObject, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple};
 
-use super::armed::{Met, armed};
+use super::armed::{Met, armed_if_free};
 use super::events;
+use super::exceptions;
 use super::frame::{code_of, line_of, suspends};
 use super::symbols::symbols;
+use super::thread;
 use super::watches;
-use crate::guarded::{call, call_with};
 
 pub(super) const NAME: &str = "trace function";
 
@@ -57,6 +57,43 @@ pub(super) fn claim() -> Result<(), Failure> {
         Failure::new("this Python does not let its threads be traced")
             .with_hint("breakpoints need CPython 3.10 or newer"),
     )
+}
+
+/// What to say when threads are left out, because another tool traces them.
+pub(super) fn left_out(py: Python<'_>) -> Option<String> {
+    let symbols = symbols();
+    let (Some(interpreter), Some(first), Some(next)) = (
+        symbols.current_interpreter,
+        symbols.first_thread,
+        symbols.next_thread,
+    ) else {
+        return None;
+    };
+    let mut idents = Vec::new();
+    // SAFETY: the GIL is held, as `py` shows, so no thread comes or goes; each is a thread state of this interpreter.
+    unsafe {
+        let mut thread = first(interpreter());
+        while !thread.is_null() {
+            if other::is_traced(thread) {
+                idents.push(other::ident(thread));
+            }
+            thread = next(thread);
+        }
+    }
+    // The main one comes first, not last.
+    let names: Vec<_> = idents
+        .iter()
+        .rev()
+        .map(|ident| thread::name_of(py, *ident))
+        .collect();
+    let (who, are) = match names.as_slice() {
+        [] => return None,
+        [one] => (one.clone(), "is"),
+        [first, others @ ..] => (format!("{first} and {} more threads", others.len()), "are"),
+    };
+    Some(format!(
+        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 lets only one in, so nothing is met there"
+    ))
 }
 
 /// Traces all threads, or none.
@@ -116,24 +153,54 @@ mod other {
 
     use super::traced;
 
-    /// Where a thread state has its trace function: 3.10, 3.11.
-    const PLACES: [((u8, u8), usize); 2] = [((3, 10), 64), ((3, 11), 72)];
+    /// Where a thread state has its trace function and the id of its thread.
+    struct Layout {
+        version: (u8, u8),
+        function: usize,
+        ident: usize,
+    }
+
+    const LAYOUTS: [Layout; 2] = [
+        Layout {
+            version: (3, 10),
+            function: 64,
+            ident: 176,
+        },
+        Layout {
+            version: (3, 11),
+            function: 72,
+            ident: 152,
+        },
+    ];
+
+    fn layout() -> Option<&'static Layout> {
+        // SAFETY: whoever comes here has the GIL.
+        let version = unsafe { pyo3::Python::assume_attached() }.version_info();
+        let own = (version.major, version.minor);
+        LAYOUTS.iter().find(|layout| layout.version == own)
+    }
 
     /// # Safety
     ///
     /// A thread state of this interpreter, with the GIL held.
     pub(super) unsafe fn is_traced(thread: *mut PyThreadState) -> bool {
-        // SAFETY: the GIL is held.
-        let version = unsafe { pyo3::Python::assume_attached() }.version_info();
-        let place = PLACES
-            .iter()
-            .find(|(known, _)| *known == (version.major, version.minor));
-        let Some((_, offset)) = place else {
-            return false;
-        };
-        // SAFETY: a thread state of this version has a function pointer there, or null.
-        let function = unsafe { *thread.byte_add(*offset).cast::<*const c_void>() };
-        !function.is_null() && function != traced as *const c_void
+        layout().is_some_and(|layout| {
+            // SAFETY: a thread state of this version has a function pointer there, or null.
+            let function = unsafe { *thread.byte_add(layout.function).cast::<*const c_void>() };
+            !function.is_null() && function != traced as *const c_void
+        })
+    }
+
+    /// As `threading.get_ident` tells it.
+    ///
+    /// # Safety
+    ///
+    /// A thread state of this interpreter, with the GIL held.
+    pub(super) unsafe fn ident(thread: *mut PyThreadState) -> u64 {
+        // SAFETY: a thread state of this version has a number there.
+        layout().map_or(0, |layout| unsafe {
+            *thread.byte_add(layout.ident).cast::<u64>()
+        })
     }
 }
 
@@ -202,29 +269,35 @@ unsafe extern "C" fn traced(
     0
 }
 
+/// Whether local variables of this code are watched.
+fn has_stores(code: usize) -> bool {
+    armed_if_free().is_some_and(|armed| {
+        let arms = armed.code(code);
+        arms.is_some_and(|arms| !arms.stores.is_empty())
+    })
+}
+
 fn at_line(frame: &Bound<'_, PyAny>) {
     let py = frame.py();
     let code = code_of(frame).as_ptr() as usize;
     if watches::look_at_lines() {
         watches::compare_at(py, code, line_of(frame), Some(frame));
     }
-    let has_stores = {
-        let armed = armed();
-        let arms = armed.code(code);
-        if !events::is_special() && arms.is_none() {
-            return;
-        }
-        arms.is_some_and(|arms| !arms.stores.is_empty())
-    };
-    let line = line_of(frame);
-    if has_stores {
-        watches::compare_locals(frame, code, Some(line));
+    if has_stores(code) {
+        watches::compare_locals(frame, code, Some(line_of(frame)));
     }
     if events::is_special() {
-        events::line(py, code, line, Some(frame));
+        events::line(py, code, line_of(frame), Some(frame));
         return;
     }
-    let met = armed().at_line(code, line, || Some(frame.clone()));
+    let Some(armed) = armed_if_free() else {
+        return;
+    };
+    let met = match armed.code(code) {
+        Some(arms) => arms.at_line(line_of(frame), || Some(frame.as_borrowed())),
+        None => return,
+    };
+    drop(armed);
     if let Met::Points(points) = met {
         events::points(py, Some(frame), points);
     }
@@ -259,8 +332,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
     if watches::look_at_locals() {
         let code = code_of(frame).as_ptr() as usize;
-        let has_stores = armed().code(code).is_some_and(|it| !it.stores.is_empty());
-        if has_stores {
+        if has_stores(code) {
             watches::compare_locals(frame, code, None);
         }
     }
@@ -270,29 +342,16 @@ fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
 }
 
 fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
-    if armed().raises.is_empty() {
+    if armed_if_free().is_none_or(|armed| armed.raises.is_empty()) {
         return;
     }
     // SAFETY: for this event a tuple of class, exception and traceback; borrowed.
     let triple = unsafe { Bound::from_borrowed_ptr_or_opt(frame.py(), argument) };
     if let Some(triple) = triple
-        && let (Ok(exception), Ok(traceback)) = (instance(&triple), triple.get_item(2))
+        && let (Ok(exception), Ok(traceback)) = (triple.get_item(1), triple.get_item(2))
+        && exceptions::may_be_wanted(&exception.get_type())
     {
-        events::raised(frame.py(), Some(frame), (&exception, &traceback));
-    }
-}
-
-/// The exception itself: it may not have been made yet, only its class and what it is made of are known then.
-fn instance<'py>(triple: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let (class, value) = (triple.get_item(0)?, triple.get_item(1)?);
-    if value.is_instance_of::<PyBaseException>() {
-        Ok(value)
-    } else if value.is_none() {
-        call(&class, ())
-    } else if let Ok(arguments) = value.cast::<PyTuple>() {
-        call_with(&class, arguments.clone(), None)
-    } else {
-        call(&class, (value,))
+        events::raised(Some(frame), &exception, &traceback);
     }
 }
 

@@ -183,7 +183,7 @@ fn seen(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) {
         let counts = if point.only_counts() && !point.armed.once {
             count(&point)
         } else {
-            Handled::aside(py, || has_fired(frame, &point))
+            Handled::aside(py, || has_fired(frame, &point, false))
         };
         if !counts {
             continue;

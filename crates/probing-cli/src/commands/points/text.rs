@@ -255,6 +255,8 @@ pub(crate) fn because(because: WentOn) -> &'static str {
         WentOn::Deadline => "its time was over",
         WentOn::DriverGone => "its driver has gone",
         WentOn::Detached => "the probe was taken out",
+        WentOn::ThreadEnded => "its thread has ended",
+        WentOn::Interrupted => "Ctrl-C came to the program",
     }
 }
 

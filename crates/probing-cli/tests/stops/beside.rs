@@ -1,0 +1,167 @@
+//! Other tools in the same process: coverage, debuggers, profilers. Each sees what it would see without us, and we see what
+//! we would see without them; where Python lets only one in, that is said.
+
+use std::path::Path;
+use std::process::Command;
+
+use probing_proto::stops::{Place, Point};
+use probing_testkit::{Python, Sandbox, every_python, root};
+
+use crate::debugger::{Client, Debugged, arm, at, in_function, log, sandbox, stop};
+
+/// Before 3.12 a thread has one trace function.
+fn is_shared(python: &Python) -> bool {
+    python.version >= (3, 12)
+}
+
+/// What a point says where it is left out.
+#[track_caller]
+fn is_said(point: &Point) {
+    let note = point.note.as_deref().unwrap_or_default();
+    assert!(
+        note.starts_with("MainThread") && note.contains("traced by another tool"),
+        "{point:?}"
+    );
+}
+
+/// The lines that coverage has seen while the program did something, with breakpoints or without.
+fn covered(python: &Python, sandbox: &Sandbox, core: &str, is_armed: bool) -> serde_json::Value {
+    let data = sandbox.path().join("coverage");
+    let data = data.to_str().unwrap();
+    let program = root().join("tests/targets/debugged.py");
+    let mut command = Command::new(&python.path);
+    command
+        .args(["-m", "coverage", "run", "--data-file", data])
+        .arg(&program);
+    let mut target = sandbox
+        .target_command(command)
+        .env("PROBING", "1")
+        .env("COVERAGE_CORE", core)
+        .start();
+    let mut client = Client::new(sandbox, &target);
+    if is_armed {
+        let points = [
+            client.arm(log(at("second"), "{total}")),
+            client.arm(at("twice")),
+            client.arm(in_function("Trainer.finish")),
+        ];
+        if !is_shared(python) {
+            is_said(&points[0]);
+        }
+    }
+    target.say("trainer.fit(1), consume(), fails()");
+    assert_eq!(target.line(), "done");
+    if is_armed && is_shared(python) {
+        let hits: Vec<u64> = client.points().iter().map(|point| point.hits).collect();
+        assert_eq!(hits, [1, 2, 1]);
+    }
+    if is_armed {
+        client.disarm_all();
+    }
+    let ended = target.end();
+    assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    report(python, data, &program)
+}
+
+fn report(python: &Python, data: &str, program: &Path) -> serde_json::Value {
+    let told = python
+        .run([
+            "-m",
+            "coverage",
+            "json",
+            "--quiet",
+            "-o",
+            "-",
+            "--data-file",
+            data,
+        ])
+        .output()
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let file = &told["files"][program.to_str().unwrap()];
+    assert!(file["executed_lines"].is_array(), "{told}");
+    file["executed_lines"].clone()
+}
+
+#[test]
+fn coverage_sees_the_same_lines_with_breakpoints_and_without() {
+    every_python(|python| {
+        let cores: &[&str] = if is_shared(python) {
+            &["sysmon", "ctrace"]
+        } else {
+            &["ctrace"]
+        };
+        for core in cores {
+            let sandbox = sandbox();
+            let without = covered(python, &sandbox, core, false);
+            let with = covered(python, &sandbox, core, true);
+            assert_eq!(with, without, "{core}");
+        }
+    });
+}
+
+#[test]
+fn a_profiler_counts_the_same_calls_with_breakpoints_and_without() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(
+            "import cProfile, pstats; counted = lambda: sorted((key[2], value[1]) for key, value in \
+             pstats.Stats(profile).stats.items() if 'debugged' in key[0])",
+        );
+        debugged.ended();
+        let mut counted = Vec::new();
+        for is_armed in [false, true] {
+            if is_armed {
+                debugged.client.arm(at("second"));
+                debugged.client.arm(in_function("Trainer.finish"));
+            }
+            debugged.begin("profile = cProfile.Profile(); profile.enable(); trainer.fit(1); consume(); profile.disable()");
+            debugged.ended();
+            counted.push(debugged.told("counted()"));
+        }
+        assert!(counted[0].contains("('fit', 1)"), "{counted:?}");
+        assert_eq!(counted[0], counted[1]);
+        let hits: Vec<u64> = debugged
+            .client
+            .disarm_all()
+            .iter()
+            .map(|it| it.hits)
+            .collect();
+        assert_eq!(hits, [1, 1]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn breakpoints_work_beside_another_debugger() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(
+            "import debugpy; debugpy.listen(('127.0.0.1', 0)); debugpy.trace_this_thread(True)",
+        );
+        debugged.ended();
+        let point = debugged.client.arm(stop(at("second")));
+        debugged.client.arm(arm(Place::Raise {
+            exception: Some("ValueError".to_owned()),
+        }));
+        if is_shared(python) {
+            debugged.begin("print(trainer.fit(10), fails())");
+            let stopped = debugged.client.stopped();
+            assert_eq!(debugged.client.value(stopped.stop, 0, "total"), "20");
+            debugged
+                .client
+                .step_to(stopped.stop, probing_proto::stops::Step::Over, "third");
+            debugged
+                .client
+                .step(stopped.stop, probing_proto::stops::Step::Continue);
+            assert_eq!(debugged.ended(), ["63 True"]);
+            let raised = debugged.client.disarm_all().pop().unwrap();
+            assert_eq!(raised.hits, 1, "{raised:?}");
+        } else {
+            is_said(&point);
+            debugged.client.disarm_all();
+        }
+        let ended = debugged.target.end();
+        assert_eq!(ended.status, 0, "{ended:?}");
+    });
+}

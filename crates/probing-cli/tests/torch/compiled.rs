@@ -1,0 +1,45 @@
+//! Functions that `torch.compile` has taken the place of.
+
+use probing_testkit::Python;
+
+use crate::sandbox;
+
+#[test]
+fn a_compiled_function_says_that_it_cannot_stop_there() {
+    let sandbox = sandbox();
+    let mut target = sandbox.probed(&Python::with_torch(), "with_torch/compiled.py");
+    let pid = target.pid().to_string();
+    let line = include_str!("../../../../tests/targets/with_torch/compiled.py")
+        .lines()
+        .position(|line| line.ends_with("# @doubled"))
+        .unwrap()
+        + 1;
+    let armed = |place: &str| {
+        let ran = sandbox.probing(["-t", &pid, "break", place, "--action", "count"]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        format!("{}{}", ran.stdout, ran.stderr)
+    };
+    for place in ["doubled", &format!("compiled.py:{line}")] {
+        let told = armed(place);
+        assert!(
+            told.contains("doubled is compiled by torch.compile"),
+            "{told}"
+        );
+    }
+    let told = armed("plain");
+    assert!(!told.contains("torch.compile"), "{told}");
+    target.say("go");
+    assert_eq!(target.line(), "6.0 2");
+    let points = sandbox
+        .probing(["-t", &pid, "breakpoints", "--json"])
+        .json();
+    let hits: Vec<_> = points["points"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{points}"))
+        .iter()
+        .map(|point| point["passed"].as_u64())
+        .collect();
+    assert_eq!(hits, [Some(0), Some(0), Some(1)], "{points}");
+    assert_eq!(sandbox.probing(["-t", &pid, "disarm", "all"]).status, 0);
+    target.end();
+}
