@@ -10,7 +10,7 @@ const SHARE: u64 = 20;
 
 /// Memory for all rings of a process together.
 ///
-/// A ring grows while it is no larger than what is left: one alone gets half, and there is always room for another.
+/// A ring grows while it is no larger than what is left then: one alone gets half, and there is always room for another.
 #[derive(Debug)]
 pub struct Budget {
     left: AtomicU64,

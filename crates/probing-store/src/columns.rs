@@ -2,7 +2,7 @@
 
 use probing_proto::store::Kind;
 
-use crate::layout::{Layout, Slab};
+use crate::layout::{Layout, Slab, width};
 use crate::memory::Memory;
 use crate::value::Value;
 
@@ -86,5 +86,24 @@ impl Columns {
             }
         }
         true
+    }
+}
+
+/// Stores a bit, and clears those of later rows: an older generation, or a row that was refused, may have left them.
+pub(crate) fn put_bit(memory: &mut Memory, base: u64, row: u32, value: bool) {
+    let (place, bit) = (base + u64::from(row / 8), row % 8);
+    let before: u8 = memory.peek(place);
+    memory.put(place, before & ((1 << bit) - 1) | u8::from(value) << bit);
+}
+
+/// Stores what stands where there is no value: zeros, so that nothing old shows.
+pub(crate) fn put_nothing(memory: &mut Memory, kind: Kind, base: u64, row: u32) {
+    match width(kind) {
+        None => put_bit(memory, base, row, false),
+        Some(1) => memory.put(base + u64::from(row), 0_u8),
+        Some(2) => memory.put(base + 2 * u64::from(row), 0_u16),
+        Some(4) => memory.put(base + 4 * u64::from(row), 0_u32),
+        Some(8) => memory.put(base + 8 * u64::from(row), 0_u64),
+        Some(_) => memory.put(base + 16 * u64::from(row), 0_u128),
     }
 }

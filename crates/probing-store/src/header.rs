@@ -8,7 +8,7 @@ use crate::memory::Memory;
 /// `probing` and a zero byte.
 const MAGIC: [u8; 8] = *b"probing\0";
 /// Rings of another format are refused.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Offsets of words that change while the ring is written, each in a cache line of its own.
 pub(crate) const SLOTS_IN_USE: u64 = 128;
@@ -18,7 +18,7 @@ pub(crate) const NEWEST: u64 = 256;
 /// The generation of the newest of those chunks whose place was used again.
 pub(crate) const GONE: u64 = 264;
 
-/// Words of a chunk's header, from its beginning.
+/// Words of a chunk's head, from its beginning.
 pub(crate) const GENERATION: u64 = 0;
 pub(crate) const COMMITTED: u64 = 8;
 pub(crate) const SEALED: u64 = 12;

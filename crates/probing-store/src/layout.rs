@@ -2,10 +2,13 @@
 //! offset in a file that a reader would have to believe.
 //!
 //! ```text
-//! header, schema │ end of each string │ bytes of strings │ chunk 0 │ chunk 1 │ …
+//! header, schema │ end of each string │ bytes of strings │ head of chunk 0 │ of chunk 1 │ … │ chunk 0 │ chunk 1 │ …
 //!
-//! chunk: 64-byte header │ bounds and sum of each column │ per column: validity bits, values │ text
+//! head: 64 bytes │ bounds and sum of each column
+//! chunk: per column: validity bits, values │ text
 //! ```
+//!
+//! Heads are together: who reads them all, as every query does, reads them at once.
 
 use probing_proto::store::{Kind, Schema};
 
@@ -24,7 +27,7 @@ const MAX_TEXT: u32 = 1 << 28;
 pub(crate) const PAGE: u64 = 4096;
 /// The fixed part of the header: one page.
 pub(crate) const HEADER_BYTES: u64 = PAGE;
-pub(crate) const CHUNK_HEADER_BYTES: u64 = 64;
+const HEAD_BYTES: u64 = 64;
 /// Least and greatest value, sum, and how many there are.
 pub(crate) const ZONE_BYTES: u64 = 32;
 /// Slabs begin where a cache line does.
@@ -66,6 +69,8 @@ pub struct Layout {
     pub shape: Shape,
     pub(crate) ends: u64,
     pub(crate) heap: u64,
+    pub(crate) heads: u64,
+    pub(crate) head_bytes: u64,
     pub(crate) chunks: u64,
     pub(crate) chunk_bytes: u64,
     pub(crate) slabs: Vec<Slab>,
@@ -90,11 +95,10 @@ impl Layout {
         // With the limits above nothing here comes near the end of a u64.
         let ends = up(HEADER_BYTES + u64::from(shape.schema_bytes), PAGE);
         let heap = ends + up(4 * u64::from(shape.strings), PAGE);
-        let chunks = heap + up(u64::from(shape.heap_bytes), PAGE);
-        let mut at = up(
-            CHUNK_HEADER_BYTES + ZONE_BYTES * schema.columns.len() as u64,
-            LINE,
-        );
+        let heads = heap + up(u64::from(shape.heap_bytes), PAGE);
+        let head_bytes = up(Self::zone(schema.columns.len()), LINE);
+        let chunks = heads + up(head_bytes * u64::from(shape.slots), PAGE);
+        let mut at = 0;
         let mut take = |bytes: u64| {
             let begin = at;
             at = up(at + bytes, LINE);
@@ -116,6 +120,8 @@ impl Layout {
             shape,
             ends,
             heap,
+            heads,
+            head_bytes,
             chunks,
             chunk_bytes: up(at, PAGE),
             slabs,
@@ -127,14 +133,24 @@ impl Layout {
         self.chunks + self.chunk_bytes * u64::from(slot)
     }
 
+    pub(crate) fn head(&self, slot: u32) -> u64 {
+        self.heads + self.head_bytes * u64::from(slot)
+    }
+
+    /// Whole pages that the heads of so many chunks take.
+    pub(crate) fn heads_of(&self, chunks: u32) -> u64 {
+        up(self.head_bytes * u64::from(chunks), PAGE)
+    }
+
     /// The whole, with all its chunks.
     pub(crate) fn bytes(&self) -> u64 {
         self.chunk(self.shape.slots)
     }
 
-    /// Where the least and the greatest value of a column, and what else is known of it, are kept, from the beginning of a chunk.
+    /// Where the least and the greatest value of a column, and what else is known of it, are kept, from the beginning of a
+    /// head.
     pub(crate) fn zone(column: usize) -> u64 {
-        CHUNK_HEADER_BYTES + ZONE_BYTES * column as u64
+        HEAD_BYTES + ZONE_BYTES * column as u64
     }
 }
 

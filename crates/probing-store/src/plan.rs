@@ -69,7 +69,8 @@ impl Plan {
         let layout = Layout::new(schema, shape)?;
         let first_bytes = layout.ends
             + ENDS_STEP.min(layout.heap - layout.ends)
-            + HEAP_STEP.min(layout.chunks - layout.heap)
+            + HEAP_STEP.min(layout.heads - layout.heap)
+            + layout.heads_of(FIRST_CHUNKS)
             + layout.chunk_bytes * u64::from(FIRST_CHUNKS);
         shape.slots = u32::try_from(room / layout.chunk_bytes)
             .ok()?
@@ -96,11 +97,12 @@ impl Plan {
     pub(crate) fn reserve(&self, file: &RingFile) -> io::Result<Memory> {
         let layout = &self.layout;
         let ends = ENDS_STEP.min(layout.heap - layout.ends);
-        let heap = HEAP_STEP.min(layout.chunks - layout.heap);
+        let heap = HEAP_STEP.min(layout.heads - layout.heap);
         for (offset, bytes) in [
             (0, layout.ends),
             (layout.ends, ends),
             (layout.heap, heap),
+            (layout.heads, layout.heads_of(self.first_chunks)),
             (
                 layout.chunks,
                 layout.chunk_bytes * u64::from(self.first_chunks),

@@ -1,6 +1,6 @@
 //! One ring, read from outside. Nothing in it is believed before it is checked; nothing in it can make us fail.
 //!
-//! The order of reads matters: which chunk is the newest first, then (behind an acquire fence) the chunks' headers, then
+//! The order of reads matters: which chunk is the newest first, then (behind an acquire fence) the chunks' heads, then
 //! (behind another) which of them are gone. Later a chunk's rows, and (behind another) its generation again: if that is still
 //! the same even number, the rows are those that were committed.
 
@@ -24,7 +24,10 @@ use crate::header::{
 use crate::layout::{HEADER_BYTES, Layout, values_bytes};
 use crate::snapshot::{ColumnData, Strings};
 use crate::text::{self, IN_CHUNK, IN_HEAP, Whereabouts};
-use crate::zones::{Tally, Zone};
+use crate::zones::{self, Tally, Zone};
+
+/// Heads of chunks that are read at once: not all that a file may claim to have.
+const HEADS_AT_ONCE: u32 = 256;
 
 /// One file of recorded rows.
 #[derive(Debug)]
@@ -129,13 +132,20 @@ impl Ring {
         // Loads before: which chunk is the newest. After: all that was stored in those before it.
         fence(Ordering::Acquire);
         let in_use = self.word(SLOTS_IN_USE)?.min(self.layout.shape.slots);
+        // The file may end before, whatever it says of itself.
+        let room = self.len()?.saturating_sub(self.layout.chunks);
+        let there = room.div_ceil(self.layout.chunk_bytes);
+        let in_use = u32::try_from(there).map_or(in_use, |there| there.min(in_use));
         let mut chunks = Vec::new();
-        for slot in 0..in_use {
-            if let Some(chunk) = self.chunk(slot, newest)? {
-                chunks.push(chunk);
-            } else if self.layout.chunk(slot) >= self.len()? {
-                // The file ends here, whatever it says of itself.
+        for first in (0..in_use).step_by(HEADS_AT_ONCE as usize) {
+            let count = HEADS_AT_ONCE.min(in_use - first);
+            let bytes = self.layout.head_bytes * u64::from(count);
+            let Some(heads) = self.read(self.layout.head(first), bytes as usize)? else {
                 break;
+            };
+            let heads = heads.as_slice().chunks(self.layout.head_bytes as usize);
+            for (slot, head) in (first..).zip(heads) {
+                chunks.extend(self.chunk(slot, head, newest)?);
             }
         }
         // Loads before: what chunks say of themselves. After: which of them were used again meanwhile.
@@ -146,27 +156,21 @@ impl Ring {
         Ok(chunks)
     }
 
-    /// A chunk, unless it is empty, just being used again, or newer than the newest.
-    fn chunk(&self, slot: u32, newest: u64) -> Result<Option<RingChunk>, ReadError> {
-        let at = self.layout.chunk(slot);
-        let columns = self.schema.columns.len();
-        let header = || self.read(at, Layout::zone(columns) as usize);
-        let Some(first) = header()? else {
-            return Ok(None);
-        };
-        let generation = u64_at(first.as_slice(), GENERATION);
+    /// A chunk by its head, unless it is empty, just being used again, or newer than the newest.
+    fn chunk(&self, slot: u32, head: &[u8], newest: u64) -> Result<Option<RingChunk>, ReadError> {
+        let generation = u64_at(head, GENERATION);
         if generation == 0 || generation % 2 == 1 || generation > newest {
             return Ok(None);
         }
-        let rows = u32_at(first.as_slice(), COMMITTED);
-        let is_sealed = u32_at(first.as_slice(), SEALED) == 1;
+        let (rows, is_sealed) = (u32_at(head, COMMITTED), u32_at(head, SEALED) == 1);
         let chunk = if generation < newest {
-            self.described(slot, first.as_slice(), is_sealed)
+            self.described(slot, head, is_sealed)
         } else {
             // It gets rows meanwhile, or is just being sealed. Loads before: how many there are, and whether more may come.
             // After: what the writer had stored by then.
             fence(Ordering::Acquire);
-            let Some(later) = header()? else {
+            let later = self.read(self.layout.head(slot), self.layout.head_bytes as usize)?;
+            let Some(later) = later else {
                 return Ok(None);
             };
             let chunk = self.described(slot, later.as_slice(), is_sealed);
@@ -182,10 +186,10 @@ impl Ring {
         Ok(is_sane.then_some(chunk))
     }
 
-    fn described(&self, slot: u32, header: &[u8], is_sealed: bool) -> RingChunk {
-        let rows = u32_at(header, COMMITTED);
+    fn described(&self, slot: u32, head: &[u8], is_sealed: bool) -> RingChunk {
+        let rows = u32_at(head, COMMITTED);
         let zone = |column: usize, kind: Kind| {
-            let words = |at| [u64_at(header, at), u64_at(header, at + 8)];
+            let words = |at| [u64_at(head, at), u64_at(head, at + 8)];
             let at = Layout::zone(column);
             (
                 Zone::from_words(kind, words(at)),
@@ -200,13 +204,13 @@ impl Ring {
         };
         RingChunk {
             slot,
-            generation: u64_at(header, GENERATION),
+            generation: u64_at(head, GENERATION),
             rows,
-            ts_min: u64_at(header, TS_MIN) as i64,
-            ts_max: u64_at(header, TS_MAX) as i64,
-            wall_offset: u64_at(header, WALL_OFFSET) as i64,
-            first_row: u64_at(header, FIRST_ROW),
-            text_used: u32_at(header, TEXT_USED).min(self.layout.shape.text_bytes),
+            ts_min: u64_at(head, TS_MIN) as i64,
+            ts_max: u64_at(head, TS_MAX) as i64,
+            wall_offset: u64_at(head, WALL_OFFSET) as i64,
+            first_row: u64_at(head, FIRST_ROW),
+            text_used: u32_at(head, TEXT_USED).min(self.layout.shape.text_bytes),
             zones: is_sealed.then(zones),
         }
     }
@@ -229,11 +233,15 @@ impl Ring {
         let Some(mut values) = copy(slab.values, slab.kind)? else {
             return Ok(None);
         };
-        let validity = match slab.validity.map(|offset| copy(offset, Kind::Bool)) {
+        // Mostly there is a value in every row. A chunk that is full knows, and then nobody need look for empty ones.
+        let validity = match slab.validity.filter(|_| !chunk.is_whole(column)) {
             None => None,
-            Some(bits) => match bits? {
+            Some(offset) => match copy(offset, Kind::Bool)? {
                 None => return Ok(None),
-                bits => bits,
+                Some(bits) => {
+                    let is_whole = zones::count(bits.as_slice(), chunk.rows) == chunk.rows;
+                    (!is_whole).then_some(bits)
+                }
             },
         };
         let mut texts = None;
@@ -270,7 +278,7 @@ impl Ring {
     pub(crate) fn still_holds(&self, chunk: &RingChunk) -> Result<bool, ReadError> {
         // Loads before: what was copied. After: the generation.
         fence(Ordering::Acquire);
-        let header = self.read(self.layout.chunk(chunk.slot), 8)?;
+        let header = self.read(self.layout.head(chunk.slot), 8)?;
         Ok(header.is_some_and(|header| u64_at(header.as_slice(), GENERATION) == chunk.generation))
     }
 
@@ -337,6 +345,12 @@ impl RingChunk {
             return (min <= max).then(|| Zone::Int { min, max }.shifted(self.wall_offset));
         }
         self.zones.as_ref()?.get(column)?.0
+    }
+
+    /// Whether it is known that a column has a value in every row.
+    fn is_whole(&self, column: usize) -> bool {
+        self.tally(column)
+            .is_some_and(|tally| tally.values == self.rows)
     }
 
     /// What else is known of a column.

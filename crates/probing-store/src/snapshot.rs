@@ -33,7 +33,7 @@ pub(crate) struct Part {
 #[derive(Debug, Clone)]
 pub struct Chunk {
     pub(crate) part: usize,
-    pub(crate) of_ring: RingChunk,
+    pub(crate) of_ring: Arc<RingChunk>,
 }
 
 impl Chunk {

@@ -49,7 +49,7 @@ impl Interner {
             table: vec![FREE; 256],
             used: 0,
             ends_reserved: ENDS_STEP.min(layout.heap - layout.ends),
-            heap_reserved: HEAP_STEP.min(layout.chunks - layout.heap),
+            heap_reserved: HEAP_STEP.min(layout.heads - layout.heap),
         }
     }
 
@@ -104,7 +104,7 @@ impl Interner {
             self.ends_reserved += ENDS_STEP;
         }
         if u64::from(end) > self.heap_reserved {
-            let step = HEAP_STEP.min(layout.chunks - layout.heap - self.heap_reserved);
+            let step = HEAP_STEP.min(layout.heads - layout.heap - self.heap_reserved);
             if !reserve(layout.heap + self.heap_reserved, step) {
                 return None;
             }

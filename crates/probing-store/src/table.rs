@@ -110,11 +110,10 @@ impl Table {
         let mut chunks = Vec::new();
         for ring in &self.rings {
             let part = parts.len();
-            chunks.extend(
-                ring.chunks()?
-                    .into_iter()
-                    .map(|of_ring| Chunk { part, of_ring }),
-            );
+            chunks.extend(ring.chunks()?.into_iter().map(|of_ring| Chunk {
+                part,
+                of_ring: Arc::new(of_ring),
+            }));
             parts.push(Part {
                 places: self.places(ring),
                 ring: Arc::clone(ring),

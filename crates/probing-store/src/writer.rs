@@ -16,12 +16,12 @@ use probing_proto::store::{Kind, Schema, SchemaError, Storage};
 
 use crate::budget::Budget;
 use crate::clock::{monotonic_nanos, wall_offset_nanos};
-use crate::columns::Columns;
+use crate::columns::{Columns, put_bit, put_nothing};
 use crate::header::{
     COMMITTED, FIRST_ROW, GENERATION, GONE, Header, NEWEST, Origin, SEALED, SLOTS_IN_USE,
     TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET,
 };
-use crate::layout::{Layout, PAGE, Slab, values_bytes, width};
+use crate::layout::{Layout, PAGE, Slab, values_bytes};
 use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::ring_file::RingFile;
@@ -87,6 +87,7 @@ pub struct Writer {
 /// Where the next row goes.
 #[derive(Debug, Clone, Copy)]
 struct At {
+    head: u64,
     chunk: u64,
     row: u32,
     text_used: u32,
@@ -292,6 +293,7 @@ impl Writer {
             sequence: 0,
             ask_again: 0,
             at: At {
+                head: 0,
                 chunk: 0,
                 row: 0,
                 text_used: 0,
@@ -318,23 +320,23 @@ impl Writer {
 
     #[inline]
     fn commit(&mut self, ts: i64, text_used: u32) {
-        let chunk = self.at.chunk;
+        let head = self.at.head;
         // Before the row: a reader that sees it has bounds that hold it.
         if ts < self.at.ts_min {
             self.at.ts_min = ts;
-            self.memory.put(chunk + TS_MIN, ts);
+            self.memory.put(head + TS_MIN, ts);
         }
         if ts > self.at.ts_max {
             self.at.ts_max = ts;
-            self.memory.put(chunk + TS_MAX, ts);
+            self.memory.put(head + TS_MAX, ts);
         }
         if text_used != self.at.text_used {
             self.at.text_used = text_used;
-            self.memory.put(chunk + TEXT_USED, text_used);
+            self.memory.put(head + TEXT_USED, text_used);
         }
         self.at.row += 1;
         // Release: whoever sees the count sees the row.
-        let committed = self.memory.word32(chunk + COMMITTED);
+        let committed = self.memory.word32(head + COMMITTED);
         committed.store(self.at.row, Ordering::Release);
     }
 
@@ -464,10 +466,10 @@ impl Writer {
     }
 
     fn begin_chunk(&mut self, slot: u32) {
-        let chunk = self.layout.chunk(slot);
+        let (head, chunk) = (self.layout.head(slot), self.layout.chunk(slot));
         let first_row = self.rows();
         let (odd, even) = (2 * self.sequence + 1, 2 * self.sequence + 2);
-        let generation = self.memory.word64(chunk + GENERATION);
+        let generation = self.memory.word64(head + GENERATION);
         let before = generation.load(Ordering::Relaxed);
         if before > 0 {
             // The oldest goes first: those before it are gone already.
@@ -476,20 +478,21 @@ impl Writer {
         generation.store(odd, Ordering::Relaxed);
         // Whoever has seen a store from below this fence finds those from above it, or later ones.
         fence(Ordering::Release);
-        self.memory.put(chunk + COMMITTED, 0_u32);
-        self.memory.put(chunk + SEALED, 0_u32);
-        self.memory.put(chunk + TS_MIN, i64::MAX);
-        self.memory.put(chunk + TS_MAX, i64::MIN);
-        self.memory.put(chunk + WALL_OFFSET, wall_offset_nanos());
-        self.memory.put(chunk + FIRST_ROW, first_row);
-        self.memory.put(chunk + TEXT_USED, 0_u32);
-        let generation = self.memory.word64(chunk + GENERATION);
+        self.memory.put(head + COMMITTED, 0_u32);
+        self.memory.put(head + SEALED, 0_u32);
+        self.memory.put(head + TS_MIN, i64::MAX);
+        self.memory.put(head + TS_MAX, i64::MIN);
+        self.memory.put(head + WALL_OFFSET, wall_offset_nanos());
+        self.memory.put(head + FIRST_ROW, first_row);
+        self.memory.put(head + TEXT_USED, 0_u32);
+        let generation = self.memory.word64(head + GENERATION);
         generation.store(even, Ordering::Release);
         // Release: whoever sees it sees all of the chunks before, sealed as they are.
         self.memory.word64(NEWEST).store(even, Ordering::Release);
         self.sequence += 1;
         self.columns.begin(&self.layout, chunk);
         self.at = At {
+            head,
             chunk,
             row: 0,
             text_used: 0,
@@ -501,16 +504,18 @@ impl Writer {
 
     /// Notes what is known of the columns of a chunk that gets no more rows.
     fn seal(&mut self) {
-        let At { chunk, row, .. } = self.at;
+        let At {
+            head, chunk, row, ..
+        } = self.at;
         for column in 0..self.layout.slabs.len() {
             let (zone, tally) = zones::of_column(&self.memory, &self.layout, chunk, column, row);
             let zone = zone.map_or(Zone::UNKNOWN, Zone::to_words);
             let words = zone.into_iter().chain(tally.to_words());
             for (offset, word) in (Layout::zone(column)..).step_by(8).zip(words) {
-                self.memory.put(chunk + offset, word);
+                self.memory.put(head + offset, word);
             }
         }
-        let sealed = self.memory.word32(chunk + SEALED);
+        let sealed = self.memory.word32(head + SEALED);
         sealed.store(1, Ordering::Release);
     }
 
@@ -519,12 +524,23 @@ impl Writer {
         if self.slots == self.layout.shape.slots || self.sequence < self.ask_again {
             return false;
         }
-        let (at, sizes) = (self.layout.chunk(self.slots), (self.bytes, bytes));
-        if !reserve(&self.ground, &self.budget, at, sizes) {
-            self.ask_again = self.sequence + PATIENCE;
-            return false;
+        let heads = self.layout.heads_of(self.slots);
+        let more_heads = self.layout.heads_of(self.slots + 1) - heads;
+        let places = [
+            (self.layout.heads + heads, more_heads),
+            (self.layout.chunk(self.slots), bytes),
+        ];
+        let mut got = 0;
+        for (at, more) in places.into_iter().filter(|(_, more)| *more > 0) {
+            let sizes = (self.bytes + got, more);
+            if !reserve(&self.ground, &self.budget, at, sizes) {
+                self.budget.give_back(got);
+                self.ask_again = self.sequence + PATIENCE;
+                return false;
+            }
+            got += more;
         }
-        self.bytes += bytes;
+        self.bytes += got;
         self.slots += 1;
         // The new chunk has generation 0 until it begins: readers pass over it.
         let in_use = self.memory.word32(SLOTS_IN_USE);
@@ -563,7 +579,7 @@ fn in_file(path: &Path, plan: &Plan) -> io::Result<(RingFile, Memory)> {
 
 /// More memory for a ring that has `bytes` already.
 fn reserve(ground: &Ground, budget: &Budget, offset: u64, (bytes, more): (u64, u64)) -> bool {
-    if !budget.take(more, bytes) {
+    if !budget.take(more, bytes + more) {
         return false;
     }
     match ground {
@@ -575,24 +591,5 @@ fn reserve(ground: &Ground, budget: &Budget, offset: u64, (bytes, more): (u64, u
             }
             got
         }
-    }
-}
-
-/// Stores a bit, and clears those of later rows: an older generation, or a row that was refused, may have left them.
-fn put_bit(memory: &mut Memory, base: u64, row: u32, value: bool) {
-    let (place, bit) = (base + u64::from(row / 8), row % 8);
-    let before: u8 = memory.peek(place);
-    memory.put(place, before & ((1 << bit) - 1) | u8::from(value) << bit);
-}
-
-/// Stores what stands where there is no value: zeros, so that nothing old shows.
-fn put_nothing(memory: &mut Memory, kind: Kind, base: u64, row: u32) {
-    match width(kind) {
-        None => put_bit(memory, base, row, false),
-        Some(1) => memory.put(base + u64::from(row), 0_u8),
-        Some(2) => memory.put(base + 2 * u64::from(row), 0_u16),
-        Some(4) => memory.put(base + 4 * u64::from(row), 0_u32),
-        Some(8) => memory.put(base + 8 * u64::from(row), 0_u64),
-        Some(_) => memory.put(base + 16 * u64::from(row), 0_u128),
     }
 }

@@ -222,7 +222,7 @@ fn from_ordered(number: i64) -> f64 {
 }
 
 /// How many of the first bits are set.
-fn count(bits: &[u8], rows: u32) -> u32 {
+pub(crate) fn count(bits: &[u8], rows: u32) -> u32 {
     let (whole, rest) = (rows as usize / 8, rows % 8);
     let set: u32 = bits.iter().take(whole).map(|byte| byte.count_ones()).sum();
     let last = bits.get(whole).map_or(0, |byte| byte & ((1 << rest) - 1));
