@@ -11,6 +11,7 @@ mod job;
 mod remote;
 mod rows;
 mod training;
+mod watches;
 
 use probing_testkit::Sandbox;
 

@@ -136,6 +136,19 @@ impl Point {
         has_room
     }
 
+    /// It was passed, something would have been done, and was left out. Only who has the GIL counts.
+    pub(super) fn only_count(&self) {
+        let add_one = |count: &AtomicU64| {
+            let before = count.load(Ordering::Relaxed);
+            count.store(before + 1, Ordering::Release);
+            before + 1
+        };
+        if add_one(&self.hits) >= self.armed.hits {
+            add_one(&self.fired);
+            add_one(&self.dropped);
+        }
+    }
+
     /// Something was seen and not recorded.
     pub(super) fn leave_out(&self) {
         self.dropped.fetch_add(1, Ordering::AcqRel);

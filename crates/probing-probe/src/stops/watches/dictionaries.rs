@@ -171,7 +171,11 @@ unsafe extern "C" fn at_event(
         told(&dict, &event);
     };
     // What the program raises stays the program's.
-    let error = PyErr::take(py);
+    let error = if PyErr::occurred(py) {
+        PyErr::take(py)
+    } else {
+        None
+    };
     drop(panic::catch_unwind(AssertUnwindSafe(told)));
     if let Some(error) = error {
         error.restore(py);
@@ -198,6 +202,9 @@ fn told(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
     for point in points {
         let outcome = values::of(&point).and_then(|value| value.at_event(&point, dict, event));
         let Some(outcome) = outcome else { continue };
+        if outcome.change.is_none() && !outcome.needs_other {
+            continue;
+        }
         let frame = frame::current(py);
         let change = outcome.change.map(|mut change| {
             change.at = frame.as_ref().map(frame::spot_of);
@@ -205,7 +212,6 @@ fn told(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
         });
         let is_simple = point.only_counts() && !point.armed.once && !point.armed.stats;
         match (frame, change) {
-            (_, None) if !outcome.needs_other => {}
             (Some(frame), change) if !events::is_quiet() && (!is_simple || outcome.needs_other) => {
                 pending::add(&frame, &point, change);
             }

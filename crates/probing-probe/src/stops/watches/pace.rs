@@ -4,22 +4,37 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// Rows of one watch in a second.
 const MOST_A_SECOND: u32 = 1000;
+const ASK_EVERY: u32 = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// The second that is counted.
     second: AtomicI64,
     told: AtomicU32,
+    /// How often there was no room: the clock is not asked each time.
+    refused: AtomicU32,
 }
 
 impl Pace {
     /// Whether one more may be told in this second.
     pub(super) fn has_room(&self) -> bool {
-        let now = second();
-        if self.second.swap(now, Ordering::AcqRel) != now {
-            self.told.store(0, Ordering::Release);
+        // Whoever asks has the GIL, so nobody else writes these.
+        let told = self.told.load(Ordering::Relaxed);
+        if told >= MOST_A_SECOND {
+            let refused = self.refused.load(Ordering::Relaxed).wrapping_add(1);
+            self.refused.store(refused, Ordering::Relaxed);
+            if !refused.is_multiple_of(ASK_EVERY) {
+                return false;
+            }
         }
-        self.told.fetch_add(1, Ordering::AcqRel) < MOST_A_SECOND
+        let now = second();
+        if self.second.load(Ordering::Relaxed) != now {
+            self.second.store(now, Ordering::Relaxed);
+            self.told.store(1, Ordering::Relaxed);
+            return true;
+        }
+        self.told.store(told.saturating_add(1), Ordering::Relaxed);
+        told < MOST_A_SECOND
     }
 }
 

@@ -160,17 +160,18 @@ impl Value {
             (None, None) => true,
             _ => false,
         };
-        let change = (!is_same).then(|| Change {
+        let is_told = !is_same && self.is_told(point);
+        let change = is_told.then(|| Change {
             old: old.as_ref().map(words::of),
             new: followed.value.as_ref().map(words::of),
             at: None,
             value: stats_of(point, &followed),
         });
-        let new = change.as_ref().and_then(|change| change.new.clone());
-        state.remember(&followed, new.as_deref());
+        let new = change.as_ref().and_then(|change| change.new.as_deref());
+        state.remember(&followed, new);
         Some(Outcome {
-            change: change.filter(|_| self.is_told(point)),
             needs_other: compared != self.needs_lines(py, &state),
+            change,
         })
     }
 
@@ -223,8 +224,7 @@ impl Value {
     fn is_told(&self, point: &Point) -> bool {
         let is_told = !point.only_counts() || self.pace.has_room();
         if !is_told {
-            super::count(point);
-            point.leave_out();
+            point.only_count();
         }
         is_told
     }
@@ -253,8 +253,14 @@ impl Value {
 impl State {
     /// Takes over where a path has led, from the link `from` on.
     fn take(&mut self, point: &Arc<Point>, followed: &Followed<'_>, from: usize) {
-        let old = self.links.split_off(from.min(self.links.len()));
-        dictionaries::forget(point, old.iter().map(|link| link.dict));
+        let old = if from < self.links.len() {
+            self.links.split_off(from)
+        } else {
+            Vec::new()
+        };
+        if !old.is_empty() {
+            dictionaries::forget(point, old.iter().map(|link| link.dict));
+        }
         for (dict, key, next) in &followed.links {
             let py = dict.py();
             dictionaries::look_at(point, dict);

@@ -113,8 +113,7 @@ impl Local {
         }
         let before = std::mem::replace(last, Remembered::of(value));
         if point.only_counts() && !self.pace.has_room() {
-            super::count(point);
-            point.leave_out();
+            point.only_count();
             return None;
         }
         let new = value.map(words::of);
