@@ -1,5 +1,6 @@
-//! The debugger: commands from a pipe, and a wait in a terminal.
+//! The debugger: commands from a pipe and keys in a terminal, at threads that stop.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
@@ -162,6 +163,48 @@ fn displayed_values_follow_the_steps_and_mistakes_are_said() {
 }
 
 #[test]
+fn at_a_terminal_there_are_completion_history_and_a_prompt_in_the_frame() {
+    every_python(|python| {
+        let place = format!("steps.py:{}", line("begin"));
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let mut command = sandbox.command();
+        command
+            .args(["-t", &target.pid().to_string(), "debug", &place])
+            .env("XDG_STATE_HOME", sandbox.path().join("state"));
+        let screen = Screen::start(&command);
+        screen.wait_for("waits for breakpoint 1; Ctrl-C leaves");
+        target.say("2");
+        screen.wait_for("-> ");
+        screen.wait_for(&format!("steps.py:{} (", line("begin")));
+        screen.type_text("p cou");
+        screen.complete("p count");
+        screen.press("Enter");
+        screen.wait_for("\n2\n");
+        screen.type_text("undis");
+        screen.complete("undisplay");
+        screen.press("C-c");
+        screen.enter("n");
+        screen.wait_for(&format!("steps.py:{} (", line("begin") + 1));
+        // An empty line is the step again.
+        screen.press("Enter");
+        screen.wait_for(&format!("steps.py:{} (", line("sum")));
+        screen.enter("interact");
+        screen.wait_for(">>>");
+        screen.enter("found + 100");
+        screen.wait_for("\n100\n");
+        screen.press("C-d");
+        screen.wait_for(&format!("steps.py:{} (", line("sum")));
+        screen.enter("q");
+        screen.wait_for("ended: 0");
+        assert_eq!(target.line(), "total 2");
+        let history =
+            fs::read_to_string(sandbox.path().join("state/probing/debug_history")).unwrap();
+        assert!(history.contains("p count"), "{history}");
+    });
+}
+
+#[test]
 fn ctrl_c_leaves_while_nothing_stops_and_takes_its_breakpoint_along() {
     every_python(|python| {
         let place = format!("steps.py:{}", line("begin"));
@@ -177,5 +220,41 @@ fn ctrl_c_leaves_while_nothing_stops_and_takes_its_breakpoint_along() {
             probing(&sandbox, &target, &["breakpoints"]).stderr,
             "nothing is armed\n"
         );
+    });
+}
+
+#[test]
+fn who_comes_second_looks_on_and_may_take_over() {
+    every_python(|python| {
+        let place = format!("steps.py:{}", line("begin"));
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let pid = target.pid().to_string();
+        let debugger = |arguments: &[&str]| {
+            let mut command = sandbox.command();
+            command.args(["-t", &pid, "debug"]).args(arguments);
+            Screen::start(&command)
+        };
+        let first = debugger(&[&place]);
+        first.wait_for("waits for breakpoint 1");
+        target.say("2");
+        first.wait_for("-> ");
+        let second = debugger(&[]);
+        second.wait_for("somebody else drives it: look on, or `take` it");
+        second.enter("n");
+        second.wait_for("error");
+        second.enter("take");
+        second.wait_for("you drive it now");
+        first.wait_for("somebody else drives it now; `take` takes it back");
+        second.enter("n");
+        second.wait_for(&format!("{} ->", line("begin") + 1));
+        // Who looks on sees the step, too.
+        first.wait_for(&format!("{} ->", line("begin") + 1));
+        second.enter("q");
+        second.wait_for("ended: 0");
+        assert_eq!(target.line(), "total 2");
+        first.wait_for("the thread goes on: somebody let it");
+        first.press("C-c");
+        first.wait_for("ended: ");
     });
 }
