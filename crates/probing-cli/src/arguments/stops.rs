@@ -57,6 +57,7 @@ Examples:
   probing -t 4242 debug                              at what has stopped, or stops next
   probing -t 4242 debug train.py:120 --if 'loss > 10'
   echo 'p loss, step' | probing -t 4242 debug train_step
+  probing -t hang.probe debug                        look around in a capture
 
 At a stop: n s c u d w p pp l ll b tbreak cl j unt r q and more, as in pdb; h lists them. An empty line repeats
 the last step, anything else is Python in the frame, assignments too. q lets the program go on and disarms what

@@ -7,11 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use probing_capture::{CaptureError, CaptureWriter, EXTENSION};
-use probing_client::{Member, Members, Ranks, StackQuery, Target, Who, host_name};
+use probing_client::{Entry, Member, Members, Ranks, StackQuery, Target, Who, host_name};
 use probing_engine::{Engine, EngineError, Format, Moment, Terms};
 use probing_proto::capture::{FORMAT, Manifest};
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, CaptureReport};
+use probing_proto::stops::Stop;
 
 use super::Aim;
 use super::query::whole;
@@ -172,6 +173,14 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
+    /// Threads that are stopped; without a probe there are none.
+    fn stops(&self) -> Vec<Stop> {
+        let reached = self.member.target.connect(&Entry::Forbidden);
+        let stops = reached.and_then(|mut reached| reached.probe.stops());
+        // What could not be asked is among the missing tables already.
+        stops.unwrap_or_default()
+    }
+
     fn manifest(&self, reason: &str, stacks: Option<&BacktraceReport>) -> Manifest {
         let facts = self.member.target.facts().ok();
         Manifest {
@@ -187,7 +196,7 @@ impl<'a> Taking<'a> {
             rank: self.member.rank,
             python: stacks.map_or_else(String::new, |stacks| stacks.python.clone()),
             command: facts.map_or_else(Vec::new, |facts| facts.command),
-            stops: Vec::new(),
+            stops: self.stops(),
             tables: self.tables.clone(),
             missing: self.missing.clone(),
         }

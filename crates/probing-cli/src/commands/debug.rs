@@ -1,10 +1,11 @@
 //! `probing -t PID debug`: a debugger in the terminal, at threads that have stopped.
 //!
 //! What is typed is understood by `words`, done by a `debugger`, and shown by `show`. Python is run by the session of the
-//! prompt (`repl`), on the thread that has stopped. Without a terminal, the same reads lines from standard input.
+//! prompt (`repl`), on the thread that has stopped. A capture is looked at by `kept`. Without a terminal, the same reads lines from standard input.
 
 mod completion;
 mod debugger;
+mod kept;
 mod script;
 mod show;
 mod words;
@@ -12,7 +13,7 @@ mod words;
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 
-use probing_client::ClientError;
+use probing_client::{ClientError, Target};
 use probing_proto::paths::History;
 
 use self::completion::DebuggerNames;
@@ -30,6 +31,9 @@ use crate::terminal::KeysWait;
 
 pub(crate) fn run(arguments: &DebugArguments, aim: &Aim) -> anyhow::Result<Status> {
     let _keys = KeysWait::begin();
+    if let Target::Capture(path) = aim.target()? {
+        return kept::run(&path, arguments);
+    }
     let mut debugger = Debugger::open(aim)?;
     let outcome = match arguments.arm() {
         Some(arm) => debugger.arm(arm),

@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use probing_testkit::{Python, Sandbox, Target, every_python, wait_until};
+use probing_testkit::{Python, Sandbox, Target, every_python, root, wait_until};
 use serde_json::Value;
 
+use crate::breakpoints::line;
 use crate::recording::run;
 use crate::{sandbox, scrubbed};
 
@@ -159,4 +160,61 @@ fn what_needs_a_process_says_so_and_what_is_no_capture_is_told() {
     let pid = target.pid().to_string();
     let unnamed = sandbox.probing(["-t", &pid, "capture", "-o", "hang"]);
     assert!(unnamed.stderr.contains("-o hang.probe"), "{unnamed:?}");
+}
+
+#[test]
+fn a_capture_of_a_stop_is_looked_at_with_the_debugger() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let pid = target.pid().to_string();
+        let place = format!("steps.py:{}", line("end"));
+        sandbox.probing(["-t", &pid, "break", &place]).ok();
+        target.say("3");
+        wait_until("it has stopped", || {
+            !sandbox.probing(["-t", &pid, "stops"]).stdout.is_empty()
+        });
+        let path = captured(&sandbox, &target, "stop.probe");
+        drop(target);
+        let looked = |commands: &str| {
+            let input = sandbox.path().join("commands");
+            fs::write(&input, commands).unwrap();
+            let mut command = sandbox.command();
+            command.args(["-t", &path, "debug"]);
+            let ran = command.stdin(fs::File::open(input).unwrap()).output();
+            let ran = ran.unwrap();
+            assert!(ran.status.success(), "{ran:?}");
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            (text(ran.stdout), text(ran.stderr))
+        };
+        let (shown, said) = looked("p found\np count\nu\nw\np word\nd\nl\n");
+        let head = format!(
+            "> add_up ({}/tests/targets/steps.py:{})",
+            root().display(),
+            line("end")
+        );
+        assert!(shown.starts_with(&head), "{shown}");
+        assert!(
+            shown.contains(&format!("{} ->     return found  # @end", line("end"))),
+            "{shown}"
+        );
+        assert!(shown.contains("\n6\n3\n> main ("), "{shown}");
+        assert!(shown.contains("\n'3'\n> add_up ("), "{shown}");
+        assert!(said.starts_with(&format!("process {pid} on ")), "{said}");
+        let (_, said) = looked("n\np found + 1\nu 9\nu\nstop 7\n");
+        for reason in [
+            "error: that needs the living process: this is a capture of process",
+            "error: a capture has no code to run, only the variables of its frames: ",
+            "error: this is the outermost frame",
+            "error: no thread 7: `stops` lists all ",
+        ] {
+            assert!(said.contains(reason), "{said}");
+        }
+        let armed = sandbox.probing(["-t", &path, "debug", "add_up"]);
+        assert_eq!(armed.status, 1, "{armed:?}");
+        assert!(
+            armed.stderr.contains("a capture stops nowhere"),
+            "{armed:?}"
+        );
+    });
 }

@@ -25,10 +25,12 @@ fn a_tensor_is_seen_to_change_in_place_and_by_another_one() {
     let in_place = "SELECT count(*) AS rows FROM python.variables WHERE point = 1 AND function LIKE '%sgd' \
                     AND new LIKE 'Parameter(shape=(8, 4), % min=% max=% mean=% std=%'";
     wait_until("it has trained", || rows(in_place) != "rows\n0\n");
-    let code = "optimizer.param_groups[0]['lr'] = 0.25; model.layers[0] = type(model.layers[0])(4, 3)";
+    let code =
+        "optimizer.param_groups[0]['lr'] = 0.25; model.layers[0] = type(model.layers[0])(4, 3)";
     assert_eq!(sandbox.eval(&target, code).status, 0);
     // Whoever trains with it next fails; that is not looked at here.
-    let other = "SELECT count(*) AS rows FROM python.variables WHERE new LIKE 'Parameter(shape=(3, 4)%'";
+    let other =
+        "SELECT count(*) AS rows FROM python.variables WHERE new LIKE 'Parameter(shape=(3, 4)%'";
     wait_until("it is another one", || rows(other) == "rows\n1\n");
     let rate = "SELECT old, new FROM python.variables WHERE point = 2";
     assert_eq!(rows(rate), "old,new\n0.01,0.25\n");
