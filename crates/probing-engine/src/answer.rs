@@ -293,6 +293,18 @@ mod tests {
                 "rpad('x', x, 'ab')",
                 "generate_series(100000000, 100000001) AS s(x)",
             ),
+            (
+                "string_agg(repeat('x', 1000000), ',')",
+                "generate_series(1, 100)",
+            ),
+            (
+                "string_agg(repeat('x', 1000000), ',' ORDER BY x)",
+                "generate_series(1, 100) AS s(x)",
+            ),
+            (
+                "string_agg(repeat('x', 10000), ',') OVER (ORDER BY x)",
+                "generate_series(1, 1000) AS s(x)",
+            ),
         ] {
             let from = if rows == "1" {
                 String::new()
@@ -308,9 +320,30 @@ mod tests {
             "lpad('x', 10, '-')",
             "rpad(NULL, 10)",
             "repeat('x', NULL)",
+            "string_agg('x', ',')",
+            "string_agg(NULL, ',')",
         ] {
             let outcome = outcome(&format!("SELECT {call}"), &Terms::default());
             assert!(matches!(outcome, Ok(1)), "{call}: {outcome:?}");
+        }
+        let long = "SELECT string_agg('x', repeat(',', 300)) FROM generate_series(1, 3)";
+        let outcome = outcome(long, &Terms::default());
+        assert!(matches!(outcome, Err(EngineError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn texts_are_joined_in_the_order_that_is_asked_for() {
+        let (engine, terms) = (Engine::start().unwrap(), Terms::default());
+        for (call, text) in [
+            ("string_agg(DISTINCT t, ', ' ORDER BY t DESC)", "c, b, a"),
+            ("string_agg(t, '-' ORDER BY t)", "a-b-b-c"),
+            ("string_agg(t, '')", "bacb"),
+        ] {
+            let sql =
+                format!("SELECT {call} FROM (VALUES ('b'), ('a'), (NULL), ('c'), ('b')) AS v(t)");
+            let answer = engine.blocking_ask(&sql, &nobody(), &terms).unwrap();
+            let (table, _) = answer.into_json(1).unwrap();
+            assert_eq!(table.rows[0][0], text, "{call}");
         }
     }
 

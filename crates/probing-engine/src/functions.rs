@@ -2,6 +2,7 @@
 
 mod bounded;
 mod duration;
+mod joined;
 mod stack;
 
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
@@ -50,4 +51,5 @@ pub(crate) fn register(context: &SessionContext) {
         context.register_udf(ScalarUDF::from(bounded));
     }
     context.register_udaf(AggregateUDF::from(stack::Stack::new()));
+    context.register_udaf(AggregateUDF::clone(&joined::joined()));
 }

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 };
 
 /// For one batch of rows.
-const MOST_BYTES: i64 = 64 << 20;
+pub(super) const MOST_BYTES: i64 = 64 << 20;
 /// Of one character, at most.
 const CHARACTER_BYTES: i64 = 4;
 
@@ -73,6 +73,13 @@ impl Bounded {
     }
 }
 
+/// What is said instead of so many bytes.
+pub(super) fn too_large(name: &str, bytes: i64) -> DataFusionError {
+    let most = MOST_BYTES >> 20;
+    let message = format!("{name} makes more than {most} MB of text at once: {bytes} bytes");
+    DataFusionError::ResourcesExhausted(message)
+}
+
 impl ScalarUDFImpl for Bounded {
     fn name(&self) -> &str {
         self.unbounded.name()
@@ -97,10 +104,7 @@ impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let bytes = self.bytes(&call)?;
         if bytes > MOST_BYTES {
-            let (name, most) = (self.name(), MOST_BYTES >> 20);
-            let message =
-                format!("{name} makes more than {most} MB of text at once: {bytes} bytes");
-            return Err(DataFusionError::ResourcesExhausted(message));
+            return Err(too_large(self.name(), bytes));
         }
         self.unbounded.inner().invoke_with_args(call)
     }

@@ -2,12 +2,13 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, not_impl_err};
-use datafusion::functions_aggregate::string_agg::string_agg_udaf;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, Expr, Signature, TypeSignature, Volatility, lit,
 };
+
+use super::joined::joined;
 
 const BETWEEN: &str = ";";
 
@@ -49,7 +50,7 @@ impl AggregateUDFImpl for Stack {
             call.params.args.push(lit(BETWEEN));
             // Deep frames were called first.
             call.params.order_by = vec![depth.sort(false, true)];
-            call.func = string_agg_udaf();
+            call.func = joined();
             Ok(Expr::AggregateFunction(call))
         }))
     }
