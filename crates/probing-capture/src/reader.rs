@@ -91,10 +91,30 @@ fn read_json<T: DeserializeOwned, U>(
     entry: &str,
     then: impl FnOnce(T) -> Result<U, CaptureError>,
 ) -> Result<U, CaptureError> {
+    if path.is_dir() {
+        return read_part(path, entry, then);
+    }
     let mut archive = archive(path)?;
     let part = match archive.by_name(entry) {
         Ok(part) => part,
         Err(ZipError::FileNotFound) if entry == MANIFEST => {
+            return Err(not_a_capture(path, &format!("it has no {MANIFEST}")));
+        }
+        Err(error) => return Err(damaged(path, entry, &error)),
+    };
+    let value = serde_json::from_reader(io::BufReader::new(Bounded::new(part, MOST_JSON)));
+    then(value.map_err(|error| damaged(path, entry, &error))?)
+}
+
+/// Of a capture that the process wrote itself: a folder with the same parts.
+fn read_part<T: DeserializeOwned, U>(
+    path: &Path,
+    entry: &str,
+    then: impl FnOnce(T) -> Result<U, CaptureError>,
+) -> Result<U, CaptureError> {
+    let part = match File::open(path.join(entry)) {
+        Ok(part) => part,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && entry == MANIFEST => {
             return Err(not_a_capture(path, &format!("it has no {MANIFEST}")));
         }
         Err(error) => return Err(damaged(path, entry, &error)),

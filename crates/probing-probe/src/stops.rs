@@ -7,6 +7,8 @@
 //! client that drives it and carries them out itself (`at_stop.rs`); `steps.rs` knows where it stops again, `parking.rs` has
 //! the other threads wait.
 //!
+//! A stop that nobody came to leaves a capture where that is asked for (`kept.rs`).
+//!
 //! A *watch* is a point, too, whose place is a variable: `watches.rs`.
 //!
 //! Each place without anything is disabled when it is first met, and each function is looked at once when it begins, for
@@ -26,6 +28,7 @@ mod events;
 mod exceptions;
 mod expression;
 mod frame;
+mod kept;
 mod lent;
 mod monitoring;
 mod parking;

@@ -67,6 +67,12 @@ pub const PROBING_DIR: Variable = Variable {
           Created with mode 0700; refused when it belongs to someone else or others may enter it. \
           The command also looks where the target's own `PROBING_DIR` points.",
 };
+pub const PROBING_CAPTURE_DIR: Variable = Variable {
+    name: "PROBING_CAPTURE_DIR",
+    read_by: ReadBy::Target,
+    doc: "Folder in which stops whose time is over, and stops at exceptions that nobody catches, leave a capture: \
+          `PID-stop-N.probe`, at most 100 of one process. Without it they leave rows of `python.captures` and `python.exceptions`.",
+};
 pub const PROBING_STORE_BYTES: Variable = Variable {
     name: "PROBING_STORE_BYTES",
     read_by: ReadBy::Target,
@@ -165,6 +171,7 @@ pub const ALL: &[Variable] = &[
     PROBING_TLS,
     PROBING_CA,
     PROBING_DIR,
+    PROBING_CAPTURE_DIR,
     PROBING_STORE_BYTES,
     PROBING_TARGET,
     PROBING_PACKAGE,

@@ -218,3 +218,56 @@ fn a_capture_of_a_stop_is_looked_at_with_the_debugger() {
         );
     });
 }
+
+#[test]
+fn stops_that_nobody_came_to_leave_captures_where_that_is_asked_for() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let folder = sandbox.path().join("kept");
+        let mut target = sandbox
+            .target(python, "steps.py")
+            .env("PROBING", "1")
+            .env("PROBING_CAPTURE_DIR", folder.to_str().unwrap())
+            .start();
+        let pid = target.pid().to_string();
+        let place = format!("steps.py:{}", line("end"));
+        for arm in [&[place.as_str()][..], &["--uncaught"]] {
+            let command = [&["-t", &pid, "break"], arm, &["--hold", "0.05"]].concat();
+            sandbox.probing(command).ok();
+        }
+        target.say("3");
+        assert_eq!(target.line(), "total 6");
+        target.say("end");
+        let ended = target.end();
+        assert_eq!(ended.status, 1, "{ended:?}");
+        let shown = |stop: u32, arguments: &[&str]| {
+            let path = folder.join(format!("{pid}-stop-{stop}.probe"));
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700);
+            let ran = sandbox.probing([&["-t", path.to_str().unwrap()], arguments].concat());
+            assert_eq!(ran.status, 0, "{ran:?}");
+            ran
+        };
+        let backtrace = shown(1, &["backtrace", "--all", "--locals"]).stdout;
+        for part in ["MainThread", "in add_up", "found = 6", "in main"] {
+            assert!(backtrace.contains(part), "{backtrace}");
+        }
+        let debugged = shown(1, &["debug"]);
+        assert!(debugged.stdout.contains("-> "), "{debugged:?}");
+        assert!(
+            debugged.stderr.contains("stop 1: its time was over"),
+            "{debugged:?}"
+        );
+        let debugged = shown(2, &["debug"]);
+        assert!(
+            debugged.stdout.contains("raise ValueError(about)"),
+            "{debugged:?}"
+        );
+        assert!(
+            debugged
+                .stderr
+                .contains("stop 2: nobody caught the exception"),
+            "{debugged:?}"
+        );
+    });
+}

@@ -12,7 +12,7 @@ use probing_proto::stops::{
 use pyo3::prelude::*;
 
 use super::frame;
-use super::{actions, at_stop, events, of_this_process, parking, signals, steps, thread};
+use super::{actions, at_stop, events, kept, of_this_process, parking, signals, steps, thread};
 use crate::handled::Handled;
 use crate::interrupt::{Interrupt, own_thread};
 use crate::outbox::Outbox;
@@ -158,6 +158,12 @@ impl Session {
             state.since = Instant::now();
             state.last_request = state.since;
         }
+        if is_over {
+            // The program may end before anybody comes.
+            Handled::aside(py, || {
+                events::quietly(|| self.leave_capture(frames, "nobody caught the exception"))
+            });
+        }
         of_this_process().stopped(self);
         let went_on = Handled::aside(py, || events::quietly(|| self.serve(stack)));
         if self.hold.all_threads {
@@ -225,12 +231,20 @@ impl Session {
                 Next::GoOn(because) => {
                     if because == WentOn::Deadline {
                         let why = in_words(&self.state().why);
+                        let kept = self.leave_capture(frames, "its time was over");
+                        let why = kept.map_or_else(|| why.clone(), |kept| format!("{why}; {kept}"));
                         actions::keep(frame, self.point(), "expired", Some(&why));
                     }
                     return Err(because);
                 }
             }
         }
+    }
+
+    /// As a file, where that was asked for.
+    fn leave_capture(&self, frames: &[Bound<'_, PyAny>], because: &str) -> Option<String> {
+        let reason = format!("stop {}: {because}", self.id.0);
+        kept::keep(frames, self.told(None, 0), &reason)
     }
 
     /// Waits, without the GIL.

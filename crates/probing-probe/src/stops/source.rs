@@ -27,6 +27,14 @@ pub(crate) fn answer(py: Python<'_>, file: &str, first: u32, count: u32) -> Even
     }
 }
 
+/// Some lines of a file; none where it cannot be read.
+pub(super) fn lines(py: Python<'_>, file: &str, first: u32, count: u32) -> Option<Vec<String>> {
+    match answer(py, file, first, count) {
+        Event::Source(source) if !source.lines.is_empty() => Some(source.lines),
+        _ => None,
+    }
+}
+
 fn chosen(lines: Vec<String>, first: u32, count: u32) -> Source {
     let of = lines.len() as u32;
     let first = first.max(1);
