@@ -11,7 +11,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// That exception, put aside.
-pub(crate) struct Handled([*mut ffi::PyObject; 3]);
+pub(crate) struct Handled {
+    parts: [*mut ffi::PyObject; 3],
+    /// Whether this frame handles it. In a generator it may be who asked for its next value: then it stays theirs.
+    is_own: bool,
+}
 
 impl Handled {
     /// Runs `code` as if none were handled.
@@ -26,17 +30,34 @@ impl Handled {
         let mut parts = [ptr::null_mut(); 3];
         let [kind, value, traceback] = &mut parts;
         // SAFETY: the GIL is held; three valid places are filled with references (or null), which are ours. Setting
-        // nothing gives up the interpreter's own references.
+        // nothing gives up the interpreter's own references: one less of the exception, if it had one here.
         unsafe {
             ffi::PyErr_GetExcInfo(kind, value, traceback);
+            let references = |object: *mut ffi::PyObject| {
+                if object.is_null() {
+                    0
+                } else {
+                    ffi::Py_REFCNT(object)
+                }
+            };
+            let before = references(parts[1]);
             ffi::PyErr_SetExcInfo(ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+            let is_own = references(parts[1]) < before;
+            Self { parts, is_own }
         }
-        Self(parts)
     }
 
     fn put_back(self, _py: Python<'_>) {
-        let [kind, value, traceback] = self.0;
-        // SAFETY: the GIL is held, and the references, which are ours, are given away.
-        unsafe { ffi::PyErr_SetExcInfo(kind, value, traceback) };
+        let [kind, value, traceback] = self.parts;
+        // SAFETY: the GIL is held, and the references, which are ours, are given away or up.
+        unsafe {
+            if self.is_own {
+                ffi::PyErr_SetExcInfo(kind, value, traceback);
+            } else {
+                ffi::Py_XDECREF(kind);
+                ffi::Py_XDECREF(value);
+                ffi::Py_XDECREF(traceback);
+            }
+        }
     }
 }

@@ -3,9 +3,11 @@
 
 mod beside;
 mod conditions;
+mod corpus;
 mod debugger;
 mod ends;
 mod exceptions;
+mod kills;
 mod points;
 mod sessions;
 mod steps;

@@ -1,0 +1,94 @@
+"""Runs tests of CPython's own, and tells what became of each.
+
+``corpus.py TEST_MODULE [MODULE ...]``: begins with a line of JSON, the places where functions of these modules begin;
+then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits again. What tests
+print goes nowhere.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import unittest
+
+own = os.fdopen(os.dup(1), "w")
+nowhere = os.open(os.devnull, os.O_WRONLY)
+
+
+def tell(what):
+    print(what if isinstance(what, str) else json.dumps(what), file=own, flush=True)
+
+
+def codes(code):
+    for constant in code.co_consts:
+        if type(constant) is type(code):
+            yield constant
+            yield from codes(constant)
+
+
+def places(name):
+    """The first line of each function's body, and the one in its middle."""
+    spec = importlib.util.find_spec(name)
+    for code in codes(spec.loader.get_code(name)):
+        lines = sorted({line for _, _, line in code.co_lines() if line} - {code.co_firstlineno})
+        if lines:
+            yield from {(spec.origin, lines[0]), (spec.origin, lines[len(lines) // 2])}
+
+
+class Outcomes(unittest.TestResult):
+    def __init__(self):
+        super().__init__()
+        self.told = {}
+
+    def tell(self, test, outcome):
+        self.told.setdefault(str(test), []).append(outcome)
+
+    def addSuccess(self, test):
+        self.tell(test, "ok")
+
+    def addSkip(self, test, reason):
+        self.tell(test, "skipped")
+
+    def addFailure(self, test, error):
+        self.tell(test, f"failed: {error[1]}")
+
+    def addError(self, test, error):
+        self.tell(test, f"error: {error[1]!r}")
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self.tell(test, f"failed: {error[1]}")
+
+    def addExpectedFailure(self, test, error):
+        self.tell(test, "expected failure")
+
+    def addUnexpectedSuccess(self, test):
+        self.tell(test, "unexpected success")
+
+
+def main(test_module, *others):
+    try:
+        module = importlib.import_module(f"test.{test_module}")
+    except ModuleNotFoundError as missing:
+        tell("ready")
+        tell({"missing": missing.name})
+        return
+    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    found = [place for name in (f"test.{test_module}", *others) for place in places(name)]
+    tell("ready")
+    tell(found)
+    sys.__stdin__.readline()
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    outcomes = Outcomes()
+    with contextlib.suppress(SystemExit):
+        suite.run(outcomes)
+    tell(outcomes.told)
+    sys.__stdin__.readline()
+
+
+if __name__ == "__main__":
+    import importlib.util
+
+    main(*sys.argv[1:])
