@@ -85,8 +85,9 @@ pub(crate) struct Frame {
 /// that long (Python, libuv, libev) then goes on for the rest of its time, which only it knows.
 fn rest_of_wait(timeout: Duration, waited: Option<Duration>) -> Option<u64> {
     const SHORT_WAIT: Duration = Duration::from_millis(100);
-    let left = match waited {
-        Some(waited) if waited < timeout => timeout - waited,
+    let left = waited.and_then(|waited| timeout.checked_sub(waited));
+    let left = match left {
+        Some(left) if !left.is_zero() => left,
         _ if timeout <= SHORT_WAIT => timeout,
         _ => return None,
     };

@@ -356,10 +356,9 @@ struct World {
 impl Drop for Workshop {
     fn drop(&mut self) {
         // Without waiting for what still computes.
-        for runtime in [self.runtime.take(), self.planning.take()] {
-            if let Some(runtime) = runtime {
-                runtime.shutdown_background();
-            }
+        let runtimes = [self.runtime.take(), self.planning.take()];
+        for runtime in runtimes.into_iter().flatten() {
+            runtime.shutdown_background();
         }
     }
 }

@@ -71,8 +71,11 @@ fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status>
     Ok(status)
 }
 
+/// An agent and what it says.
+type Said = (Arc<Node>, NodeReport);
+
 /// What each of these agents says. One of several that is down is named, and fails only the command's status.
-fn said(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<(Arc<Node>, NodeReport)>, Status)> {
+fn said(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<Said>, Status)> {
     // Each has its own deadline.
     let manner = Manner {
         at_once: 32,
