@@ -83,9 +83,9 @@ pub(super) fn stop(frames: &[Bound<'_, PyAny>], why: Why, hold: Option<Hold>) {
     };
     let py = innermost.py();
     let before = steps::finish(py, own_thread());
-    if let Some((session, _)) = &before
-        && let Some(because) = session.state().ends
-    {
+    // Taken out of the lock before it is used: what follows takes it again.
+    let ends = before.as_ref().and_then(|(session, _)| session.ends());
+    if let (Some((session, _)), Some(because)) = (&before, ends) {
         of_this_process().ended(session, because);
         return;
     }
@@ -355,6 +355,11 @@ impl Session {
         let state = self.state();
         let total = Duration::from_millis(self.hold.total_millis.min(u64::from(u32::MAX)));
         (state.running.is_some() && state.ends.is_none()).then(|| self.began + total)
+    }
+
+    /// Why it goes on, once that is decided.
+    fn ends(&self) -> Option<WentOn> {
+        self.state().ends
     }
 
     pub(super) fn stands(&self) -> bool {
