@@ -5,6 +5,7 @@
 
 mod completion;
 mod debugger;
+mod function;
 mod kept;
 mod script;
 mod show;

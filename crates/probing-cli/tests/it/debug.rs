@@ -258,3 +258,34 @@ fn who_comes_second_looks_on_and_may_take_over() {
         first.wait_for("ended: ");
     });
 }
+
+#[test]
+fn a_script_lists_a_function_runs_until_a_line_jumps_and_clears() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let (begin, sum, end) = (line("begin"), line("sum"), line("end"));
+        let commands =
+            format!("ll\npp {{'a': count}}\nn\nunt\nunt {end}\nj {begin}\np found\ncl 1\nq\n");
+        let place = format!("steps.py:{begin}");
+        let ran = debugged(&sandbox, &mut target, &[&place], ("2", &commands));
+        assert_eq!(ran.status, 0, "{ran:?}");
+        expect(
+            &ran,
+            &[
+                &format!("{}    def add_up(count, *more, extra=0):", begin - 1),
+                &format!("{begin} ->     found = extra"),
+                &format!("{end}        return found"),
+                "{'a': 2}",
+                &format!("{} ->     for item in range(count)", begin + 1),
+                &format!("{sum} ->         found += price_of(item)"),
+                &format!("{end} ->     return found"),
+                &format!("{begin} ->     found = extra"),
+                "2",
+            ],
+        );
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(said.contains("breakpoint 1 disarmed"), "{ran:?}");
+        assert_eq!(target.line(), "total 2");
+    });
+}

@@ -89,7 +89,8 @@ pub(super) fn watch(
         Place::Value { path: asked } => of_value(py, Path::new(py, asked)?, asked)?,
         Place::Environment { name } => of_value(py, Path::of_environment(py, name)?, name)?,
         Place::Memory { .. } => {
-            return Err(Failure::new("this probe cannot watch memory yet"));
+            return Err(Failure::new("addresses of memory cannot be watched yet")
+                .with_hint("watch the variable or tensor that is there, by its name"));
         }
         _ => return Ok(None),
     };

@@ -27,8 +27,6 @@ use crate::exit::{self, Status};
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Lines around the current one when a thread has stopped.
 const FEW: u32 = 2;
-/// The same for `ll`.
-const MANY: u32 = 20;
 
 /// What comes after an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -350,7 +348,7 @@ impl<'a> Debugger<'a> {
                 Ok(())
             }
             Order::List(lines) => self.list(lines),
-            Order::LongList => self.show_source(MANY),
+            Order::LongList => self.show_function(),
             Order::Break { at: None, .. } => self.show_points(),
             Order::Break {
                 at: Some(at),

@@ -104,7 +104,7 @@ const WORDS: [Word; 27] = [
         "[FIRST[, LAST]|.]",
         "source around the line, then more of it",
     ),
-    word(&["ll", "longlist"], "", "a page of source around the line"),
+    word(&["ll", "longlist"], "", "the source of the whole function"),
     word(&["p"], "EXPR", "the value of an expression"),
     word(&["pp"], "EXPR", "the same, pretty"),
     word(&["whatis"], "EXPR", "its type"),

@@ -9,8 +9,8 @@ use probing_proto::names::Scope;
 use probing_proto::stops::Spot;
 
 use super::Debugger;
-use crate::commands::debug::show;
 use crate::commands::debug::words::Lines;
+use crate::commands::debug::{function, show};
 use crate::commands::repl;
 use crate::commands::repl::session::say;
 
@@ -26,6 +26,21 @@ impl Debugger<'_> {
         let first = spot.lineno.saturating_sub(around).max(1);
         let count = around * 2 + 1;
         self.show_lines(first, count)
+    }
+
+    /// All of the function that is looked at; of a body of a module, the file.
+    pub(super) fn show_function(&mut self) -> anyhow::Result<()> {
+        let Some(Spot { file, lineno, .. }) = self.spot().cloned() else {
+            bail!("no frame is chosen: the program runs");
+        };
+        let source = self.session.link.probe().source(&file, 1, u32::MAX);
+        let (first, last) = match source {
+            Ok(source) => function::around(&source.lines, lineno),
+            // Said below, in the same words as for any other lines.
+            Err(ClientError::NotDone(_)) => (1, 1),
+            Err(error) => return Err(error.into()),
+        };
+        self.show_lines(first, last.saturating_sub(first).saturating_add(1))
     }
 
     pub(super) fn show_lines(&mut self, first: u32, count: u32) -> anyhow::Result<()> {
