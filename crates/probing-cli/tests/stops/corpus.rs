@@ -12,7 +12,7 @@ type Module = &'static [&'static str];
 
 /// Those that are quick.
 const FEW: [Module; 1] = [&["test_contextlib", "contextlib"]];
-const MANY: [Module; 14] = [
+const MANY: [Module; 13] = [
     &["test_generators"],
     &["test_coroutines", "types"],
     &["test_exceptions"],
@@ -26,7 +26,6 @@ const MANY: [Module; 14] = [
     &["test_dataclasses", "dataclasses"],
     &["test_descr"],
     &["test_traceback", "traceback"],
-    &["test_monitoring"],
 ];
 /// Points in one program.
 const FEW_POINTS: usize = 40;
@@ -96,7 +95,7 @@ fn same_results(modules: &[Module], points: usize) {
                 eprintln!("{python:?} has no {module:?}: left out");
                 continue;
             };
-            assert!(unarmed.len() > 3, "{unarmed:?}");
+            assert!(!unarmed.is_empty(), "{module:?} has no tests");
             let armed = outcomes(&sandbox, python, module, points).unwrap();
             let differ = unarmed
                 .iter()
