@@ -1,9 +1,10 @@
 //! Programs do the same with breakpoints all over them as without: tests of CPython's own, run both ways.
+#![expect(clippy::print_stderr, reason = "says what was left out")]
 
 use std::collections::BTreeMap;
 
 use probing_proto::stops::{Action, Arm, Place};
-use probing_testkit::{Python, Sandbox, every_python};
+use probing_testkit::{Python, Sandbox, TargetBuilder, every_python};
 
 use crate::debugger::{Client, arm, log, sandbox, when};
 
@@ -38,7 +39,7 @@ type Outcomes = BTreeMap<String, Vec<String>>;
 /// Runs a module; `None` where the installation does not have it.
 fn outcomes(sandbox: &Sandbox, python: &Python, module: Module, points: usize) -> Option<Outcomes> {
     let started = sandbox.target(python, "corpus.py").env("PROBING", "1");
-    let started = module.iter().fold(started, |it, name| it.arg(name));
+    let started = module.iter().fold(started, TargetBuilder::arg);
     let mut target = started.start();
     let first: serde_json::Value = serde_json::from_str(&target.line()).unwrap();
     let places = first.as_array()?;
