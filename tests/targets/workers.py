@@ -29,8 +29,8 @@ if __name__ == "__main__":
     computing = threading.Thread(target=compute, args=(10,), name="worker", daemon=True)
     waiting.start()
     computing.start()
-    print("ready", flush=True)
     seed = 42
+    print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0.005)[0]:
         seed += 0
     goes_on = False
