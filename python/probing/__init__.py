@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TargetError,
         UnsupportedError,
     )
-    from probing._probe import event, record
+    from probing._probe import event, record, step
     from probing._recording import span, table
     from probing._results import Backtrace, EvalResult, Table
     from probing._stops import Breakpoint, Stop
@@ -44,6 +44,7 @@ __all__ = [
     "record",
     "span",
     "start",
+    "step",
     "stop",
     "table",
 ]
@@ -88,7 +89,7 @@ if not TYPE_CHECKING:
 
             return importlib.import_module("probing.debugger")
         modules: tuple[object, ...] = ()
-        if name in ("record", "event"):
+        if name in ("record", "event", "step"):
             from probing import _probe
 
             modules = (_probe,)

@@ -15,6 +15,13 @@ def record(table: str, /, **values: object) -> None:
 def event(name: str, /, **attributes: object) -> None:
     """Record that something happened: a row of ``python.trace_event``."""
 
+def step(number: int | None = None, /) -> int:
+    """Say which step of the training begins: this one, or the next; the first is 0. Returns it.
+
+    What is recorded from now on has it in its column ``step``. For loops without an optimizer of torch, whose steps are
+    counted when torch is traced: a program that counts itself is believed.
+    """
+
 def declare(table: str, columns: list[tuple[str, str]]) -> None: ...
 def span_begin(name: str, parent: int | None, attributes: dict[str, object]) -> tuple[int, int]: ...
 def span_end(

@@ -92,6 +92,7 @@ def test_public_names_are_few_and_typed() -> None:
         "record",
         "span",
         "start",
+        "step",
         "stop",
         "table",
     ]

@@ -38,6 +38,7 @@ mod recording;
 mod server;
 mod signals;
 mod sink;
+mod step;
 mod stops;
 mod task;
 mod threading;
@@ -72,10 +73,11 @@ mod _probe {
         }
     }
 
-    /// What records rows.
+    /// What records rows, and what they are counted by.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::recording::add_to(module)
+        super::recording::add_to(module)?;
+        super::step::add_to(module)
     }
 
     /// Stop the caller of the caller, if somebody follows this process. Returns whether it did.

@@ -90,11 +90,14 @@ fn each_change_of_a_local_is_a_row_with_the_line_that_wrote_it() {
         let twice = watched.arm(local("numbers", "twice"));
         watched.run("schedule(8.0, 6)");
         watched.run("schedule(1.0, 1)");
+        watched.run("__import__('probing').step(), __import__('probing').step(41)");
         watched.run("best_of([3, 2, 5, 5, 4])");
         watched.run("shared()");
         watched.run("list(numbers(3))");
         let rows = watched.rows(&lr, "coalesce(old, '-'), new");
         assert_eq!(rows, ["-,8.0", "8.0,4.0", "4.0,2.0", "2.0,1.0"]);
+        assert_eq!(watched.rows(&lr, "coalesce(step, -1)"), ["-1"; 4]);
+        assert_eq!(watched.rows(&best, "step"), ["41"; 3]);
         let lines = watched.rows(&lr, "line");
         let halve = line_of(PROGRAM, "halve").to_string();
         assert_eq!(lines[1..], [halve.clone(), halve.clone(), halve]);

@@ -59,6 +59,10 @@ fn number(number: Option<u32>) -> Value<'static> {
     number.map_or(Value::Null, |number| Value::I64(i64::from(number)))
 }
 
+fn step() -> Value<'static> {
+    crate::step::now().map_or(Value::Null, Value::I64)
+}
+
 fn symbol(table: &mut Table, text: &str) -> Value<'static> {
     Value::Symbol(table.writer.symbol(text))
 }
@@ -89,7 +93,7 @@ pub(crate) fn capture(py: Python<'_>, row: &Capture<'_>) {
             func,
             file,
             line,
-            Value::Null,
+            step(),
             text(row.frames),
         ]);
     });
@@ -111,7 +115,7 @@ pub(crate) fn exception(py: Python<'_>, row: &Exception<'_>) {
             func,
             file,
             line,
-            Value::Null,
+            step(),
             text(row.chain),
             text(row.frames),
         ]);
@@ -139,7 +143,7 @@ pub(crate) fn variable(py: Python<'_>, row: &Variable<'_>) {
             line,
             number(Some(thread_id())),
             thread_name,
-            Value::Null,
+            step(),
         ]);
     });
 }
