@@ -6,6 +6,7 @@
 
 mod agent;
 mod code;
+mod codes;
 mod connection;
 mod detached;
 mod directory;
@@ -28,6 +29,7 @@ mod locals;
 mod main_thread;
 mod memory;
 mod moment;
+mod monitoring;
 mod names;
 mod objects;
 mod outbox;
@@ -42,6 +44,8 @@ mod step;
 mod stops;
 mod task;
 mod threading;
+#[allow(dead_code, reason = "taps come with what uses them")]
+mod trace;
 mod traceback;
 mod worker;
 

@@ -21,7 +21,7 @@ use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, main_thread, moment, output, stops};
+use crate::{eval, forked, forks, main_thread, moment, output, stops, trace};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -170,6 +170,7 @@ fn after_fork(py: Python<'_>) {
     Evals::after_fork();
     main_thread::after_fork();
     stops::after_fork(py);
+    trace::forget(py);
     let asked_for = running().is_some();
     STARTING.store(false, Ordering::Release);
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
@@ -185,6 +186,7 @@ fn after_fork(py: Python<'_>) {
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
     stops::leave(py);
+    trace::forget(py);
     let evals = Evals::of_this_process();
     py.detach(|| evals.interrupt(EXIT_PATIENCE));
     reap(py);
@@ -220,6 +222,7 @@ fn reap(py: Python<'_>) {
         return;
     }
     stops::leave(py);
+    trace::forget(py);
     // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
     let server = unsafe { Box::from_raw(server) };
     py.detach(|| server.stop());

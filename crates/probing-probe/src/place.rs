@@ -13,7 +13,7 @@ use crate::eval;
 use crate::guarded::{call, call_with};
 use crate::handled::Handled;
 use crate::interrupt::own_thread;
-use crate::stops;
+use crate::monitoring;
 use crate::traceback::text_of;
 
 /// A thread of the program.
@@ -105,7 +105,7 @@ impl Visit {
     ) -> Result<Self, Failure> {
         let ident = thread.ident;
         let tool = if py.version_info() >= (3, 12) {
-            Some(stops::short_tool(py)?)
+            Some(monitoring::short_tool(py)?)
         } else {
             None
         };

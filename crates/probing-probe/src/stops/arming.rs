@@ -1,26 +1,22 @@
 //! Arming and disarming: what the interpreter is asked to tell follows from what is armed.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use probing_proto::message::{Event, Failure};
 use probing_proto::stops::{self, Action, Arm, Place, PointId, StopNews};
 use pyo3::prelude::*;
 
 use super::armed::armed;
-use super::codes::{Finder, Found};
 use super::condition::Condition;
 use super::expression::{Expression, Kind};
 use super::frame::{self, Names};
 use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
 use super::{exceptions, of_this_process, parking, steps, tracing, watches};
+use crate::codes::{Finder, Found};
 
 /// How this Python tells us what its threads do.
-pub(super) fn has_monitoring(py: Python<'_>) -> bool {
-    // The version is a text that would be read each time.
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| py.version_info() >= (3, 12))
-}
+pub(super) use crate::monitoring::is_there as has_monitoring;
 
 /// Arms a point; what came of it.
 pub(super) fn arm(py: Python<'_>, wanted: Arm) -> Event {
@@ -103,7 +99,7 @@ fn parts(py: Python<'_>, wanted: &Arm) -> Result<Parts, Failure> {
     } else {
         let by = match &wanted.place {
             Place::Uncaught => "sys.excepthook",
-            _ if has_monitoring(py) => monitoring::NAME,
+            _ if has_monitoring(py) => crate::monitoring::NAME,
             _ => tracing::NAME,
         };
         (None, by, cost(py, &wanted.place, is_native))

@@ -12,13 +12,13 @@ use pyo3::prelude::*;
 
 use super::armed::{Met, Passed, armed, armed_if_free};
 use super::arming;
-use super::codes::module_of;
 use super::frame;
 use super::parking;
 use super::points::Point;
 use super::session;
 use super::steps;
 use super::{actions, exceptions, signals};
+use crate::codes::module_of;
 use crate::forks;
 use crate::guarded::release;
 use crate::handled::Handled;

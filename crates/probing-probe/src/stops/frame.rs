@@ -26,20 +26,20 @@ const OPTIMIZED: u32 = 1;
 const SUSPENDS: u32 = 0x20 | 0x80 | 0x200;
 
 /// The innermost frame of this thread that runs Python.
-pub(super) fn current(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+pub(crate) fn current(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
     // SAFETY: the GIL is held; what comes back is a borrowed reference or null.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
 }
 
 /// The same, for a look that is over before the thread goes on.
 #[inline]
-pub(super) fn current_borrowed(py: Python<'_>) -> Option<Borrowed<'_, '_, PyAny>> {
+pub(crate) fn current_borrowed(py: Python<'_>) -> Option<Borrowed<'_, '_, PyAny>> {
     // SAFETY: the GIL is held; the frame runs as long as its thread does not go on.
     unsafe { Borrowed::from_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
 }
 
 /// What a frame runs.
-pub(super) fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+pub(crate) fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     // SAFETY: the object is a frame, as all that comes here; a frame always has code, and this gives a new reference to it.
     unsafe {
         Bound::from_owned_ptr(
@@ -49,24 +49,24 @@ pub(super) fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     }
 }
 
-pub(super) fn line_of(frame: &Bound<'_, PyAny>) -> u32 {
+pub(crate) fn line_of(frame: &Bound<'_, PyAny>) -> u32 {
     // SAFETY: a frame, as above.
     let line = unsafe { ffi::PyFrame_GetLineNumber(frame.as_ptr().cast()) };
     line.max(0) as u32
 }
 
-pub(super) fn caller_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+pub(crate) fn caller_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     let outer = frame.getattr(interned!(frame.py(), "f_back")).ok()?;
     (!outer.is_none()).then_some(outer)
 }
 
 /// Whether it can be left and come back to.
-pub(super) fn suspends(code: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn suspends(code: &Bound<'_, PyAny>) -> bool {
     flags_of(code) & SUSPENDS != 0
 }
 
 /// Whether it is the code of a function, whose variables are no dictionary.
-pub(super) fn is_function(code: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn is_function(code: &Bound<'_, PyAny>) -> bool {
     flags_of(code) & OPTIMIZED != 0
 }
 
@@ -76,7 +76,7 @@ fn flags_of(code: &Bound<'_, PyAny>) -> u32 {
 }
 
 /// Where a frame is.
-pub(super) fn spot_of(frame: &Bound<'_, PyAny>) -> Spot {
+pub(crate) fn spot_of(frame: &Bound<'_, PyAny>) -> Spot {
     let code = code_of(frame);
     Spot {
         func: name_of(&code),
@@ -86,7 +86,7 @@ pub(super) fn spot_of(frame: &Bound<'_, PyAny>) -> Spot {
 }
 
 /// The qualified name from 3.11 on.
-pub(super) fn name_of(code: &Bound<'_, PyAny>) -> String {
+pub(crate) fn name_of(code: &Bound<'_, PyAny>) -> String {
     // Asked once: to tell a version is to read it from a text.
     static HAS_QUALNAMES: OnceLock<bool> = OnceLock::new();
     let py = code.py();
@@ -98,13 +98,13 @@ pub(super) fn name_of(code: &Bound<'_, PyAny>) -> String {
     name.map(|name| text_of(&name)).unwrap_or_default()
 }
 
-pub(super) fn file_of(code: &Bound<'_, PyAny>) -> String {
+pub(crate) fn file_of(code: &Bound<'_, PyAny>) -> String {
     let file = code.getattr(interned!(code.py(), "co_filename"));
     file.map(|file| text_of(&file)).unwrap_or_default()
 }
 
 /// A frame and those that led to it, innermost first.
-pub(super) fn stack<'py>(innermost: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+pub(crate) fn stack<'py>(innermost: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
     let mut frames = vec![innermost.clone()];
     while frames.len() < MAX_FRAMES
         && let Some(outer) = frames.last().and_then(caller_of)
@@ -115,7 +115,7 @@ pub(super) fn stack<'py>(innermost: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>
 }
 
 /// The first frame of the thread.
-pub(super) fn outermost<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+pub(crate) fn outermost<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     let mut outermost = frame.clone();
     while let Some(outer) = caller_of(&outermost) {
         outermost = outer;
@@ -124,7 +124,7 @@ pub(super) fn outermost<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
 }
 
 /// A local variable; `None` when it is not bound.
-pub(super) fn variable<'py>(
+pub(crate) fn variable<'py>(
     frame: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> Option<Bound<'py, PyAny>> {
@@ -146,7 +146,7 @@ pub(super) fn variable<'py>(
 }
 
 /// The names of the module that a frame's code belongs to.
-pub(super) fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = frame.py();
     match symbols().frame_globals {
         // SAFETY: a frame, and the GIL is held. Gives a new reference.
@@ -159,7 +159,7 @@ pub(super) fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
 
 /// The names of a code object's variables, by which those of its frames are found quickly.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(crate) struct Names {
     code: usize,
     /// Its own, in the order of their slots.
     own: Vec<Py<PyString>>,
@@ -169,7 +169,7 @@ pub(super) struct Names {
 
 impl Names {
     /// None of what is no function: there, names are in dictionaries.
-    pub(super) fn of(code: &Bound<'_, PyAny>) -> Self {
+    pub(crate) fn of(code: &Bound<'_, PyAny>) -> Self {
         let named = |attribute| {
             let tuple = code.getattr(attribute).ok();
             let tuple = tuple.and_then(|tuple| tuple.cast_into::<PyTuple>().ok());
@@ -196,7 +196,7 @@ impl Names {
 
     /// A variable of a frame that runs this code. `name` is interned, as names of variables are.
     #[inline]
-    pub(super) fn variable<'py>(
+    pub(crate) fn variable<'py>(
         &self,
         frame: &Bound<'py, PyAny>,
         name: &Bound<'py, PyString>,
@@ -211,7 +211,7 @@ impl Names {
 }
 
 /// A global variable, as code in this frame finds it; `None` for one that only the builtins have.
-pub(super) fn global<'py>(
+pub(crate) fn global<'py>(
     frame: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> Option<Bound<'py, PyAny>> {

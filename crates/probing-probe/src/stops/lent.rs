@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Lent to one at a time. Whoever has it does not let go of the GIL meanwhile, nor run code of the program.
-pub(super) struct UnderGil<T> {
+pub(crate) struct UnderGil<T> {
     is_lent: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -17,7 +17,7 @@ pub(super) struct UnderGil<T> {
 unsafe impl<T: Send> Sync for UnderGil<T> {}
 
 impl<T> UnderGil<T> {
-    pub(super) const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self {
             is_lent: AtomicBool::new(false),
             value: UnsafeCell::new(value),
@@ -28,13 +28,13 @@ impl<T> UnderGil<T> {
     ///
     /// When it is lent already. No panic leaves the probe.
     #[inline]
-    pub(super) fn lend(&self) -> Lent<'_, T> {
+    pub(crate) fn lend(&self) -> Lent<'_, T> {
         self.lend_if_free().expect("lent to one at a time")
     }
 
     /// For who may be called while this very thread has it: by a collection of garbage, which runs code of the program.
     #[inline]
-    pub(super) fn lend_if_free(&self) -> Option<Lent<'_, T>> {
+    pub(crate) fn lend_if_free(&self) -> Option<Lent<'_, T>> {
         debug_assert!(has_gil(), "reached without the GIL");
         // With the GIL no other thread comes between the two.
         if self.is_lent.load(Ordering::Relaxed) {
@@ -46,7 +46,7 @@ impl<T> UnderGil<T> {
 }
 
 /// The value, until it is given back.
-pub(super) struct Lent<'a, T>(&'a UnderGil<T>);
+pub(crate) struct Lent<'a, T>(&'a UnderGil<T>);
 
 impl<T> Deref for Lent<'_, T> {
     type Target = T;

@@ -10,7 +10,6 @@ use std::panic::{self, AssertUnwindSafe};
 use probing_proto::message::Failure;
 use pyo3::ffi::{self, Py_ssize_t, PyObject};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyAny;
 
 use super::armed::{CodeArms, Met, armed, armed_if_free};
@@ -18,24 +17,26 @@ use super::events::{self, After};
 use super::exceptions;
 use super::frame;
 use super::watches;
-use crate::guarded::call;
 use crate::interned::interned;
+use crate::monitoring::{self, Asked, Callback, Tool};
 
-pub(super) const NAME: &str = "sys.monitoring";
-
-/// Those that nobody has reserved, and last one that hardly anybody uses.
-const TOOLS: [u8; 3] = [4, 3, 5];
-
-/// The interpreter's own numbers, which differ from version to version.
-struct Events {
-    start: u32,
-    resume: u32,
-    return_: u32,
-    line: u32,
-    raise: u32,
-    unwind: u32,
-    instruction: u32,
-}
+/// What is told, and its places here.
+const EVENTS: [&str; 7] = [
+    "PY_START",
+    "PY_RESUME",
+    "PY_RETURN",
+    "LINE",
+    "RAISE",
+    "PY_UNWIND",
+    "INSTRUCTION",
+];
+const START: usize = 0;
+const RESUME: usize = 1;
+const RETURN: usize = 2;
+const LINE: usize = 3;
+const RAISE: usize = 4;
+const UNWIND: usize = 5;
+const INSTRUCTION: usize = 6;
 
 /// What is told everywhere, not only in some code objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,22 +50,10 @@ pub(super) enum Everywhere {
     Lines,
 }
 
-/// `sys.monitoring`, as we have it.
-struct Tool {
-    id: u8,
-    events: Events,
-    set_events: Py<PyAny>,
-    set_local_events: Py<PyAny>,
-    restart_events: Py<PyAny>,
-    register: Py<PyAny>,
-    free: Py<PyAny>,
-}
-
 /// Ours, while something is armed. Reached with the GIL held only.
 static TOOL: std::sync::Mutex<Option<Tool>> = std::sync::Mutex::new(None);
-static DISABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// Callbacks, in the order of [`Events::all`].
+/// Callbacks, in the order of [`EVENTS`].
 static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
     method::<Start>(),
     method::<Resume>(),
@@ -91,39 +80,15 @@ pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
     if tool().is_some() {
         return Ok(());
     }
-    match Tool::claim(py) {
-        Ok(Some(claimed)) => {
-            *tool() = Some(claimed);
-            Ok(())
-        }
-        Ok(None) => Err(all_taken()),
-        Err(error) => Err(Failure::new(format!("sys.monitoring refuses: {error}"))),
-    }
-}
-
-/// The number of a tool that nobody is, for something short: the caller claims and frees it.
-pub(crate) fn short_tool(py: Python<'_>) -> Result<u8, Failure> {
-    let monitoring = py.import("sys").and_then(|sys| sys.getattr("monitoring"));
-    match monitoring.and_then(|monitoring| free_tool(&monitoring)) {
-        Ok(Some(id)) => Ok(id),
-        Ok(None) => Err(all_taken()),
-        Err(error) => Err(Failure::new(format!("sys.monitoring refuses: {error}"))),
-    }
-}
-
-fn free_tool(monitoring: &Bound<'_, PyAny>) -> PyResult<Option<u8>> {
-    let get_tool = monitoring.getattr("get_tool")?;
-    for id in TOOLS {
-        if call(&get_tool, (id,))?.is_none() {
-            return Ok(Some(id));
-        }
-    }
-    Ok(None)
-}
-
-fn all_taken() -> Failure {
-    Failure::new("tools of the program use up all of sys.monitoring")
-        .with_hint("try again when they have ended")
+    let callbacks = EVENTS.iter().enumerate().map(|(place, event)| Callback {
+        event,
+        function: (&raw mut CALLBACKS)
+            .cast::<ffi::PyMethodDef>()
+            .wrapping_add(place),
+    });
+    let claimed = Tool::claim(py, "probing", &callbacks.collect::<Vec<_>>())?;
+    *tool() = Some(claimed);
+    Ok(())
 }
 
 /// Ceases to be one. Local events must be gone by then: 3.12 leaves them.
@@ -137,129 +102,43 @@ pub(super) fn release(py: Python<'_>) {
 
 /// Sets what is told everywhere.
 pub(super) fn set_everywhere(py: Python<'_>, wanted: &[Everywhere]) -> PyResult<()> {
-    let Some((id, set_events, events)) = with(py, |tool| {
-        let own = &tool.events;
-        let number = |event: &Everywhere| match event {
-            Everywhere::Starts => own.start,
-            Everywhere::Resumes => own.resume,
-            Everywhere::Raises => own.raise,
-            Everywhere::Unwinds => own.unwind,
-            Everywhere::Lines => own.line,
-        };
-        (&tool.set_events, wanted.iter().map(number).sum())
-    }) else {
+    let Some(tool) = asked(py) else {
         return Ok(());
     };
-    call(&set_events, (id, events)).map(drop)
+    let place = |event: &Everywhere| match event {
+        Everywhere::Starts => START,
+        Everywhere::Resumes => RESUME,
+        Everywhere::Raises => RAISE,
+        Everywhere::Unwinds => UNWIND,
+        Everywhere::Lines => LINE,
+    };
+    tool.everywhere(py, &wanted.iter().map(place).collect::<Vec<_>>())
 }
 
 /// Sets what is told in a code object, and makes it tell again what was disabled.
 pub(super) fn set_local(code: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = code.py();
-    let Some((id, set_local_events, wanted)) = with(py, |tool| {
+    let Some(tool) = asked(code.py()) else {
+        return Ok(());
+    };
+    let wanted: Vec<usize> = {
         let armed = armed();
         let arms = armed.code(code.as_ptr() as usize);
         let has = |is_wanted: fn(&CodeArms) -> bool| arms.is_some_and(is_wanted);
-        let own = &tool.events;
         let events = [
-            (has(|it| !it.lines.is_empty() || it.steppers > 0), own.line),
-            (has(|it| !it.starts.is_empty()), own.start),
-            (has(|it| it.enders > 0), own.return_),
-            (
-                has(|it| !it.stores.is_empty() || it.waits > 0),
-                own.instruction,
-            ),
+            (has(|it| !it.lines.is_empty() || it.steppers > 0), LINE),
+            (has(|it| !it.starts.is_empty()), START),
+            (has(|it| it.enders > 0), RETURN),
+            (has(|it| !it.stores.is_empty() || it.waits > 0), INSTRUCTION),
         ];
-        let events = events.iter().filter(|(is, _)| *is).map(|(_, event)| event);
-        (&tool.set_local_events, events.sum::<u32>())
-    }) else {
-        return Ok(());
+        let events = events.iter().filter(|(is, _)| *is).map(|(_, event)| *event);
+        events.collect()
     };
-    call(&set_local_events, (id, code, 0u32))?;
-    if wanted != 0 {
-        call(&set_local_events, (id, code, wanted))?;
-    }
-    Ok(())
+    tool.locally(code, &wanted)
 }
 
 /// Makes all code tell again what was disabled, by anybody.
 pub(super) fn restart(py: Python<'_>) -> PyResult<()> {
-    match with(py, |tool| (&tool.restart_events, 0)) {
-        Some((_, restart, _)) => call(&restart, ()).map(drop),
-        None => Ok(()),
-    }
-}
-
-impl Tool {
-    fn claim(py: Python<'_>) -> PyResult<Option<Self>> {
-        let monitoring = py.import("sys")?.getattr("monitoring")?;
-        let function = |name: &str| monitoring.getattr(name);
-        DISABLE.get_or_try_init(py, || function("DISABLE").map(Bound::unbind))?;
-        let Some(id) = free_tool(&monitoring)? else {
-            return Ok(None);
-        };
-        call(&function("use_tool_id")?, (id, "probing"))?;
-        let claimed = Self {
-            id,
-            events: Events::read(&function("events")?)?,
-            set_events: function("set_events")?.unbind(),
-            set_local_events: function("set_local_events")?.unbind(),
-            restart_events: function("restart_events")?.unbind(),
-            register: function("register_callback")?.unbind(),
-            free: function("free_tool_id")?.unbind(),
-        };
-        claimed.register(py)?;
-        Ok(Some(claimed))
-    }
-
-    fn register(&self, py: Python<'_>) -> PyResult<()> {
-        for (index, event) in self.events.all().into_iter().enumerate() {
-            // SAFETY: the definition is one of seven, static, and nobody changes it; the other two may be null.
-            let function = unsafe {
-                let none = std::ptr::null_mut();
-                let definition = (&raw mut CALLBACKS).cast::<ffi::PyMethodDef>().add(index);
-                let function = ffi::PyCFunction_NewEx(definition, none, none);
-                Bound::from_owned_ptr_or_err(py, function)?
-            };
-            call(self.register.bind(py), (self.id, event, function))?;
-        }
-        Ok(())
-    }
-
-    fn give_back(self, py: Python<'_>) -> PyResult<()> {
-        call(self.set_events.bind(py), (self.id, 0u32))?;
-        for event in self.events.all() {
-            call(self.register.bind(py), (self.id, event, py.None()))?;
-        }
-        call(self.free.bind(py), (self.id,)).map(drop)
-    }
-}
-
-impl Events {
-    fn read(events: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let number = |name: &str| events.getattr(name)?.extract();
-        Ok(Self {
-            start: number("PY_START")?,
-            resume: number("PY_RESUME")?,
-            return_: number("PY_RETURN")?,
-            line: number("LINE")?,
-            raise: number("RAISE")?,
-            unwind: number("PY_UNWIND")?,
-            instruction: number("INSTRUCTION")?,
-        })
-    }
-
-    fn all(&self) -> [u32; 7] {
-        [
-            self.start,
-            self.resume,
-            self.return_,
-            self.line,
-            self.raise,
-            self.unwind,
-            self.instruction,
-        ]
-    }
+    asked(py).map_or(Ok(()), |tool| tool.restart(py))
 }
 
 fn tool() -> std::sync::MutexGuard<'static, Option<Tool>> {
@@ -267,15 +146,9 @@ fn tool() -> std::sync::MutexGuard<'static, Option<Tool>> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The tool's number, a function of it and events, taken out of its lock.
-fn with(
-    py: Python<'_>,
-    choose: impl FnOnce(&Tool) -> (&Py<PyAny>, u32),
-) -> Option<(u8, Bound<'_, PyAny>, u32)> {
-    let tool = tool();
-    let tool = tool.as_ref()?;
-    let (function, events) = choose(tool);
-    Some((tool.id, function.bind(py).clone(), events))
+/// The tool, taken out of its lock.
+fn asked(py: Python<'_>) -> Option<Asked> {
+    tool().as_ref().map(|tool| tool.ask(py))
 }
 
 /// Lets nothing out but the answer.
@@ -283,11 +156,7 @@ fn answered(handle: impl FnOnce(Python<'_>) -> After) -> *mut PyObject {
     // SAFETY: the interpreter calls callbacks with the GIL held.
     let py = unsafe { Python::assume_attached() };
     let after = panic::catch_unwind(AssertUnwindSafe(|| handle(py))).unwrap_or(After::Again);
-    match (after, DISABLE.get(py)) {
-        (After::Never, Some(disable)) => disable.clone_ref(py).into_ptr(),
-        // SAFETY: always there; and its references are not counted in any Python that has `sys.monitoring`.
-        _ => unsafe { ffi::Py_None() },
-    }
+    monitoring::answer(py, matches!(after, After::Again))
 }
 
 /// One kind of event, and what comes of it.

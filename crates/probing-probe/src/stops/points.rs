@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use probing_proto::stops::{self, Action, Arm, PointId, Spot};
 
-use super::codes::Finder;
 use super::condition::Condition;
 use super::expression::Expression;
 use super::watches::Watch;
+use crate::codes::Finder;
 
 /// Points of one process.
 pub(super) const MAX_POINTS: usize = 1000;

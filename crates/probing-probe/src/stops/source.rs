@@ -7,7 +7,7 @@ use probing_proto::message::{Event, Failure};
 use probing_proto::stops::Source;
 use pyo3::prelude::*;
 
-use super::codes;
+use crate::codes;
 use crate::guarded::call;
 use crate::traceback;
 

@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 
 use super::armed::armed;
 use super::arming;
-use super::codes;
 use super::events;
 use super::frame::{self, code_of};
 use super::of_this_process;
 use super::session::Session;
 use super::signals;
+use crate::codes;
 use crate::guarded::call;
 use crate::interrupt::own_thread;
 

@@ -8,42 +8,42 @@ use std::sync::OnceLock;
 use pyo3::ffi::{PyFrameObject, PyObject, PyThreadState, PyTypeObject};
 
 /// As `PyEval_SetTrace` takes it.
-pub(super) type TraceFunction =
+pub(crate) type TraceFunction =
     unsafe extern "C" fn(*mut PyObject, *mut PyFrameObject, c_int, *mut PyObject) -> c_int;
 
 /// As `PyDict_AddWatcher` takes it.
-pub(super) type DictCallback =
+pub(crate) type DictCallback =
     unsafe extern "C" fn(c_int, *mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 
 /// Those that are there.
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     /// From 3.12 on: a variable of a frame, by name.
-    pub(super) frame_variable:
+    pub(crate) frame_variable:
         Option<unsafe extern "C" fn(*mut PyFrameObject, *mut PyObject) -> *mut PyObject>,
     /// Whether the calling thread has the GIL.
-    pub(super) has_gil: Option<unsafe extern "C" fn() -> c_int>,
+    pub(crate) has_gil: Option<unsafe extern "C" fn() -> c_int>,
     /// From 3.11 on.
-    pub(super) frame_globals: Option<unsafe extern "C" fn(*mut PyFrameObject) -> *mut PyObject>,
+    pub(crate) frame_globals: Option<unsafe extern "C" fn(*mut PyFrameObject) -> *mut PyObject>,
     /// Up to 3.12: takes over what was assigned to `f_locals`.
-    pub(super) locals_to_fast: Option<unsafe extern "C" fn(*mut PyFrameObject, c_int)>,
+    pub(crate) locals_to_fast: Option<unsafe extern "C" fn(*mut PyFrameObject, c_int)>,
     /// What a class has under a name, without running anything.
-    pub(super) type_lookup:
+    pub(crate) type_lookup:
         Option<unsafe extern "C" fn(*mut PyTypeObject, *mut PyObject) -> *mut PyObject>,
     /// 3.10 and 3.11: of any thread.
-    pub(super) set_trace: Option<
+    pub(crate) set_trace: Option<
         unsafe extern "C" fn(*mut PyThreadState, Option<TraceFunction>, *mut PyObject) -> c_int,
     >,
-    pub(super) current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
-    pub(super) first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut PyThreadState>,
-    pub(super) next_thread: Option<unsafe extern "C" fn(*mut PyThreadState) -> *mut PyThreadState>,
+    pub(crate) current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
+    pub(crate) first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut PyThreadState>,
+    pub(crate) next_thread: Option<unsafe extern "C" fn(*mut PyThreadState) -> *mut PyThreadState>,
     /// From 3.12 on: dictionaries that tell before they change.
-    pub(super) dict_add_watcher: Option<unsafe extern "C" fn(DictCallback) -> c_int>,
-    pub(super) dict_clear_watcher: Option<unsafe extern "C" fn(c_int) -> c_int>,
-    pub(super) dict_watch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
-    pub(super) dict_unwatch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
+    pub(crate) dict_add_watcher: Option<unsafe extern "C" fn(DictCallback) -> c_int>,
+    pub(crate) dict_clear_watcher: Option<unsafe extern "C" fn(c_int) -> c_int>,
+    pub(crate) dict_watch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
+    pub(crate) dict_unwatch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
 }
 
-pub(super) fn symbols() -> &'static Symbols {
+pub(crate) fn symbols() -> &'static Symbols {
     static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
     // SAFETY: each name is asked for with the type that CPython's headers give it, in all versions that have it.
     SYMBOLS.get_or_init(|| unsafe {

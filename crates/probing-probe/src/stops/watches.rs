@@ -30,10 +30,11 @@ use super::armed::armed;
 use super::events::has_fired;
 use super::frame;
 use super::points::Point;
-use super::{arming, monitoring, of_this_process, session, sessions, thread, tracing};
+use super::{arming, of_this_process, session, sessions, thread, tracing};
 use crate::eval;
 use crate::guarded::{call, release};
 use crate::handled::Handled;
+use crate::monitoring::NAME;
 use crate::recording::{self, Variable};
 use crate::traceback::text_of;
 
@@ -71,7 +72,7 @@ pub(super) fn watch(
         Place::Local { name, .. } => {
             let (by, cost) = if monitoring {
                 (
-                    monitoring::NAME,
+                    NAME,
                     "nothing elsewhere; about 0.1 µs each time it is written",
                 )
             } else {
@@ -119,11 +120,11 @@ fn of_value(
             "nothing elsewhere; about 0.2 µs for each write of it",
         ),
         (true, _, true) => (
-            monitoring::NAME,
+            NAME,
             "about 1 µs for each line of Python that any thread runs, to see changes in place",
         ),
         (true, false, false) => (
-            monitoring::NAME,
+            NAME,
             "about 0.5 µs for each line of Python that any thread runs: it is in no dictionary",
         ),
     };

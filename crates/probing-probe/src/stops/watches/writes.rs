@@ -15,13 +15,13 @@ use pyo3::types::PyString;
 
 use super::super::armed::armed;
 use super::super::arming;
-use super::super::codes::Found;
 use super::super::events::{self, After};
 use super::super::frame;
 use super::super::points::Point;
 use super::pace::Pace;
 use super::remembered::Remembered;
 use super::{Change, Watch, function, pending, seen, words};
+use crate::codes::Found;
 use crate::guarded::call;
 use crate::interrupt::own_thread;
 

@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use super::frame;
 use crate::eval;
 use crate::guarded::call;
+use crate::stops::frame;
 use crate::traceback::text_of;
 
 /// Looks for the code of one point.
-pub(super) struct Finder {
+pub(crate) struct Finder {
     /// A `Line` or `Function` of `codes.py`.
     search: Py<PyAny>,
     hint: Hint,
@@ -29,13 +29,13 @@ enum Hint {
 }
 
 /// Code that a point is in.
-pub(super) struct Found<'py> {
-    pub(super) code: Bound<'py, PyAny>,
-    pub(super) spot: Spot,
+pub(crate) struct Found<'py> {
+    pub(crate) code: Bound<'py, PyAny>,
+    pub(crate) spot: Spot,
 }
 
 impl Finder {
-    pub(super) fn new(py: Python<'_>, place: &Place) -> PyResult<Option<Self>> {
+    pub(crate) fn new(py: Python<'_>, place: &Place) -> PyResult<Option<Self>> {
         let names = namespace(py)?;
         let class = |name: &str| names.as_any().get_item(name);
         let (search, hint) = match place {
@@ -55,7 +55,7 @@ impl Finder {
     }
 
     /// Looks through all that is loaded; and what to say about it.
-    pub(super) fn find<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Found<'py>>, Option<String>)> {
+    pub(crate) fn find<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Found<'py>>, Option<String>)> {
         let found = call(&self.search.bind(py).getattr("find")?, ())?;
         let note = found.get_item(1)?;
         if let Hint::File(names) = &self.hint {
@@ -67,7 +67,7 @@ impl Finder {
     }
 
     /// Whether code that begins to run, or some inside it, is meant.
-    pub(super) fn bind<'py>(
+    pub(crate) fn bind<'py>(
         &self,
         code: &Bound<'py, PyAny>,
         module: &str,
@@ -109,14 +109,14 @@ fn all<'py>(found: &Bound<'py, PyAny>) -> PyResult<Vec<Found<'py>>> {
 }
 
 /// The module that a frame's code belongs to.
-pub(super) fn module_of(frame: &Bound<'_, PyAny>) -> String {
+pub(crate) fn module_of(frame: &Bound<'_, PyAny>) -> String {
     let globals = frame.getattr("f_globals");
     let name = globals.and_then(|globals| globals.get_item("__name__"));
     name.map(|name| text_of(&name)).unwrap_or_default()
 }
 
 /// The names in `codes.py`.
-pub(super) fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+pub(crate) fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static NAMESPACE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let namespace = NAMESPACE.get_or_try_init(py, || {
         eval::namespace_of(py, include_str!("codes.py"), "<probing>").map(Bound::unbind)

@@ -1,0 +1,186 @@
+//! A tool of `sys.monitoring`, from Python 3.12 on: its number, its callbacks, and what it is told of.
+//!
+//! Stops and tracing are tools of their own: what one of them disables in a code object the other still hears of.
+#![expect(unsafe_code, reason = "callbacks take arguments as Python passes them")]
+
+use std::sync::OnceLock;
+
+use probing_proto::message::Failure;
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::guarded::call;
+
+pub(crate) const NAME: &str = "sys.monitoring";
+
+/// Those that nobody has reserved, and last one that hardly anybody uses.
+const TOOLS: [u8; 3] = [4, 3, 5];
+
+static DISABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Whether this Python has it.
+pub(crate) fn is_there(py: Python<'_>) -> bool {
+    // The version is a text that would be read each time.
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| py.version_info() >= (3, 12))
+}
+
+/// An event of the interpreter and the function that is told of it.
+pub(crate) struct Callback {
+    /// As `sys.monitoring.events` has it.
+    pub(crate) event: &'static str,
+    /// Static, and changed by nobody.
+    pub(crate) function: *mut ffi::PyMethodDef,
+}
+
+/// A tool that we are.
+pub(crate) struct Tool {
+    id: u8,
+    /// The interpreter's own numbers, which differ from version to version, in the order of the callbacks.
+    events: Vec<u32>,
+    set_events: Py<PyAny>,
+    set_local_events: Py<PyAny>,
+    restart_events: Py<PyAny>,
+    register: Py<PyAny>,
+    free: Py<PyAny>,
+}
+
+impl Tool {
+    /// Becomes one. Refused when others use up all numbers.
+    pub(crate) fn claim(
+        py: Python<'_>,
+        name: &str,
+        callbacks: &[Callback],
+    ) -> Result<Self, Failure> {
+        match Self::try_claim(py, name, callbacks) {
+            Ok(Some(tool)) => Ok(tool),
+            Ok(None) => Err(all_taken()),
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    fn try_claim(py: Python<'_>, name: &str, callbacks: &[Callback]) -> PyResult<Option<Self>> {
+        let monitoring = py.import("sys")?.getattr("monitoring")?;
+        let function = |name: &str| monitoring.getattr(name);
+        DISABLE.get_or_try_init(py, || function("DISABLE").map(Bound::unbind))?;
+        let Some(id) = free_tool(&monitoring)? else {
+            return Ok(None);
+        };
+        let numbers = function("events")?;
+        let events = callbacks
+            .iter()
+            .map(|callback| numbers.getattr(callback.event)?.extract());
+        let tool = Self {
+            id,
+            events: events.collect::<PyResult<_>>()?,
+            set_events: function("set_events")?.unbind(),
+            set_local_events: function("set_local_events")?.unbind(),
+            restart_events: function("restart_events")?.unbind(),
+            register: function("register_callback")?.unbind(),
+            free: function("free_tool_id")?.unbind(),
+        };
+        call(&function("use_tool_id")?, (id, name))?;
+        for (callback, event) in callbacks.iter().zip(&tool.events) {
+            // SAFETY: the definition is static, and nobody changes it; the other two may be null.
+            let function = unsafe {
+                let none = std::ptr::null_mut();
+                let function = ffi::PyCFunction_NewEx(callback.function, none, none);
+                Bound::from_owned_ptr_or_err(py, function)?
+            };
+            call(tool.register.bind(py), (id, event, function))?;
+        }
+        Ok(Some(tool))
+    }
+
+    /// Ceases to be one. Local events must be gone by then: 3.12 leaves them.
+    pub(crate) fn give_back(self, py: Python<'_>) -> PyResult<()> {
+        call(self.set_events.bind(py), (self.id, 0u32))?;
+        for event in &self.events {
+            call(self.register.bind(py), (self.id, event, py.None()))?;
+        }
+        call(self.free.bind(py), (self.id,)).map(drop)
+    }
+
+    /// What can be asked of it without holding whatever it is kept in.
+    pub(crate) fn ask(&self, py: Python<'_>) -> Asked {
+        Asked {
+            id: self.id,
+            events: self.events.clone(),
+            set_events: self.set_events.clone_ref(py),
+            set_local_events: self.set_local_events.clone_ref(py),
+            restart_events: self.restart_events.clone_ref(py),
+        }
+    }
+}
+
+/// A tool, taken out of its lock: what is asked of `sys.monitoring` may run code of the program.
+pub(crate) struct Asked {
+    id: u8,
+    events: Vec<u32>,
+    set_events: Py<PyAny>,
+    set_local_events: Py<PyAny>,
+    restart_events: Py<PyAny>,
+}
+
+impl Asked {
+    /// Sets what is told everywhere: the places of the callbacks among those that were registered.
+    pub(crate) fn everywhere(&self, py: Python<'_>, wanted: &[usize]) -> PyResult<()> {
+        let events: u32 = wanted.iter().map(|place| self.events[*place]).sum();
+        call(self.set_events.bind(py), (self.id, events)).map(drop)
+    }
+
+    /// Sets what is told in a code object, and makes it tell again what was disabled.
+    pub(crate) fn locally(&self, code: &Bound<'_, PyAny>, wanted: &[usize]) -> PyResult<()> {
+        let set_local_events = self.set_local_events.bind(code.py());
+        let events: u32 = wanted.iter().map(|place| self.events[*place]).sum();
+        call(set_local_events, (self.id, code, 0u32))?;
+        if events != 0 {
+            call(set_local_events, (self.id, code, events))?;
+        }
+        Ok(())
+    }
+
+    /// Makes all code tell again what was disabled, by anybody.
+    pub(crate) fn restart(&self, py: Python<'_>) -> PyResult<()> {
+        call(self.restart_events.bind(py), ()).map(drop)
+    }
+}
+
+/// What a callback answers: to be told again, or never again of this place.
+pub(crate) fn answer(py: Python<'_>, again: bool) -> *mut PyObject {
+    match DISABLE.get(py) {
+        Some(disable) if !again => disable.clone_ref(py).into_ptr(),
+        // SAFETY: always there; and its references are not counted in any Python that has `sys.monitoring`.
+        _ => unsafe { ffi::Py_None() },
+    }
+}
+
+/// The number of a tool that nobody is, for something short: the caller claims and frees it.
+pub(crate) fn short_tool(py: Python<'_>) -> Result<u8, Failure> {
+    let monitoring = py.import("sys").and_then(|sys| sys.getattr("monitoring"));
+    match monitoring.and_then(|monitoring| free_tool(&monitoring)) {
+        Ok(Some(id)) => Ok(id),
+        Ok(None) => Err(all_taken()),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+fn free_tool(monitoring: &Bound<'_, PyAny>) -> PyResult<Option<u8>> {
+    let get_tool = monitoring.getattr("get_tool")?;
+    for id in TOOLS {
+        if call(&get_tool, (id,))?.is_none() {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+fn all_taken() -> Failure {
+    Failure::new("tools of the program use up all of sys.monitoring")
+        .with_hint("try again when they have ended")
+}
+
+fn refused(error: &PyErr) -> Failure {
+    Failure::new(format!("sys.monitoring refuses: {error}"))
+}

@@ -1,0 +1,192 @@
+//! The code objects that somebody wants to know of, by address.
+//!
+//! Reached with the GIL held, by every event: so it is an array that is looked into at a place that follows from the
+//! address, and never more than half full.
+
+use pyo3::prelude::*;
+
+use super::tap::{Tap, Wants};
+use crate::stops::lent::{Lent, UnderGil};
+
+static TABLE: UnderGil<Table> = UnderGil::new(Table::new());
+
+/// Of one code object.
+const MAX_TAPS: usize = 4;
+const FIRST_SIZE: usize = 16;
+
+/// For who has the GIL, and does not let go of it meanwhile.
+pub(super) fn table() -> Lent<'static, Table> {
+    TABLE.lend()
+}
+
+/// The same, for events: one that comes while this thread changes the table is none of ours.
+#[inline]
+pub(super) fn table_if_free() -> Option<Lent<'static, Table>> {
+    TABLE.lend_if_free()
+}
+
+pub(super) type Taps = [Option<&'static dyn Tap>; MAX_TAPS];
+
+/// One code object, which is kept alive.
+pub(super) struct Entry {
+    code: Py<PyAny>,
+    pub(super) taps: Taps,
+}
+
+pub(super) struct Table {
+    /// A power of two of them, or none.
+    places: Vec<Option<Box<Entry>>>,
+    count: usize,
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            count: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, code: usize) -> Option<&Entry> {
+        let mut place = self.home(code)?;
+        loop {
+            let entry = self.places[place].as_deref()?;
+            if entry.address() == code {
+                return Some(entry);
+            }
+            place = (place + 1) & (self.places.len() - 1);
+        }
+    }
+
+    /// Adds a tap; whether it was not there before. `None`: no room.
+    pub(super) fn add(&mut self, code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Option<bool> {
+        let entry = self.entry_mut(code);
+        if entry
+            .taps
+            .iter()
+            .flatten()
+            .any(|other| is_same(*other, tap))
+        {
+            return Some(false);
+        }
+        let free = entry.taps.iter_mut().find(|tap| tap.is_none())?;
+        *free = Some(tap);
+        Some(true)
+    }
+
+    /// Takes a tap out; whether it was there.
+    pub(super) fn remove(&mut self, code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
+        let Some(entry) = self.entry_there(code.as_ptr() as usize) else {
+            return false;
+        };
+        let taps = &mut entry.taps;
+        let is_it =
+            |other: &&mut Option<&'static dyn Tap>| other.is_some_and(|it| is_same(it, tap));
+        let there = taps.iter_mut().find(is_it).and_then(Option::take);
+        there.is_some()
+    }
+
+    /// Forgets a code object that has no tap. What is given back is to be dropped outside.
+    pub(super) fn take_if_empty(&mut self, code: &Bound<'_, PyAny>) -> Option<Box<Entry>> {
+        let address = code.as_ptr() as usize;
+        let is_empty = self.entry(address)?.taps.iter().all(Option::is_none);
+        if is_empty { self.take(address) } else { None }
+    }
+
+    /// Takes everything out: the codes that were there.
+    pub(super) fn take_all(&mut self) -> Vec<Py<PyAny>> {
+        self.count = 0;
+        let places = std::mem::take(&mut self.places);
+        places
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.code)
+            .collect()
+    }
+
+    /// What all together want to know.
+    pub(super) fn wants(&self) -> Wants {
+        let entries = self.places.iter().flatten();
+        entries.fold(Wants::default(), |all, entry| all.and(entry.wants()))
+    }
+
+    fn entry_mut(&mut self, code: &Bound<'_, PyAny>) -> &mut Entry {
+        let address = code.as_ptr() as usize;
+        if self.entry(address).is_none() {
+            if 2 * (self.count + 1) > self.places.len() {
+                self.resize((2 * self.places.len()).max(FIRST_SIZE));
+            }
+            self.put(Box::new(Entry {
+                code: code.clone().unbind(),
+                taps: [None; MAX_TAPS],
+            }));
+        }
+        self.entry_there(address).expect("it was put there")
+    }
+
+    fn entry_there(&mut self, address: usize) -> Option<&mut Entry> {
+        let mut place = self.home(address)?;
+        while self.places[place].as_ref()?.address() != address {
+            place = (place + 1) & (self.places.len() - 1);
+        }
+        self.places[place].as_deref_mut()
+    }
+
+    fn take(&mut self, code: usize) -> Option<Box<Entry>> {
+        let place = self
+            .places
+            .iter()
+            .position(|entry| entry.as_ref().is_some_and(|entry| entry.address() == code))?;
+        let taken = self.places[place].take();
+        // Those behind it may have been put there because it was in their way.
+        self.resize(self.places.len());
+        taken
+    }
+
+    fn resize(&mut self, size: usize) {
+        let places = std::iter::repeat_with(|| None).take(size).collect();
+        let before = std::mem::replace(&mut self.places, places);
+        self.count = 0;
+        for entry in before.into_iter().flatten() {
+            self.put(entry);
+        }
+    }
+
+    fn put(&mut self, entry: Box<Entry>) {
+        let mut place = self.home(entry.address()).expect("there are places");
+        while self.places[place].is_some() {
+            place = (place + 1) & (self.places.len() - 1);
+        }
+        self.places[place] = Some(entry);
+        self.count += 1;
+    }
+
+    /// Where to look first.
+    #[inline]
+    fn home(&self, code: usize) -> Option<usize> {
+        let bits = self.places.len().checked_ilog2()?;
+        let hash = (code >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Some(hash >> (usize::BITS - bits))
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn address(&self) -> usize {
+        self.code.as_ptr() as usize
+    }
+
+    pub(super) fn wants(&self) -> Wants {
+        let taps = self.taps.iter().flatten();
+        taps.fold(Wants::default(), |all, tap| all.and(tap.wants()))
+    }
+}
+
+fn is_same(one: &'static dyn Tap, other: &'static dyn Tap) -> bool {
+    std::ptr::addr_eq(one, other)
+}
