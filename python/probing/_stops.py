@@ -131,8 +131,6 @@ def _place(place: dict[str, Any]) -> str:
         return f"{place['file']}:{place['line']}"
     if kind == "local":
         return f"{place['function']}:{place['name']}"
-    if kind == "memory":
-        return f"{place['address']:#x}:{place['length']}"
     return str(place.get("function") or place.get("path") or place.get("exception") or kind)
 
 

@@ -14,6 +14,7 @@ mod query;
 mod run;
 mod session;
 mod stops;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,13 +34,13 @@ pub(crate) use eval::EvalArguments;
 pub(crate) use flamegraph::{FlamegraphArguments, FlamegraphFormat};
 pub(crate) use list::ListArguments;
 pub(crate) use points::{
-    BreakArguments, BreakpointsArguments, CodePlace, DisarmArguments, Doing, Shown, Variable,
-    WatchArguments,
+    BreakArguments, BreakpointsArguments, CodePlace, DisarmArguments, Doing, Shown,
 };
 pub(crate) use query::{ExportArguments, QueryArguments, QueryFormat};
 pub(crate) use run::RunArguments;
 pub(crate) use session::{ConnectArguments, ReplArguments};
 pub(crate) use stops::{DebugArguments, ReleaseArguments, StopsArguments};
+pub(crate) use watch::{BytesWatch, Variable, WatchArguments, Watching};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())

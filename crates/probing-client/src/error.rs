@@ -13,6 +13,7 @@ use probing_proto::paths::NotPrivate;
 use probing_proto::process::Pid;
 use probing_proto::wire::WireError;
 use probing_stacks::StackError;
+use probing_watchpoint::{NotBytes, WatchpointError};
 
 use crate::core_file::Left;
 use crate::ranks::Ranks;
@@ -109,6 +110,13 @@ pub enum ClientError {
     GilHeld { error: AttachError, holder: String },
     #[error(transparent)]
     Stacks(#[from] StackError),
+    #[error(transparent)]
+    NotBytes(#[from] NotBytes),
+    #[error(transparent)]
+    Watchpoint(#[from] WatchpointError),
+    /// What was to be watched has no place, and this is why.
+    #[error("{why}")]
+    NoStorage { why: String },
     /// It may not be read from outside, and its probe cannot be asked.
     #[error("{refusal}; and its probe cannot be asked: {probe}")]
     NeitherWay {
@@ -198,6 +206,7 @@ impl ClientError {
                 | Self::Zombie { .. }
                 | Self::LeftFolder { .. }
                 | Self::Gone
+                | Self::Watchpoint(WatchpointError::Ended { .. })
                 | Self::Stacks(StackError::Process(
                     ProcessError::Ended { .. } | ProcessError::NoSuchProcess { .. }
                 ))
@@ -254,6 +263,11 @@ impl ClientError {
             }
             Self::Attach(error) | Self::GilHeld { error, .. } => return error.hint(),
             Self::Stacks(error) => return error.hint(),
+            Self::NotBytes(error) => return error.hint(),
+            Self::Watchpoint(error) => return error.hint(),
+            Self::NoStorage { .. } => {
+                "a tensor or an array, as in model.fc1.weight, weight[3, 5], memoryview(data)[8:]; any bytes: --addr".to_owned()
+            }
             Self::NeitherWay { refusal, probe } => return probe.hint().or_else(|| refusal.hint()),
             Self::Unseen { .. } => "it runs in another container: run `probing` in there, or on the host".to_owned(),
             Self::Capture(error) => return error.hint().map(str::to_owned),

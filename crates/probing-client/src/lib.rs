@@ -36,6 +36,7 @@ mod target;
 mod tasks;
 mod tree;
 mod who;
+mod writes;
 
 pub use agent::{
     Endpoint, Fallen, Fingerprint, Keys, Node, NotAFingerprint, NotAnEndpoint, Rows, Standing,
@@ -62,6 +63,7 @@ pub use sweep::{Limits, beyond, remove};
 pub use target::{Entry, Reached, Remote, Target};
 pub use tree::{Branch, End, Merge, Then, Tree};
 pub use who::{Group, Who};
+pub use writes::{Watched, Writes};
 
 pub use probing_attach::{Options as AttachOptions, Report as AttachReport};
 pub use probing_process::usage::Usage;

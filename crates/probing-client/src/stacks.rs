@@ -274,7 +274,7 @@ pub(crate) fn gil_holder(subject: &Subject) -> Option<String> {
     Some(format!("thread{thread}{name} holds the GIL{place}"))
 }
 
-fn reported(thread: ThreadStack, sources: &mut Sources) -> ReportedThread {
+pub(crate) fn reported(thread: ThreadStack, sources: &mut Sources) -> ReportedThread {
     ReportedThread {
         thread_id: thread.tid,
         ident: thread.ident,

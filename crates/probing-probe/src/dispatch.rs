@@ -6,7 +6,7 @@ use probing_proto::message::{Eval, Evaluated, Event, Failure, Outcome, Raised};
 use pyo3::prelude::*;
 
 use crate::code::Code;
-use crate::eval::{self, Evaluation};
+use crate::eval::{self, Evaluation, Wish};
 use crate::gradients::{self, Turn};
 use crate::handoff::{Handoff, abandoned};
 use crate::last::Held;
@@ -183,7 +183,7 @@ fn evaluation(
     code: Code,
     frame: Option<&Bound<'_, PyAny>>,
 ) -> Result<Evaluation, Failure> {
-    let client = (work.sink.clone(), work.held.clone(), work.eval.keep);
+    let client = (work.sink.clone(), work.held.clone(), Wish::of(work.eval));
     Evaluation::new(py, code, frame, client)
         .map_err(|error| Failure::new(format!("the program's names cannot be had: {error}")))
 }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use probing_proto::message::{Outcome, fit};
+use probing_proto::message::{Eval, Outcome, fit};
 use pyo3::exceptions::{PyRuntimeError, PySyntaxError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,6 +16,7 @@ use crate::handoff::abandoned;
 use crate::last::{self, Held};
 use crate::names::Names;
 use crate::sink::Sink;
+use crate::stops;
 use crate::traceback::{self, text_of};
 
 /// Builtins as they were when the probe started: the program may replace or delete them.
@@ -48,7 +49,25 @@ pub(crate) struct Evaluation {
     pub(crate) sink: Sink,
     /// What `_` is for this client.
     held: Held,
+    wish: Wish,
+}
+
+/// What a client wants of the value of a last expression.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    /// To have it held.
     keep: bool,
+    /// To know where it is, and not what it is.
+    storage: bool,
+}
+
+impl Wish {
+    pub(crate) fn of(eval: &Eval) -> Self {
+        Self {
+            keep: eval.keep,
+            storage: eval.storage,
+        }
+    }
 }
 
 /// Compiles `source`; what is wrong with it is its outcome.
@@ -83,9 +102,9 @@ impl Evaluation {
         py: Python<'_>,
         code: Code,
         frame: Option<&Bound<'_, PyAny>>,
-        client: (Sink, Held, bool),
+        client: (Sink, Held, Wish),
     ) -> PyResult<Self> {
-        let (sink, held, keep) = client;
+        let (sink, held, wish) = client;
         let last = || last::recall(py, &held).map(Bound::unbind);
         let names = match frame {
             Some(frame) => Names::of_frame(py, &code, frame, last)?,
@@ -96,7 +115,7 @@ impl Evaluation {
             names,
             sink,
             held,
-            keep,
+            wish,
         })
     }
 
@@ -105,9 +124,9 @@ impl Evaluation {
         py: Python<'_>,
         code: Code,
         frame: &Bound<'_, PyAny>,
-        client: (Sink, Held, bool),
+        client: (Sink, Held, Wish),
     ) -> PyResult<Self> {
-        let (sink, held, keep) = client;
+        let (sink, held, wish) = client;
         let last = || last::recall(py, &held).map(Bound::unbind);
         let names = Names::of_standing_frame(py, &code, frame, last)?;
         Ok(Self {
@@ -115,7 +134,7 @@ impl Evaluation {
             names,
             sink,
             held,
-            keep,
+            wish,
         })
     }
 
@@ -150,7 +169,10 @@ impl Evaluation {
         let Some(value) = value.filter(|value| !value.is_none()) else {
             return Ok(None);
         };
-        last::keep(&value, self.keep.then_some(&self.held));
+        last::keep(&value, self.wish.keep.then_some(&self.held));
+        if self.wish.storage {
+            return stops::storage(&value).map(Some);
+        }
         let shown = call(builtins(py)?.repr.bind(py), (value,))?;
         Ok(Some(fit(text_of(&shown))))
     }

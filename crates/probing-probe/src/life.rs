@@ -281,6 +281,7 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
         Call::Cancel { request } => connection.cancel(id, request),
         Call::Arm(wanted) => begin(evals, connection, id, Job::Arm(Box::new(wanted))),
         Call::Disarm { points } => begin(evals, connection, id, Job::Disarm(points)),
+        Call::Record(seen) => begin(evals, connection, id, Job::Record(seen)),
         Call::Source { file, first, count } => {
             begin(evals, connection, id, Job::Source(file, first, count));
         }

@@ -37,6 +37,7 @@ mod sessions;
 mod signals;
 mod source;
 mod steps;
+mod storage;
 pub(crate) mod symbols;
 mod thread;
 mod tracing;
@@ -48,18 +49,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probing_proto::message::Event;
-use probing_proto::stops::{Arm, Hold, PointId, WentOn, Why};
+use probing_proto::stops::{Arm, Hold, PointId, Seen, WentOn, Why};
 use pyo3::prelude::*;
 
 use self::points::Points;
 use self::sessions::Sessions;
 use crate::forked;
+use crate::recording::{self, Variable};
 use crate::worker;
 
 pub(crate) use self::events::quietly;
 pub(crate) use self::frame::take_over_locals;
 pub(crate) use self::session::Order;
 pub(crate) use self::source::answer as source;
+pub(crate) use self::storage::of as storage;
 
 /// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
 /// here.
@@ -115,6 +118,23 @@ fn is_used() -> bool {
 /// Arms a point, on a thread that has the GIL.
 pub(crate) fn arm(py: Python<'_>, wanted: Arm) -> Event {
     arming::arm(py, wanted)
+}
+
+/// A change that a client has seen from outside is a row, too.
+pub(crate) fn record(py: Python<'_>, seen: &Seen) -> Event {
+    recording::variable(
+        py,
+        &Variable {
+            point: None,
+            name: &seen.name,
+            old: seen.old.as_deref(),
+            new: seen.new.as_deref(),
+            thread: Some(seen.thread_id),
+            thread_name: &seen.thread_name,
+            at: seen.at.as_ref(),
+        },
+    );
+    Event::Done
 }
 
 /// Disarms points, on a thread that has the GIL.

@@ -6,7 +6,7 @@ use std::thread;
 
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use probing_proto::names::{Complete, Describe};
-use probing_proto::stops::{Arm, PointId};
+use probing_proto::stops::{Arm, PointId, Seen};
 use pyo3::prelude::*;
 
 use crate::dispatch;
@@ -34,6 +34,7 @@ pub(crate) enum Job {
     Describe(Describe),
     Arm(Box<Arm>),
     Disarm(Vec<PointId>),
+    Record(Seen),
     /// Lines of a file: its name, the first, how many.
     Source(String, u32, u32),
 }
@@ -124,6 +125,7 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Describe(wanted) => with_interpreter(|py| objects::describe(py, wanted)),
         Job::Arm(wanted) => with_interpreter(|py| stops::arm(py, (**wanted).clone())),
         Job::Disarm(wanted) => with_interpreter(|py| stops::disarm(py, wanted)),
+        Job::Record(seen) => with_interpreter(|py| stops::record(py, seen)),
         Job::Source(file, first, count) => {
             with_interpreter(|py| stops::source(py, file, *first, *count))
         }

@@ -9,7 +9,7 @@ use crate::names::{Complete, Completion, Describe, Description};
 use crate::omitted::{is_false, is_none_at_all, is_zero};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
-use crate::stops::{Arm, Point, PointId, Source, StepCall, Stop, StopId, StopNews};
+use crate::stops::{Arm, Point, PointId, Seen, Source, StepCall, Stop, StopId, StopNews};
 
 /// Version of this protocol, said in the hello.
 pub const PROTOCOL: u32 = 1;
@@ -54,6 +54,8 @@ pub enum Call {
     Arm(Arm),
     /// Disarm these points; all, when none is named. Answered by `points`: those that were.
     Disarm { points: Vec<PointId> },
+    /// Record a change that was seen from outside, in `python.variables`. Answered by `done`.
+    Record(Seen),
     /// Tell what is armed. Answered by `points`.
     Points,
     /// Tell which threads are stopped. Answered by `stops`.
@@ -99,6 +101,9 @@ pub struct Eval {
     /// Hold the value of a last expression, as this connection's `_`, until the connection ends.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keep: bool,
+    /// Tell where the bytes of that value are, as a [`Storage`](crate::stops::Storage), and not its `repr`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub storage: bool,
 }
 
 impl Eval {

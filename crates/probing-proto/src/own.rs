@@ -131,7 +131,7 @@ pub const CAPTURES: OwnTable = OwnTable {
 /// Changes of what is watched.
 pub const VARIABLES: OwnTable = OwnTable {
     name: "python.variables",
-    doc: "Every change that a watch saw: of a variable, an attribute, an item, a tensor.",
+    doc: "Every change that a watch saw: of a variable, an attribute, an item, a tensor, bytes of memory.",
     time: "when it was seen",
     columns: &[
         POINT,

@@ -205,6 +205,24 @@ pub struct ReportedLocal {
     pub kind: Option<Arc<str>>,
 }
 
+/// A write that `probing watch --addr` saw; `--json` prints one a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WriteReport {
+    pub pid: Pid,
+    pub address: u64,
+    pub length: usize,
+    /// When it was, since 1970.
+    pub at_nanos: u64,
+    /// The bytes as numbers: as they were read before, and just after; `null` when they could not be read.
+    pub old: Option<String>,
+    pub new: Option<String>,
+    /// The kernel wrote them, for a system call of the thread.
+    pub by_kernel: bool,
+    /// How much later Python's frames were read; the native ones are those of the write.
+    pub python_later_nanos: u64,
+    pub thread: ReportedThread,
+}
+
 /// What `probing eval --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalReport {

@@ -64,18 +64,13 @@ pub enum Place {
     Value { path: String },
     /// A variable of the environment changes, as `os.environ` has it.
     Environment { name: String },
-    /// These bytes of memory are written to.
-    Memory { address: u64, length: u32 },
 }
 
 impl Place {
     /// Whether it is something that changes, and not a place in code.
     pub fn is_watch(&self) -> bool {
         match self {
-            Self::Local { .. }
-            | Self::Value { .. }
-            | Self::Environment { .. }
-            | Self::Memory { .. } => true,
+            Self::Local { .. } | Self::Value { .. } | Self::Environment { .. } => true,
             Self::Line { .. } | Self::Function { .. } | Self::Raise { .. } | Self::Uncaught => {
                 false
             }
@@ -148,7 +143,7 @@ pub struct Point {
     pub bound: Vec<Spot>,
     /// What it costs, in words.
     pub cost: String,
-    /// How the interpreter tells us: `sys.monitoring`, `trace function`, `debug registers`, …
+    /// How the interpreter tells us: `sys.monitoring`, `trace function`, …
     pub by: String,
     /// How often its place was passed (with a condition: where that was true). `hits` is what it was armed with.
     #[serde(rename = "passed")]
@@ -309,6 +304,34 @@ pub struct Source {
     pub lines: Vec<String>,
     /// How many the file has.
     pub of: u32,
+}
+
+/// Where the bytes of a value are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Storage {
+    pub address: u64,
+    /// How many there are.
+    pub bytes: u64,
+    /// Of one of its elements.
+    pub item: u64,
+    /// Its type.
+    pub kind: String,
+}
+
+/// A change that a client has seen from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// What is watched.
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Spot>,
+    /// The kernel's number of the thread that made it.
+    pub thread_id: u32,
+    pub thread_name: String,
 }
 
 fn first() -> u64 {

@@ -119,6 +119,18 @@ pub struct ThreadStack {
     pub frames: Vec<Frame>,
 }
 
+/// A thread at a moment that somebody else has caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caught {
+    /// The kernel's id, as we see it.
+    pub tid: u32,
+    pub pc: u64,
+    /// By the numbers that DWARF gives them.
+    pub registers: Vec<u64>,
+    /// Its stack, from the stack pointer on.
+    pub stack: Vec<u8>,
+}
+
 /// What a thread has to do with the GIL of its interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gil {

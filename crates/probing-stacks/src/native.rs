@@ -3,10 +3,12 @@
 //! The story, in the order of the files: of each thread, registers and native stack are copied together with its Python
 //! frames (`pose`); its calls are followed over the copy (`unwind`) by the tables of the files whose code it runs
 //! (`modules`, `table`, `registers`, `machine`); Python's frames are put in where they belong (`weave`); functions get
-//! their names (`names`) and lines (`source_lines`), and those that say nothing are left out (`plumbing`).
+//! their names (`names`) and lines (`source_lines`), and those that say nothing are left out (`plumbing`). A thread that
+//! somebody else has caught in the act (`caught`) is told the same way.
 //!
 //! *Invariant:* what is shown in an order was in that order. What cannot be followed is missing, and said to be.
 
+mod caught;
 #[cfg(test)]
 mod hostile;
 pub(crate) mod machine;
@@ -42,7 +44,7 @@ use crate::code::Codes;
 use crate::frames::{Chain, End};
 use crate::layout::Runs;
 use crate::settle::Reading;
-use crate::snapshot::{name_all, read_all};
+use crate::snapshot::{Known, name_all, read_all};
 use crate::threads::Thread;
 use crate::{Frame, FrameKind, Missing, ThreadStack, stop};
 
@@ -59,6 +61,8 @@ const LOOP: &str = "_PyEval_EvalFrameDefault";
 #[derive(Debug, Default)]
 pub(crate) struct Native {
     loaded: Loaded,
+    /// Threads, as they were when they were last listed.
+    known: Vec<Known>,
 }
 
 /// A thread for the kernel, with what each interpreter knows of it.

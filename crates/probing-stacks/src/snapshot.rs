@@ -38,7 +38,7 @@ pub struct Reader {
     pub(crate) source: Box<dyn Source>,
     pub(crate) interpreter: Interpreter,
     pub(crate) codes: Codes,
-    native: Native,
+    pub(crate) native: Native,
 }
 
 impl Reader {

@@ -19,10 +19,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("probing-process", &["probing-proto"]),
     ("probing-attach", &["probing-proto", "probing-process"]),
     ("probing-stacks", &["probing-proto", "probing-process"]),
+    ("probing-watchpoint", &["probing-proto", "probing-process"]),
     (
         "probing-client",
         &[
             "probing-proto",
+            "probing-watchpoint",
             "probing-store",
             "probing-process",
             "probing-attach",

@@ -234,6 +234,7 @@ impl Clerk {
             Call::Drive { .. } | Call::Follow { driving: true } => ("drive", None),
             Call::Step(_) => ("step", None),
             Call::Release { .. } => ("release", None),
+            Call::Record(_) => ("record", None),
             Call::Detach => ("detach", None),
             // These look, or end what was written down before.
             Call::Locals(_)

@@ -1,4 +1,4 @@
-//! `probing break`, `watch`, `breakpoints`, `disarm`: what is armed in a target
+//! `probing break`, `breakpoints`, `disarm`: what is armed in a target; and the terms that `watch` and `debug` share
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -64,64 +64,6 @@ struct At {
     uncaught: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  probing -t 4242 watch train_step:lr                  the local variable lr of train_step
-  probing -t 4242 watch config.lr --stop               who writes it stops
-  probing -t 4242 watch \"cfg['lr']\" --if 'step > 100'
-  probing -t 4242 watch module.NAME --follow           as it happens
-  probing -t 4242 watch model.fc1.weight --stats       a tensor: changed in place, or another one
-  probing -t 4242 watch env:CUDA_VISIBLE_DEVICES
-  probing -t 4242 watch --addr 0x7f0012345678:8        who writes to these bytes
-
-Each change is a row of python.variables: old and new value, file, line, function, thread, time. The answer says
-what it costs: from Python 3.12 on a variable costs only who writes it; tensors, items of lists and __slots__ are
-compared at each line.")]
-pub(crate) struct WatchArguments {
-    #[command(flatten)]
-    pub(super) named: NamedTargets,
-
-    #[command(flatten)]
-    watched: Watched,
-
-    #[command(flatten)]
-    terms: PointTerms,
-
-    /// What is done, besides keeping the change in python.variables
-    #[arg(
-        long,
-        value_name = "record|stop|log:TEXT|snapshot",
-        default_value = "record"
-    )]
-    action: Doing,
-
-    /// The thread that changes it stops: --action stop
-    #[arg(long, conflicts_with = "action")]
-    stop: bool,
-
-    /// Tell of tensors how small, large and spread their numbers are, too
-    #[arg(long)]
-    stats: bool,
-
-    #[command(flatten)]
-    pub(crate) shown: Shown,
-}
-
-/// One of these.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct Watched {
-    /// `FUNCTION:NAME` for a local variable, `env:NAME` for one of the environment; else a name of `__main__` or of a
-    /// module, with attributes and items
-    #[arg(value_name = "VARIABLE")]
-    variable: Option<Variable>,
-
-    /// Bytes of memory: its address and how many, 8 if not said
-    #[arg(long, value_name = "ADDRESS[:LENGTH]")]
-    addr: Option<Address>,
-}
-
 /// When a point does something, and for how long.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PointTerms {
@@ -135,7 +77,7 @@ pub(crate) struct PointTerms {
 
     /// Disarm it when it has done something once
     #[arg(long)]
-    once: bool,
+    pub(super) once: bool,
 
     /// Disarm it after this time; 0: never. Without it 10m for those that stop
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -216,31 +158,6 @@ impl BreakArguments {
     }
 }
 
-impl WatchArguments {
-    /// None without a variable and an address, which the definition of the arguments rules out.
-    pub(crate) fn arm(&self) -> Option<Arm> {
-        let place = match &self.watched {
-            Watched {
-                variable: Some(Variable(place)),
-                ..
-            } => place.clone(),
-            Watched { addr, .. } => {
-                let Address { address, length } = (*addr)?;
-                Place::Memory { address, length }
-            }
-        };
-        let action = if self.stop {
-            Action::Stop
-        } else {
-            self.action.0.clone()
-        };
-        Some(Arm {
-            stats: self.stats,
-            ..self.terms.arm(place, action)
-        })
-    }
-}
-
 impl PointTerms {
     pub(super) fn arm(&self, place: Place, action: Action) -> Arm {
         let HoldTimes([connect, idle, total]) = self.hold;
@@ -300,7 +217,7 @@ impl FromStr for CodePlace {
 }
 
 /// `a.b.c`, with parts like `<locals>`.
-fn is_dotted(text: &str) -> bool {
+pub(super) fn is_dotted(text: &str) -> bool {
     let is_name = |part: &str| {
         let inner = part
             .strip_prefix('<')
@@ -313,64 +230,6 @@ fn is_dotted(text: &str) -> bool {
                 .all(|letter| letter.is_alphanumeric() || letter == '_')
     };
     text.split('.').all(is_name)
-}
-
-/// What is watched by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Variable(pub(crate) Place);
-
-impl FromStr for Variable {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some(name) = text.strip_prefix("env:") {
-            if name.is_empty() || name.contains('=') {
-                return Err(format!("a variable of the environment is env:NAME: {text}"));
-            }
-            let name = name.to_owned();
-            return Ok(Self(Place::Environment { name }));
-        }
-        if let Some((function, name)) = text.split_once(':')
-            && is_dotted(function)
-        {
-            if !is_dotted(name) || name.contains('.') {
-                return Err(format!("a local variable is FUNCTION:NAME: {text}"));
-            }
-            let (function, name) = (function.to_owned(), name.to_owned());
-            return Ok(Self(Place::Local { function, name }));
-        }
-        let path = text.trim().to_owned();
-        if !path.starts_with(|letter: char| letter.is_alphabetic() || letter == '_') {
-            return Err(format!("a variable begins with a name: {text}"));
-        }
-        Ok(Self(Place::Value { path }))
-    }
-}
-
-/// `0x7f0012345678:8`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Address {
-    address: u64,
-    length: u32,
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (address, length) = text.split_once(':').unwrap_or((text, "8"));
-        let parsed = match address.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).ok(),
-            None => address.parse().ok(),
-        };
-        let length = length.parse().ok().filter(|length| *length > 0);
-        match (parsed, length) {
-            (Some(address), Some(length)) => Ok(Self { address, length }),
-            _ => Err(format!(
-                "an address is 0x7f0012345678 or 0x7f0012345678:8: {text}"
-            )),
-        }
-    }
 }
 
 /// `stop`, `log:TEXT`, `snapshot`, `count`; `record` is the word for watches.
@@ -505,41 +364,6 @@ mod tests {
         }
         let which_file = "120".parse::<CodePlace>().unwrap_err();
         assert_eq!(which_file, "of which file? train.py:120");
-    }
-
-    #[test]
-    fn a_watch_is_for_a_local_or_for_what_a_path_leads_to() {
-        let value = |path: &str| {
-            let path = path.to_owned();
-            Ok(Variable(Place::Value { path }))
-        };
-        let local = Variable(Place::Local {
-            function: "Trainer.step".to_owned(),
-            name: "lr".to_owned(),
-        });
-        assert_eq!("Trainer.step:lr".parse(), Ok(local));
-        let environment = Variable(Place::Environment {
-            name: "PATH".to_owned(),
-        });
-        assert_eq!("env:PATH".parse(), Ok(environment));
-        for path in [
-            "lr",
-            "model.fc1.weight",
-            "os.environ['A:B']",
-            "layers[0].bias",
-        ] {
-            assert_eq!(path.parse(), value(path));
-        }
-        for wrong in ["", "f:", "f:a.b", "3", "'x'", "env:", "env:A=B"] {
-            assert!(wrong.parse::<Variable>().is_err(), "{wrong}");
-        }
-        let address = |address, length| Ok(Address { address, length });
-        assert_eq!("0x10".parse(), address(16, 8));
-        assert_eq!("0x10:4".parse(), address(16, 4));
-        assert_eq!("32:1".parse(), address(32, 1));
-        for wrong in ["", "0x", "0x10:", "0x10:0", "x"] {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -145,6 +145,7 @@ impl Service {
             max_output: asked.max_output,
             stop: None,
             keep: false,
+            storage: false,
         })?;
         self.in_flight.runs(id, &canceller)?;
         let end = probe.finish_eval(&canceller, timeout, |news| {

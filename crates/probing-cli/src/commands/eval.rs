@@ -28,6 +28,7 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status
             max_output: Some(arguments.max_output),
             stop: None,
             keep: false,
+            storage: false,
         },
         timeout: Some(arguments.timeout).filter(|timeout| !timeout.is_zero()),
     };

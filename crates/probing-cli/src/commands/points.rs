@@ -2,6 +2,7 @@
 
 mod follow;
 pub(crate) mod text;
+mod writes;
 
 use anyhow::{Context as _, bail};
 use probing_client::{ClientError, Entry, Reached, Target};
@@ -12,7 +13,7 @@ use probing_proto::stops::{Arm, Point, PointId};
 use super::Aim;
 use super::each::{self, Told};
 use crate::arguments::{
-    BreakArguments, BreakpointsArguments, DisarmArguments, Shown, WatchArguments,
+    BreakArguments, BreakpointsArguments, DisarmArguments, Shown, WatchArguments, Watching,
 };
 use crate::exit::Status;
 
@@ -21,8 +22,10 @@ pub(crate) fn run_break(arguments: &BreakArguments, aim: &Aim) -> anyhow::Result
 }
 
 pub(crate) fn run_watch(arguments: &WatchArguments, aim: &Aim) -> anyhow::Result<Status> {
-    let arm_this = arguments.arm().context("nothing to watch")?;
-    arm(arm_this, arguments.shown, aim)
+    match arguments.watching().context("nothing to watch")? {
+        Watching::Point(this) => arm(*this, arguments.shown, aim),
+        Watching::Bytes(watch) => writes::run(&watch, aim),
+    }
 }
 
 fn arm(arm: Arm, shown: Shown, aim: &Aim) -> anyhow::Result<Status> {

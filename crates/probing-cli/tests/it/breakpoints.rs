@@ -280,7 +280,10 @@ fn what_makes_no_sense_is_refused_before_anything_happens() {
         (&["break", "f", "--uncaught"], "cannot be used with"),
         (&["break", "f", "--action", "log"], "what is to be logged?"),
         (&["watch"], "required"),
-        (&["watch", "--addr", "here"], "an address is 0x"),
+        (
+            &["watch", "--addr", "here"],
+            "an address is a number, as in 0x",
+        ),
         (&["disarm"], "required"),
         (&["disarm", "x"], "a number from 1 on, or all"),
         (&["break", "f", "--hold", "1,2"], "one time or three"),

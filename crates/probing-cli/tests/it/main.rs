@@ -19,6 +19,7 @@ mod interrupt;
 mod list;
 mod locals;
 mod loops;
+mod memory;
 mod output;
 mod query;
 mod readme;

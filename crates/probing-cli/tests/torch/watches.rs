@@ -25,6 +25,13 @@ fn a_tensor_is_seen_to_change_in_place_and_by_another_one() {
     let in_place = "SELECT count(*) AS rows FROM python.variables WHERE point = 1 AND function LIKE '%sgd' \
                     AND new LIKE 'Parameter(shape=(8, 4), % min=% max=% mean=% std=%'";
     wait_until("it has trained", || rows(in_place) != "rows\n0\n");
+    // Who writes one of its numbers is code of torch's, and the processor sees it.
+    let element = "model.layers[2].weight[0, 3]";
+    let seen = probing(&["watch", "--storage", element, "--once", "--json"]);
+    assert!(seen.stderr.contains("watching 4 bytes at 0x"), "{seen:?}");
+    let frames = seen.json()["thread"]["frames"].clone();
+    let innermost = frames[0]["file"].as_str().unwrap().to_owned();
+    assert!(innermost.contains("libtorch_cpu"), "{frames:#}");
     let code =
         "optimizer.param_groups[0]['lr'] = 0.25; model.layers[0] = type(model.layers[0])(4, 3)";
     assert_eq!(sandbox.eval(&target, code).status, 0);

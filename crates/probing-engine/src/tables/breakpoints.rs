@@ -111,6 +111,5 @@ fn place(place: &Place) -> (&'static str, String) {
         Place::Local { function, name } => ("local", format!("{function}:{name}")),
         Place::Value { path } => ("value", path.clone()),
         Place::Environment { name } => ("environment", name.clone()),
-        Place::Memory { address, length } => ("memory", format!("{address:#x}:{length}")),
     }
 }

@@ -33,10 +33,12 @@ pub(crate) struct Exception<'a> {
 
 /// A row of `python.variables`.
 pub(crate) struct Variable<'a> {
-    pub(crate) point: u32,
+    pub(crate) point: Option<u32>,
     pub(crate) name: &'a str,
     pub(crate) old: Option<&'a str>,
     pub(crate) new: Option<&'a str>,
+    /// Who changed it, when that is not this thread.
+    pub(crate) thread: Option<u32>,
     pub(crate) thread_name: &'a str,
     pub(crate) at: Option<&'a Spot>,
 }
@@ -134,14 +136,14 @@ pub(crate) fn variable(py: Python<'_>, row: &Variable<'_>) {
         let thread_name = symbol(table, row.thread_name);
         let [func, file, line] = place(table, row.at);
         table.append(&[
-            number(Some(row.point)),
+            number(row.point),
             name,
             text(row.old),
             text(row.new),
             func,
             file,
             line,
-            number(Some(thread_id())),
+            number(Some(row.thread.unwrap_or_else(thread_id))),
             thread_name,
             step(),
         ]);

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::events::in_words;
 use super::session::Stack;
-use crate::eval::{self, Evaluation};
+use crate::eval::{self, Evaluation, Wish};
 use crate::evals::Evals;
 use crate::forked;
 use crate::output;
@@ -72,7 +72,7 @@ fn outcome((innermost, stack): Stack<'_, '_>, work: Work) -> Result<Outcome, Fai
         )
         .with_hint("without a stop, code that awaits finds a loop"));
     }
-    let client = (work.sink, work.held, asked.keep);
+    let client = (work.sink, work.held, Wish::of(&asked));
     let evaluation = Evaluation::at_stop(py, code, chosen, client)
         .map_err(|error| Failure::new(format!("the frame's names cannot be had: {error}")))?;
     Ok(evaluation.run(py))

@@ -194,6 +194,13 @@ impl Names {
         }
     }
 
+    /// Where a variable that is the function's alone is found. `name` is interned, as names of variables are.
+    pub(super) fn slot(&self, name: &Bound<'_, PyString>) -> Option<usize> {
+        let is_it = |own: &Py<PyString>| own.is(name);
+        let is_shared = self.shared.iter().any(is_it);
+        self.own.iter().position(is_it).filter(|_| !is_shared)
+    }
+
     /// A variable of a frame that runs this code. `name` is interned, as names of variables are.
     #[inline]
     pub(crate) fn variable<'py>(

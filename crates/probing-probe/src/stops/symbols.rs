@@ -15,6 +15,22 @@ pub(crate) type TraceFunction =
 pub(crate) type DictCallback =
     unsafe extern "C" fn(c_int, *mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 
+/// As `PyObject_GetBuffer` fills it.
+#[repr(C)]
+pub(crate) struct Buffer {
+    pub(crate) start: *mut c_void,
+    owner: *mut PyObject,
+    pub(crate) length: isize,
+    pub(crate) item: isize,
+    is_readonly: c_int,
+    dimensions: c_int,
+    format: *mut c_void,
+    shape: *mut c_void,
+    strides: *mut c_void,
+    suboffsets: *mut c_void,
+    internal: *mut c_void,
+}
+
 /// Those that are there.
 pub(crate) struct Symbols {
     /// From 3.12 on: a variable of a frame, by name.
@@ -41,6 +57,9 @@ pub(crate) struct Symbols {
     pub(crate) dict_clear_watcher: Option<unsafe extern "C" fn(c_int) -> c_int>,
     pub(crate) dict_watch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
     pub(crate) dict_unwatch: Option<unsafe extern "C" fn(c_int, *mut PyObject) -> c_int>,
+    /// In every version; part of the limited interface from 3.11 on.
+    pub(crate) get_buffer: Option<unsafe extern "C" fn(*mut PyObject, *mut Buffer, c_int) -> c_int>,
+    pub(crate) release_buffer: Option<unsafe extern "C" fn(*mut Buffer)>,
 }
 
 pub(crate) fn symbols() -> &'static Symbols {
@@ -61,6 +80,8 @@ pub(crate) fn symbols() -> &'static Symbols {
             dict_clear_watcher: found(c"PyDict_ClearWatcher"),
             dict_watch: found(c"PyDict_Watch"),
             dict_unwatch: found(c"PyDict_Unwatch"),
+            get_buffer: found(c"PyObject_GetBuffer"),
+            release_buffer: found(c"PyBuffer_Release"),
         }
     })
 }

@@ -41,6 +41,7 @@ use crate::traceback::text_of;
 pub(super) use self::lines::{are_on as look_at_lines, at_line as compare_at};
 pub(super) use self::path::{attributes, module};
 pub(super) use self::pending::{has_some as has_pending, settle};
+pub(super) use self::words::type_name;
 pub(super) use self::writes::{
     Store, are_some as look_at_locals, at_instruction, at_line as compare_locals, bind,
 };
@@ -89,10 +90,6 @@ pub(super) fn watch(
         }
         Place::Value { path: asked } => of_value(py, Path::new(py, asked)?, asked)?,
         Place::Environment { name } => of_value(py, Path::of_environment(py, name)?, name)?,
-        Place::Memory { .. } => {
-            return Err(Failure::new("addresses of memory cannot be watched yet")
-                .with_hint("watch the variable or tensor that is there, by its name"));
-        }
         _ => return Ok(None),
     };
     recording::make_room_for_variables(py);
@@ -247,10 +244,11 @@ fn record(py: Python<'_>, point: &Point, change: &Change) {
     let name = name(point);
     let thread_name = thread::name(py);
     let row = Variable {
-        point: point.id.0,
+        point: Some(point.id.0),
         name: &name,
         old: change.old.as_deref(),
         new: change.new.as_deref(),
+        thread: None,
         thread_name: &thread_name,
         at: change.at.as_ref(),
     };

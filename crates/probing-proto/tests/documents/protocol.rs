@@ -31,6 +31,7 @@ fn every_kind_of_message_has_an_example() {
         "arm",
         "disarm",
         "points",
+        "record",
         "stops",
         "follow",
         "drive",

@@ -21,16 +21,27 @@ pub(super) fn run(arm: &Arm, aim: &Aim) -> anyhow::Result<Status> {
         .ok();
         exit::leave();
     })?;
+    let arm = arm.clone();
+    each(aim, move |target, entry, whose| {
+        follow(target, entry, &arm, whose)
+    })
+}
+
+/// Does something with each target at the same time; what each says begins with its name, when there are several.
+pub(super) fn each(
+    aim: &Aim,
+    what: impl Fn(&Target, &Entry, &str) -> anyhow::Result<()> + Clone + Send + 'static,
+) -> anyhow::Result<Status> {
     if aim.targets.one().is_some() {
-        follow(&aim.target()?, &aim.entry, arm, "")?;
+        what(&aim.target()?, &aim.entry, "")?;
         return Ok(exit::OK);
     }
     let members = aim.members()?;
-    let each = members.all.iter().map(|member| {
-        let (arm, entry, member) = (arm.clone(), aim.entry.clone(), member.clone());
-        let followed = move || {
+    let threads = members.all.iter().map(|member| {
+        let (what, entry, member) = (what.clone(), aim.entry.clone(), member.clone());
+        let done = move || {
             let Member { who, target, .. } = member;
-            let outcome = follow(&target, &entry, &arm, &format!("{who}: "));
+            let outcome = what(&target, &entry, &format!("{who}: "));
             outcome.or_else(|error| {
                 let hint = error.downcast_ref().and_then(ClientError::hint);
                 writeln!(anstream::stderr(), "{who}: {error:#}")?;
@@ -40,9 +51,9 @@ pub(super) fn run(arm: &Arm, aim: &Aim) -> anyhow::Result<Status> {
                 anyhow::Ok(()).and(Err(error))
             })
         };
-        thread::Builder::new().spawn(followed)
+        thread::Builder::new().spawn(done)
     });
-    let threads = each
+    let threads = threads
         .collect::<io::Result<Vec<_>>>()
         .context("cannot start a thread")?;
     let mut status = exit::OK;

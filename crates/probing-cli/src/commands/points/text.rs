@@ -61,7 +61,6 @@ pub(crate) fn place(place: &Place) -> String {
         Place::Local { function, name } => format!("{function}:{name}"),
         Place::Value { path } => path.clone(),
         Place::Environment { name } => format!("env:{name}"),
-        Place::Memory { address, length } => format!("{length} bytes at {address:#x}"),
     }
 }
 

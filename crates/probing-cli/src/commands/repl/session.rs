@@ -239,6 +239,7 @@ impl<'a> Session<'a> {
             stop,
             max_output: None,
             keep: true,
+            storage: false,
         };
         let link = Arc::clone(&self.link);
         let mut probe = link.probe();

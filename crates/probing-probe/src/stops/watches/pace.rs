@@ -16,17 +16,24 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// Whether there is no room for another in this second, as far as that is known without asking the clock each time.
+    #[inline]
+    pub(super) fn is_used_up(&self) -> bool {
+        // Whoever asks has the GIL, so nobody else writes these.
+        if self.told.load(Ordering::Relaxed) < MOST_A_SECOND {
+            return false;
+        }
+        let refused = self.refused.load(Ordering::Relaxed).wrapping_add(1);
+        self.refused.store(refused, Ordering::Relaxed);
+        !refused.is_multiple_of(ASK_EVERY) || self.second.load(Ordering::Relaxed) == second()
+    }
+
     /// Whether one more may be told in this second.
     pub(super) fn has_room(&self) -> bool {
-        // Whoever asks has the GIL, so nobody else writes these.
-        let told = self.told.load(Ordering::Relaxed);
-        if told >= MOST_A_SECOND {
-            let refused = self.refused.load(Ordering::Relaxed).wrapping_add(1);
-            self.refused.store(refused, Ordering::Relaxed);
-            if !refused.is_multiple_of(ASK_EVERY) {
-                return false;
-            }
+        if self.is_used_up() {
+            return false;
         }
+        let told = self.told.load(Ordering::Relaxed);
         let now = second();
         if self.second.load(Ordering::Relaxed) != now {
             self.second.store(now, Ordering::Relaxed);

@@ -75,6 +75,27 @@ impl Remembered {
         }
     }
 
+    /// Whether what is remembered of another value says that it is this one. Runs nothing.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Object {
+                    address,
+                    kind,
+                    version,
+                    ..
+                },
+                Self::Object {
+                    address: other_address,
+                    kind: other_kind,
+                    version: other_version,
+                    ..
+                },
+            ) => (address, kind, version) == (other_address, other_kind, other_version),
+            _ => self == other,
+        }
+    }
+
     pub(super) fn with_words(self, told: &str) -> Self {
         match self {
             Self::Object {
@@ -109,8 +130,9 @@ impl Remembered {
     }
 }
 
-/// One of Python's own values, which is known by what it is.
-fn plain(value: &Bound<'_, PyAny>) -> Option<Remembered> {
+/// One of Python's own values, which is known by what it is. Runs nothing.
+#[inline]
+pub(super) fn plain(value: &Bound<'_, PyAny>) -> Option<Remembered> {
     if let Ok(number) = value.cast_exact::<PyFloat>() {
         return Some(Remembered::Float(number.value().to_bits()));
     }

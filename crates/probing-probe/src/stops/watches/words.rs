@@ -131,6 +131,11 @@ fn listed(mut texts: Vec<String>, count: usize) -> String {
     texts.join(", ")
 }
 
+/// The name of a value's class.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    name_of(value.get_type().as_any())
+}
+
 /// The name of a class, which no metaclass of the program's is asked for.
 pub(super) fn name_of(class: &Bound<'_, PyAny>) -> String {
     static NAME_OF: OnceLock<Option<Py<PyAny>>> = OnceLock::new();

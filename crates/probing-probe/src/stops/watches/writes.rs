@@ -5,25 +5,27 @@
 //! hear of it when it changes, not once a call.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use probing_proto::message::Failure;
 use probing_proto::stops::{Place, Spot};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::super::armed::armed;
+use super::super::armed::{armed, armed_if_free};
 use super::super::arming;
 use super::super::events::{self, After};
-use super::super::frame;
+use super::super::frame::{self, Names};
+use super::super::lent::UnderGil;
 use super::super::points::Point;
 use super::pace::Pace;
-use super::remembered::Remembered;
+use super::remembered::{Remembered, plain};
 use super::{Change, Watch, function, pending, seen, words};
 use crate::codes::Found;
 use crate::guarded::call;
 use crate::interrupt::own_thread;
+use crate::locals;
 
 /// Threads whose last value is remembered.
 const MAX_THREADS: usize = 256;
@@ -33,7 +35,8 @@ const SHOWN: usize = 12;
 /// A watch of a local variable.
 pub(in crate::stops) struct Local {
     name: Py<PyString>,
-    last: Mutex<Vec<(u64, Remembered)>>,
+    /// By thread.
+    last: UnderGil<Vec<(u64, Remembered)>>,
     pace: Pace,
 }
 
@@ -44,6 +47,8 @@ pub(in crate::stops) struct Store {
     /// Of the write.
     line: u32,
     when: When,
+    /// Of the variable, where it is the function's alone.
+    slot: Option<usize>,
     pub(in crate::stops) point: Arc<Point>,
 }
 
@@ -85,20 +90,16 @@ impl Local {
         LOCALS.fetch_add(1, Ordering::AcqRel);
         Self {
             name: PyString::intern(py, name).unbind(),
-            last: Mutex::default(),
+            last: UnderGil::new(Vec::new()),
             pace: Pace::default(),
         }
     }
 
-    /// What has become of it, if it is another value than before.
-    fn change(
-        &self,
-        point: &Point,
-        value: Option<&Bound<'_, PyAny>>,
-        py: Python<'_>,
-    ) -> Option<Change> {
+    /// Does something with what this thread wrote last; `None` while it is looked at already.
+    #[inline]
+    fn with_last<T>(&self, body: impl FnOnce(&mut Remembered) -> T) -> Option<T> {
         let thread = own_thread();
-        let mut all = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.last.lend_if_free()?;
         let index = all.iter().position(|(own, _)| *own == thread);
         let index = index.unwrap_or_else(|| {
             if all.len() >= MAX_THREADS {
@@ -107,18 +108,50 @@ impl Local {
             all.push((thread, Remembered::Unknown));
             all.len() - 1
         });
-        let last = &mut all[index].1;
-        if last.is(value) || (value.is_none() && *last == Remembered::Unknown) {
-            return None;
-        }
-        let before = std::mem::replace(last, Remembered::of(value));
+        Some(body(&mut all[index].1))
+    }
+
+    /// Whether there is nothing to tell of a write. Runs nothing: what takes more than a glance is not known here.
+    #[inline]
+    fn is_settled(&self, point: &Point, value: Option<&Bound<'_, PyAny>>) -> bool {
+        let Some(now) = value.map_or(Some(Remembered::Unbound), plain) else {
+            return false;
+        };
+        let settled = self.with_last(|last| {
+            if *last == now || (now == Remembered::Unbound && *last == Remembered::Unknown) {
+                return true;
+            }
+            if !point.only_counts() || !self.pace.is_used_up() {
+                return false;
+            }
+            *last = now;
+            point.only_count();
+            true
+        });
+        settled.unwrap_or(false)
+    }
+
+    /// What has become of it, if it is another value than before. Nothing that is armed is lent meanwhile: to put values
+    /// into words may have Python collect garbage.
+    fn change(
+        &self,
+        point: &Point,
+        value: Option<&Bound<'_, PyAny>>,
+        py: Python<'_>,
+    ) -> Option<Change> {
+        let now = Remembered::of(value);
+        let before = self.with_last(|last| {
+            let is_known =
+                last.is_same_as(&now) || (value.is_none() && *last == Remembered::Unknown);
+            (!is_known).then(|| std::mem::replace(last, now))
+        })??;
         if point.only_counts() && !self.pace.has_room() {
             point.only_count();
             return None;
         }
         let new = value.map(words::of);
         if let Some(new) = &new {
-            *last = std::mem::replace(last, Remembered::Unknown).with_words(new);
+            self.remember(new);
         }
         Some(Change {
             old: before.told(py),
@@ -132,13 +165,11 @@ impl Local {
         })
     }
 
-    /// Has the words remembered that were found later.
+    /// Has the words remembered that were found for the last value.
     pub(super) fn remember(&self, told: &str) {
-        let thread = own_thread();
-        let mut all = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, last)) = all.iter_mut().find(|(own, _)| *own == thread) {
+        self.with_last(|last| {
             *last = std::mem::replace(last, Remembered::Unknown).with_words(told);
-        }
+        });
     }
 }
 
@@ -186,6 +217,10 @@ type Places = Vec<(u32, u32, u32)>;
 
 fn look_at(point: &Arc<Point>, places: Vec<(Bound<'_, PyAny>, Places)>) {
     for (code, places) in places {
+        let slot = match &point.watch {
+            Some(Watch::Local(local)) => Names::of(&code).slot(local.name.bind(code.py())),
+            _ => None,
+        };
         let mut armed = armed();
         let arms = armed.code_mut(&code);
         if !point.is_armed() || arms.stores.iter().any(|it| Arc::ptr_eq(&it.point, point)) {
@@ -195,6 +230,7 @@ fn look_at(point: &Arc<Point>, places: Vec<(Bound<'_, PyAny>, Places)>) {
             offset,
             line,
             when,
+            slot,
             point: Arc::clone(point),
         };
         if arming::has_monitoring(code.py()) {
@@ -220,16 +256,15 @@ pub(in crate::stops) fn at_instruction(py: Python<'_>, code: usize, offset: u32)
     if pending::has_some() {
         pending::settle(py);
     }
-    let armed = armed();
+    let Some(armed) = armed_if_free() else {
+        return After::Again;
+    };
     let Some(arms) = armed.code(code) else {
         return After::Never;
     };
-    let mut here = arms
-        .stores
-        .iter()
-        .filter(|store| store.offset == offset)
-        .peekable();
-    if here.peek().is_none() {
+    let here = |store: &&Store| store.offset == offset;
+    let mut stores = arms.stores.iter().filter(here).peekable();
+    if stores.peek().is_none() {
         // Another thread's changes may wait for it to come here.
         return if arms.waits > 0 {
             After::Again
@@ -237,26 +272,52 @@ pub(in crate::stops) fn at_instruction(py: Python<'_>, code: usize, offset: u32)
             After::Never
         };
     }
-    let Some(frame) = frame::current(py) else {
+    let Some(frame) = frame::current_borrowed(py).filter(|_| !events::is_quiet()) else {
         return After::Again;
     };
-    if events::is_quiet() {
-        return After::Again;
-    }
-    let mut changes = Vec::new();
-    for store in here {
+    let mut written = Vec::new();
+    for store in stores {
         let own = frame.as_ptr() as usize;
         match store.when {
             When::Before => ABOUT.set(own),
             When::Guarded if ABOUT.replace(0) != own => {}
-            _ => changes.extend(compared(&frame, store, store.line)),
+            _ => {
+                let value = store.value(&frame, code);
+                if !store.is_settled(value.as_ref()) {
+                    written.push((Arc::clone(&store.point), store.line, value));
+                }
+            }
         }
     }
     drop(armed);
-    if !changes.is_empty() {
-        seen(&frame, changes);
+    if !written.is_empty() {
+        let frame = frame.to_owned();
+        tell(&frame, written);
     }
     After::Again
+}
+
+impl Store {
+    /// What is in the variable.
+    #[inline]
+    fn value<'py>(&self, frame: &Bound<'py, PyAny>, code: usize) -> Option<Bound<'py, PyAny>> {
+        let Some(Watch::Local(local)) = &self.point.watch else {
+            return None;
+        };
+        let by_name = || frame::variable(frame, local.name.bind(frame.py()));
+        match self.slot {
+            Some(slot) => locals::slot(frame, code, slot).unwrap_or_else(|_| by_name()),
+            None => by_name(),
+        }
+    }
+
+    #[inline]
+    fn is_settled(&self, value: Option<&Bound<'_, PyAny>>) -> bool {
+        match &self.point.watch {
+            Some(Watch::Local(local)) => local.is_settled(&self.point, value),
+            _ => true,
+        }
+    }
 }
 
 /// A thread is at a line of code that has watched variables, or leaves it; before 3.12.
@@ -277,37 +338,46 @@ pub(in crate::stops) fn at_line(frame: &Bound<'_, PyAny>, code: usize, line: Opt
     if events::is_quiet() {
         return;
     }
-    let armed = armed();
+    let Some(armed) = armed_if_free() else {
+        return;
+    };
     let Some(arms) = armed.code(code) else {
         return;
     };
     let at = before.or(line).unwrap_or(0);
-    let changes = arms
-        .stores
-        .iter()
-        .filter_map(|store| compared(frame, store, at));
-    let changes: Vec<_> = changes.collect();
+    let mut written = Vec::new();
+    for store in &arms.stores {
+        // A call that has not come to its first write is no change.
+        if let value @ Some(_) = store.value(frame, code)
+            && !store.is_settled(value.as_ref())
+        {
+            written.push((Arc::clone(&store.point), at, value));
+        }
+    }
     drop(armed);
-    if !changes.is_empty() {
-        seen(frame, changes);
+    if !written.is_empty() {
+        tell(frame, written);
     }
 }
 
-/// What a variable has become. Runs no code of the program.
-fn compared(frame: &Bound<'_, PyAny>, store: &Store, line: u32) -> Option<(Arc<Point>, Change)> {
-    let Some(Watch::Local(local)) = &store.point.watch else {
-        return None;
-    };
-    let py = frame.py();
-    let value = frame::variable(frame, local.name.bind(py));
-    // A call that has not come to its first write is no change.
-    if value.is_none() && store.when == When::Lines {
-        return None;
-    }
-    let mut change = local.change(&store.point, value.as_ref(), py)?;
-    change.at = Some(Spot {
-        lineno: line,
-        ..frame::spot_of(frame)
+/// Variables have been written, at these lines. Runs no code of the program but what collecting garbage runs.
+fn tell<'py>(
+    frame: &Bound<'py, PyAny>,
+    written: Vec<(Arc<Point>, u32, Option<Bound<'py, PyAny>>)>,
+) {
+    let changes = written.into_iter().filter_map(|(point, line, value)| {
+        let Some(Watch::Local(local)) = &point.watch else {
+            return None;
+        };
+        let mut change = local.change(&point, value.as_ref(), frame.py())?;
+        change.at = Some(Spot {
+            lineno: line,
+            ..frame::spot_of(frame)
+        });
+        Some((point, change))
     });
-    Some((Arc::clone(&store.point), change))
+    let changes: Vec<_> = changes.collect();
+    if !changes.is_empty() {
+        seen(frame, changes);
+    }
 }

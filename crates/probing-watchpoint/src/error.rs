@@ -1,0 +1,56 @@
+//! Why the processor cannot watch, and what to do about it.
+
+use std::io;
+
+use probing_proto::process::Pid;
+
+#[derive(Debug, thiserror::Error)]
+pub enum WatchpointError {
+    #[error("process has ended: {pid}")]
+    Ended { pid: Pid },
+    #[error("not permitted to set debug registers in process: {pid}")]
+    NotPermitted {
+        pid: Pid,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no debug register is left in process: {pid}")]
+    NoneLeft { pid: Pid },
+    #[error("this machine lets nobody set debug registers")]
+    Unsupported {
+        #[source]
+        source: io::Error,
+    },
+    #[error("too many threads: bytes can be watched in a process of {most} here")]
+    TooMany { most: usize },
+    #[error("too few open files are allowed to watch all threads of process: {pid}")]
+    TooFewFiles { pid: Pid },
+    #[error("no memory for what the kernel tells of writes")]
+    NoRing(#[source] io::Error),
+    #[error("the kernel does not watch")]
+    Failed(#[source] io::Error),
+}
+
+impl WatchpointError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NotPermitted { .. } => {
+                "the kernel asks for kernel.perf_event_paranoid of 2 or less, or for root; a container needs \
+                 CAP_PERFMON and a seccomp profile that allows perf_event_open (see docs/permissions.md)"
+            }
+            Self::NoneLeft { .. } => {
+                "a processor has four of them, and a debugger or another `probing watch` uses these; end one of those"
+            }
+            Self::Unsupported { .. } => {
+                "virtual machines may hide them; watch the variable by its name instead: it is compared at each line"
+            }
+            Self::TooFewFiles { .. } => "raise the limit: ulimit -n 65536",
+            Self::NoRing(_) => {
+                "kernel.perf_event_mlock_kb limits it for who is not root: end other `perf` and `probing watch`"
+            }
+            Self::TooMany { .. } | Self::Ended { .. } | Self::Failed(_) => return None,
+        };
+        Some(hint.to_owned())
+    }
+}

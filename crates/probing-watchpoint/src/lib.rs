@@ -1,0 +1,155 @@
+//! Tells who writes to some bytes of another process, by the processor's debug registers.
+//!
+//! The kernel sets them in every thread of the process, and in those that it starts meanwhile (`event`). A write is a
+//! sample in a ring that the kernel shares with us (`ring`, `sample`): which thread, when, its registers, and its stack.
+//! Nothing runs in the process and nothing of it is stopped; a write costs it some microseconds, and when we end, however
+//! we end, the kernel clears the registers.
+
+mod bytes;
+mod error;
+mod event;
+mod machine;
+mod ring;
+mod sample;
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use probing_process::threads::{self, Tid};
+use probing_proto::process::Pid;
+
+pub use crate::bytes::{Bytes, NotBytes};
+pub use crate::error::WatchpointError;
+use crate::event::{Event, Scope};
+use crate::ring::Ring;
+use crate::sample::Record;
+
+/// Each thread has an event for each CPU: more would be a burden for the kernel.
+const MAX_EVENTS: usize = 32_768;
+/// How often the list of threads is read again while events are set: those that were started meanwhile by threads that
+/// had none yet.
+const ROUNDS: usize = 20;
+
+/// A write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    pub tid: u32,
+    /// By `CLOCK_MONOTONIC`.
+    pub at_nanos: u64,
+    /// The kernel wrote it, asked by this thread: `read(2)` into a buffer.
+    pub by_kernel: bool,
+    /// Where the thread was: just behind the instruction that wrote, or its system call.
+    pub pc: u64,
+    /// By the numbers that DWARF gives them.
+    pub registers: Vec<u64>,
+    /// From the stack pointer on.
+    pub stack: Vec<u8>,
+}
+
+/// Bytes of a process that are watched until this is dropped.
+#[derive(Debug)]
+pub struct Watchpoint {
+    pid: Pid,
+    events: Vec<Event>,
+    /// One for each CPU.
+    rings: Vec<Ring>,
+    scope: Scope,
+    lost: u64,
+}
+
+impl Watchpoint {
+    /// Watches these bytes in all threads of a process.
+    pub fn set(pid: Pid, bytes: Bytes) -> Result<Self, WatchpointError> {
+        let cpus = event::online_cpus().map_err(WatchpointError::Failed)?;
+        event::allow_many();
+        let mut watchpoint = Self {
+            pid,
+            events: Vec::new(),
+            rings: Vec::new(),
+            scope: Scope::Everything,
+            lost: 0,
+        };
+        let mut known: HashSet<Tid> = HashSet::new();
+        for _ in 0..ROUNDS {
+            let Ok(found) = threads::all(pid) else {
+                return Err(WatchpointError::Ended { pid });
+            };
+            let fresh: Vec<Tid> = found.into_iter().filter(|tid| known.insert(*tid)).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for tid in fresh {
+                watchpoint.set_in(tid, bytes, &cpus)?;
+            }
+        }
+        if watchpoint.events.is_empty() {
+            return Err(WatchpointError::Ended { pid });
+        }
+        Ok(watchpoint)
+    }
+
+    fn set_in(&mut self, tid: Tid, bytes: Bytes, cpus: &[u32]) -> Result<(), WatchpointError> {
+        if self.events.len() + cpus.len() > MAX_EVENTS {
+            return Err(WatchpointError::TooMany {
+                most: MAX_EVENTS / cpus.len().max(1),
+            });
+        }
+        for cpu in cpus {
+            let opened = loop {
+                match Event::open(tid, *cpu, bytes, self.scope) {
+                    Err(error) if error.asks_for_less() && self.scope.narrow() => {}
+                    opened => break opened,
+                }
+            };
+            let event = match opened {
+                Ok(event) => event,
+                // It has ended meanwhile, or the CPU was switched off.
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(error.told(self.pid)),
+            };
+            if let Some(ring) = self.rings.iter().find(|ring| ring.cpu == *cpu) {
+                event.write_to(ring).map_err(WatchpointError::Failed)?;
+            } else {
+                let ring = Ring::of(&event, *cpu).map_err(WatchpointError::NoRing)?;
+                self.rings.push(ring);
+            }
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Whether writes that the kernel makes for the process are seen, too.
+    pub fn sees_kernel(&self) -> bool {
+        self.scope != Scope::User
+    }
+
+    /// Writes that the kernel could not tell, because they were too many.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// What has been written until now, in the order of time; waits for the first until `until`.
+    pub fn wait(&mut self, until: Option<Instant>) -> Result<Vec<Write>, WatchpointError> {
+        ring::wait(&self.rings, until).map_err(WatchpointError::Failed)?;
+        let mut writes = Vec::new();
+        for ring in &mut self.rings {
+            for record in ring.take() {
+                match record {
+                    // A child that was forked before the kernel could tell threads from children.
+                    Record::Write { pid, .. } if pid != self.pid.0 => {}
+                    Record::Write { write, .. } => writes.push(write),
+                    Record::Lost { count } => self.lost += count,
+                }
+            }
+        }
+        writes.sort_by_key(|write| write.at_nanos);
+        Ok(writes)
+    }
+
+    /// Looks away, or looks again.
+    pub fn look(&self, at_it: bool) {
+        for event in &self.events {
+            event.enable(at_it);
+        }
+    }
+}
