@@ -22,6 +22,10 @@ def step(number: int | None = None, /) -> int:
     counted when torch is traced: a program that counts itself is believed.
     """
 
+def trace_begin(kind: str) -> None:
+    """Trace in a built-in way, like ``"memory_usage"``, until the same number of calls of ``trace_end``."""
+
+def trace_end(kind: str) -> None: ...
 def declare(table: str, columns: list[tuple[str, str]]) -> None: ...
 def span_begin(name: str, parent: int | None, attributes: dict[str, object]) -> tuple[int, int]: ...
 def span_end(

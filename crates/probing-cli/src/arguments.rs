@@ -9,6 +9,7 @@ mod clean;
 mod eval;
 mod flamegraph;
 mod list;
+mod memory;
 mod points;
 mod query;
 mod run;
@@ -33,6 +34,7 @@ pub(crate) use clean::CleanArguments;
 pub(crate) use eval::EvalArguments;
 pub(crate) use flamegraph::{FlamegraphArguments, FlamegraphFormat};
 pub(crate) use list::ListArguments;
+pub(crate) use memory::{LeakArguments, MemoryArguments, Switch};
 pub(crate) use points::{
     BreakArguments, BreakpointsArguments, CodePlace, DisarmArguments, Doing, Shown,
 };
@@ -138,6 +140,10 @@ pub(crate) enum Command {
     Release(ReleaseArguments),
     /// Debug what has stopped, in the terminal: source, steps, the commands of pdb
     Debug(DebugArguments),
+    /// Record memory over time, and where it was allocated
+    Memory(MemoryArguments),
+    /// Find what grows: the places that allocated it, and its types
+    Leak(LeakArguments),
     /// Bring the probe into a running process (other commands do it by themselves)
     Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
@@ -184,6 +190,8 @@ impl Command {
             | Self::Stops(StopsArguments { named, .. })
             | Self::Release(ReleaseArguments { named, .. })
             | Self::Debug(DebugArguments { named, .. })
+            | Self::Memory(MemoryArguments { named, .. })
+            | Self::Leak(LeakArguments { named, .. })
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,

@@ -58,6 +58,8 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Stops(arguments) => commands::stops::run_list(&arguments, &aim),
         Command::Release(arguments) => commands::stops::run_release(&arguments, &aim),
         Command::Debug(arguments) => (engines.run)(Needy::Debug(&arguments), &aim),
+        Command::Memory(arguments) => commands::memory::run(&arguments, &aim),
+        Command::Leak(arguments) => commands::leak::run(&arguments, &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
         Command::Detach(_) => commands::detach::run(&aim),
         Command::Connect(_) => (engines.run)(Needy::Connect, &aim),

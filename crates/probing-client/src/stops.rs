@@ -152,7 +152,7 @@ impl Probe {
     }
 
     /// It answered something that belongs to another question.
-    fn misunderstood(&self) -> ClientError {
+    pub(crate) fn misunderstood(&self) -> ClientError {
         let theirs = self.hello().protocol;
         ClientError::OtherProtocol { theirs }
     }

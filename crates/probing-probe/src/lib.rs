@@ -20,6 +20,7 @@ mod gradients;
 mod guarded;
 mod handled;
 mod handoff;
+mod heap;
 mod interned;
 mod interrupt;
 mod last;
@@ -47,6 +48,8 @@ mod threading;
 #[allow(dead_code, reason = "taps come with what uses them")]
 mod trace;
 mod traceback;
+mod tracers;
+mod usage;
 mod worker;
 
 use pyo3::prelude::*;
@@ -81,7 +84,8 @@ mod _probe {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::recording::add_to(module)?;
-        super::step::add_to(module)
+        super::step::add_to(module)?;
+        super::tracers::add_to(module)
     }
 
     /// Stop the caller of the caller, if somebody follows this process. Returns whether it did.

@@ -23,6 +23,7 @@ use crate::memory;
 use crate::outbox::Waker;
 use crate::peer;
 use crate::stops::{self, Order, Stops};
+use crate::tracers;
 use crate::worker::{self, Job, Work};
 
 const ROOT: u32 = 0;
@@ -108,6 +109,7 @@ impl Life {
             if let Some(stops) = stops::if_any() {
                 stops.tick();
             }
+            tracers::tick();
             if ready.listener {
                 self.accept();
             }
@@ -122,6 +124,7 @@ impl Life {
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
         stops::leave_soon();
+        tracers::leave_soon();
         self.say_farewell();
         // Before the connections end: a client that sees that finds no files any more.
         self.directory.remove();
@@ -154,7 +157,8 @@ impl Life {
             events.set(PollFlags::OUT, connection.has_more_to_say());
             PollFd::from_borrowed_fd(connection.as_fd(), events)
         }));
-        let timeout = pause.into_iter().chain(deadline).min();
+        let tracing = tracers::next_deadline().map(until);
+        let timeout = pause.into_iter().chain(deadline).chain(tracing).min();
         let timeout = timeout.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
             tv_nsec: i64::from(pause.subsec_nanos()),
@@ -295,6 +299,8 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
                 connection.say(Some(id), event);
             }
         }
+        Call::Tracer(wanted) => begin(evals, connection, id, Job::Tracer(wanted)),
+        Call::Heap => begin(evals, connection, id, Job::Heap),
         Call::Detach => {
             connection.say(Some(id), Event::Done);
             wishes.end.store(true, Ordering::Release);

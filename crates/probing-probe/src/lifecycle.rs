@@ -21,7 +21,7 @@ use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, main_thread, moment, output, stops, trace};
+use crate::{eval, forked, forks, main_thread, moment, output, stops, trace, tracers};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -87,6 +87,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         .and_then(|sys| sys.getattr("prefix")?.extract());
     let wanted = Wanted::here(prefix.ok());
     let _starting = Starting::begin();
+    tracers::follow_environment(py);
     forks::kept_out(py, || {
         py.detach(|| {
             let directory = Directory::open(key)?;
@@ -171,6 +172,7 @@ fn after_fork(py: Python<'_>) {
     main_thread::after_fork();
     stops::after_fork(py);
     trace::forget(py);
+    tracers::after_fork();
     let asked_for = running().is_some();
     STARTING.store(false, Ordering::Release);
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
@@ -187,9 +189,17 @@ fn after_fork(py: Python<'_>) {
 fn at_exit(py: Python<'_>) {
     stops::leave(py);
     trace::forget(py);
+    tracers::leave(py);
     let evals = Evals::of_this_process();
     py.detach(|| evals.interrupt(EXIT_PATIENCE));
     reap(py);
+}
+
+/// Has the server's thread look whether there is something to do.
+pub(crate) fn wake() {
+    if let Some(server) = running() {
+        server.wake();
+    }
 }
 
 /// The server, unless it has ended (a client may have asked it to). Not to be kept while the GIL is let go.
@@ -223,6 +233,7 @@ fn reap(py: Python<'_>) {
     }
     stops::leave(py);
     trace::forget(py);
+    tracers::leave(py);
     // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
     let server = unsafe { Box::from_raw(server) };
     py.detach(|| server.stop());

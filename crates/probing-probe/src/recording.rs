@@ -15,8 +15,9 @@ mod values;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use probing_proto::own::OwnTable;
 use probing_proto::store::{Kind, SchemaError, Storage};
-use probing_store::WriterError;
+use probing_store::{Writer, WriterError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -25,7 +26,7 @@ use tables::Tables;
 
 pub(crate) use calls::add_to;
 pub(crate) use captures::{
-    Capture, Exception, Variable, capture, exception, make_room_for_variables, variable,
+    Capture, Exception, Variable, capture, exception, make_room_for_variables, memory, variable,
 };
 
 /// What this process records, or null. Reached with the GIL held only.
@@ -94,6 +95,11 @@ fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
         }
     };
     work(tables)
+}
+
+/// A ring of its own for a thread that does not hold the GIL: its rows are rows of the table, too.
+pub(crate) fn ring(py: Python<'_>, own: &OwnTable) -> Result<Writer, RecordError> {
+    with_tables(py, |tables| tables.ring(own))
 }
 
 /// Where rows go; `None` when nothing has been recorded yet.

@@ -104,6 +104,11 @@ impl Server {
 
     fn wish(&self, what: &AtomicBool) {
         what.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Has the thread look whether there is something to do.
+    pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.upgrade() {
             waker.wake();
         }

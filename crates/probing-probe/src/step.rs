@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use pyo3::prelude::*;
 
+use crate::usage;
+
 /// No step is known.
 const NONE: i64 = i64::MIN;
 
@@ -30,15 +32,17 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Say which step of the training begins: this one, or the next (0 is the first). Returns it.
 #[pyfunction]
 #[pyo3(signature = (number=None, /))]
-fn step(number: Option<i64>) -> i64 {
+fn step(py: Python<'_>, number: Option<i64>) -> i64 {
     TOLD.store(true, Ordering::Relaxed);
-    match number {
+    let begun = match number {
         Some(number) => {
             CURRENT.store(number, Ordering::Relaxed);
             number
         }
         None => advance(),
-    }
+    };
+    usage::stepped(py);
+    begun
 }
 
 fn advance() -> i64 {

@@ -63,6 +63,7 @@ pub(crate) use self::frame::take_over_locals;
 pub(crate) use self::session::Order;
 pub(crate) use self::source::answer as source;
 pub(crate) use self::storage::of as storage;
+pub(crate) use symbols::found;
 
 /// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
 /// here.

@@ -7,6 +7,7 @@ use std::thread;
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use probing_proto::names::{Complete, Describe};
 use probing_proto::stops::{Arm, PointId, Seen};
+use probing_proto::tracers::TracerCall;
 use pyo3::prelude::*;
 
 use crate::dispatch;
@@ -21,6 +22,7 @@ use crate::signals::Mask;
 use crate::sink::{Ear, Sink};
 use crate::stops;
 use crate::threading;
+use crate::tracers;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
@@ -37,6 +39,8 @@ pub(crate) enum Job {
     Record(Seen),
     /// Lines of a file: its name, the first, how many.
     Source(String, u32, u32),
+    Tracer(TracerCall),
+    Heap,
 }
 
 /// What is to be done for whom.
@@ -129,6 +133,8 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Source(file, first, count) => {
             with_interpreter(|py| stops::source(py, file, *first, *count))
         }
+        Job::Tracer(wanted) => with_interpreter(|py| tracers::switch(py, *wanted)),
+        Job::Heap => with_interpreter(tracers::heap),
     }));
     match done {
         Ok(Some(event)) => event,

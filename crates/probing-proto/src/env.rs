@@ -79,6 +79,12 @@ pub const PROBING_STORE_BYTES: Variable = Variable {
     doc: "Memory for all rows that the process records, like `256M`, instead of 32 MB or a twentieth of what is free there, \
           whichever is less. Never more than half of what is free. The largest table has half of it.",
 };
+pub const PROBING_MEMORY: Variable = Variable {
+    name: "PROBING_MEMORY",
+    read_by: ReadBy::Target,
+    doc: "`1` records `python.memory` and `python.heap` from the start of the probe on (`PROBING=1` starts it); `usage` only the former. \
+          See docs/memory.md.",
+};
 pub const PROBING_TARGET: Variable = Variable {
     name: "PROBING_TARGET",
     read_by: ReadBy::Command,
@@ -173,6 +179,7 @@ pub const ALL: &[Variable] = &[
     PROBING_DIR,
     PROBING_CAPTURE_DIR,
     PROBING_STORE_BYTES,
+    PROBING_MEMORY,
     PROBING_TARGET,
     PROBING_PACKAGE,
     PROBING_COMMAND,

@@ -21,4 +21,5 @@ pub mod size;
 pub mod speedscope;
 pub mod stops;
 pub mod store;
+pub mod tracers;
 pub mod wire;

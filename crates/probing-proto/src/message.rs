@@ -10,6 +10,7 @@ use crate::omitted::{is_false, is_none_at_all, is_zero};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
 use crate::stops::{Arm, Point, PointId, Seen, Source, StepCall, Stop, StopId, StopNews};
+use crate::tracers::{Heap, TracerCall, TracerState};
 
 /// Version of this protocol, said in the hello.
 pub const PROTOCOL: u32 = 1;
@@ -76,6 +77,10 @@ pub enum Call {
         first: u32,
         count: u32,
     },
+    /// Switch a tracer on or off, or tell how it is. Answered by `tracer`.
+    Tracer(TracerCall),
+    /// Tell what is in use of the heap, by samples. Answered by `heap`.
+    Heap,
     /// Take the probe out of the process. Answered by `done`, then the connection ends.
     Detach,
 }
@@ -165,6 +170,8 @@ pub enum Event {
     /// To one who follows.
     News(StopNews),
     Source(Source),
+    Tracer(TracerState),
+    Heap(Heap),
     /// A request without a result of its own has been carried out.
     Done,
     /// How far an eval is.

@@ -1,5 +1,6 @@
 //! What `--json` prints: promises to scripts.
 
+mod memory;
 mod recordings;
 mod sets;
 mod stops;
@@ -13,6 +14,7 @@ use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
 use crate::store::Storage;
 
+pub use memory::{Growth, LeakReport, SiteGrowth, TracersReport, TypeGrowth};
 pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable};
 pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,

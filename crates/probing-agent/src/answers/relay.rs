@@ -235,6 +235,7 @@ impl Clerk {
             Call::Step(_) => ("step", None),
             Call::Release { .. } => ("release", None),
             Call::Record(_) => ("record", None),
+            Call::Tracer(call) if call.on.is_some() => ("tracer", serde_json::to_string(call).ok()),
             Call::Detach => ("detach", None),
             // These look, or end what was written down before.
             Call::Locals(_)
@@ -247,6 +248,8 @@ impl Clerk {
             | Call::Points
             | Call::Stops
             | Call::Follow { driving: false }
+            | Call::Tracer(_)
+            | Call::Heap
             | Call::Source { .. } => return Ok(()),
         };
         self.agent.touch();

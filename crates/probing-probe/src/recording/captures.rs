@@ -1,6 +1,6 @@
 //! Rows of what breakpoints and watches saw: `python.captures`, `python.exceptions` and `python.variables`.
 
-use probing_proto::own::{CAPTURES, EXCEPTIONS, OwnTable, VARIABLES};
+use probing_proto::own::{CAPTURES, EXCEPTIONS, MEMORY, OwnTable, VARIABLES};
 use probing_proto::stops::Spot;
 use probing_store::Value;
 use pyo3::prelude::*;
@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use super::tables::Table;
 use super::trace::thread_id;
 use super::with_tables;
+use crate::usage::Usage;
 
 /// A row of `python.captures`.
 pub(crate) struct Capture<'a> {
@@ -147,5 +148,13 @@ pub(crate) fn variable(py: Python<'_>, row: &Variable<'_>) {
             thread_name,
             step(),
         ]);
+    });
+}
+
+/// A row of `python.memory`.
+pub(crate) fn memory(py: Python<'_>, kind: &str, usage: &Usage) {
+    append(py, &MEMORY, |table| {
+        let kind = table.writer.symbol(kind);
+        table.append(&usage.values(kind));
     });
 }

@@ -173,6 +173,14 @@ impl Tables {
         Ok(index)
     }
 
+    /// Another ring of a table of Probing's own, for a thread that does not hold the GIL.
+    pub(super) fn ring(&mut self, own: &OwnTable) -> Result<Writer, RecordError> {
+        self.writer(Schema {
+            table: own.name.to_owned(),
+            columns: own.all_columns(),
+        })
+    }
+
     fn writer(&mut self, schema: Schema) -> Result<Writer, RecordError> {
         let writer = match &self.place {
             Ok(place) => {

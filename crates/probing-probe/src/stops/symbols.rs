@@ -91,7 +91,7 @@ pub(crate) fn symbols() -> &'static Symbols {
 /// # Safety
 ///
 /// `F` is the type of the function that is called so.
-unsafe fn found<F: Copy>(name: &CStr) -> Option<F> {
+pub(crate) unsafe fn found<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(mem::size_of::<F>() == mem::size_of::<*mut c_void>()) };
     // SAFETY: the name ends with NUL.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

@@ -28,6 +28,8 @@ fn every_kind_of_message_has_an_example() {
         "progress",
         "cancel",
         "detach",
+        "tracer",
+        "heap",
         "arm",
         "disarm",
         "points",

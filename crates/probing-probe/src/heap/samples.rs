@@ -1,0 +1,235 @@
+//! Blocks that were sampled and are in use, summed up by the stacks that allocated them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use probing_proto::message::TracebackFrame;
+use probing_proto::tracers::{HeapSite, Live};
+
+use super::PERIOD_BYTES;
+use super::stacks::Stack;
+
+/// Blocks in use that are kept: for 32 GiB.
+const MOST_BLOCKS: usize = 1 << 16;
+/// Stacks that are kept. Those from which nothing is in use any more make room.
+const MOST_STACKS: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    blocks: HashMap<usize, Block>,
+    stacks: HashMap<u64, Kept>,
+    /// Names and files, each once.
+    texts: HashSet<Arc<str>>,
+    live_bytes: f64,
+    dropped: u64,
+}
+
+/// A block that was sampled and is in use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) size: usize,
+    pub(super) is_object: bool,
+    stack: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) func: Arc<str>,
+    pub(super) file: Arc<str>,
+    pub(super) lineno: u32,
+}
+
+#[derive(Debug)]
+struct Kept {
+    frames: Arc<[Frame]>,
+    live: Sum,
+    allocated_bytes: f64,
+}
+
+/// What samples stand for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sum {
+    bytes: f64,
+    blocks: f64,
+    samples: u64,
+}
+
+/// A stack and what is in use of what it allocated.
+#[derive(Debug)]
+pub(super) struct Site {
+    id: u64,
+    pub(super) frames: Arc<[Frame]>,
+    pub(super) live: Sum,
+    pub(super) allocated_bytes: f64,
+}
+
+/// How many blocks of this size a sample stands for: one of `size` bytes is seen with the probability that a countdown ends
+/// in it.
+fn weight(size: usize) -> f64 {
+    let seen = -(-(size as f64) / PERIOD_BYTES as f64).exp_m1();
+    if seen > 0.0 { 1.0 / seen } else { 0.0 }
+}
+
+impl Sum {
+    fn one(size: usize) -> Self {
+        let blocks = weight(size);
+        Self {
+            bytes: blocks * size as f64,
+            blocks,
+            samples: 1,
+        }
+    }
+
+    pub(super) fn add(&mut self, size: usize) {
+        let one = Self::one(size);
+        self.bytes += one.bytes;
+        self.blocks += one.blocks;
+        self.samples += 1;
+    }
+
+    fn take(&mut self, size: usize) {
+        let one = Self::one(size);
+        self.bytes = (self.bytes - one.bytes).max(0.0);
+        self.blocks = (self.blocks - one.blocks).max(0.0);
+        self.samples = self.samples.saturating_sub(1);
+    }
+
+    pub(super) fn told(self) -> Live {
+        Live {
+            bytes: self.bytes.round() as u64,
+            blocks: self.blocks.round() as u64,
+            samples: self.samples,
+        }
+    }
+}
+
+impl Samples {
+    /// Keeps a block. False when there is no room.
+    pub(super) fn insert(&mut self, address: usize, block: (usize, bool), stack: &Stack) -> bool {
+        let (size, is_object) = block;
+        let id = stack.id();
+        if self.blocks.len() >= MOST_BLOCKS || !self.has_stack(id, stack) {
+            self.dropped += 1;
+            return false;
+        }
+        if let Some(kept) = self.stacks.get_mut(&id) {
+            kept.live.add(size);
+            kept.allocated_bytes += weight(size) * size as f64;
+        }
+        self.live_bytes += weight(size) * size as f64;
+        let block = Block {
+            size,
+            is_object,
+            stack: id,
+        };
+        self.blocks.insert(address, block);
+        true
+    }
+
+    /// Forgets a block that is given back.
+    pub(super) fn remove(&mut self, address: usize) -> bool {
+        let Some(block) = self.blocks.remove(&address) else {
+            return false;
+        };
+        if let Some(kept) = self.stacks.get_mut(&block.stack) {
+            kept.live.take(block.size);
+        }
+        self.live_bytes = (self.live_bytes - weight(block.size) * block.size as f64).max(0.0);
+        true
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, Block)> {
+        self.blocks
+            .iter()
+            .map(|(address, block)| (*address, *block))
+    }
+
+    pub(super) fn live_bytes(&self) -> f64 {
+        self.live_bytes
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Those with most bytes in use.
+    pub(super) fn sites(&self, most: usize) -> Vec<Site> {
+        let mut sites: Vec<Site> = self
+            .stacks
+            .iter()
+            .filter(|(_, kept)| kept.live.samples > 0)
+            .map(|(id, kept)| Site {
+                id: *id,
+                frames: Arc::clone(&kept.frames),
+                live: kept.live,
+                allocated_bytes: kept.allocated_bytes,
+            })
+            .collect();
+        sites.sort_by(|one, other| other.live.bytes.total_cmp(&one.live.bytes));
+        sites.truncate(most);
+        sites
+    }
+
+    /// Makes sure that the stack is known.
+    fn has_stack(&mut self, id: u64, stack: &Stack) -> bool {
+        if self.stacks.contains_key(&id) {
+            return true;
+        }
+        if self.stacks.len() >= MOST_STACKS {
+            self.stacks.retain(|_, kept| kept.live.samples > 0);
+            self.texts.retain(|text| Arc::strong_count(text) > 1);
+        }
+        if self.stacks.len() >= MOST_STACKS {
+            return false;
+        }
+        let frames = stack.frames().map(|(func, file, lineno)| Frame {
+            func: self.text(func),
+            file: self.text(file),
+            lineno,
+        });
+        let frames: Vec<Frame> = frames.collect();
+        let kept = Kept {
+            frames: frames.into(),
+            live: Sum::default(),
+            allocated_bytes: 0.0,
+        };
+        self.stacks.insert(id, kept);
+        true
+    }
+
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
+}
+
+impl Site {
+    /// `func (file:line)`, innermost first.
+    pub(super) fn text(&self) -> String {
+        let frames = self.frames.iter();
+        let frames =
+            frames.map(|frame| format!("{} ({}:{})", frame.func, frame.file, frame.lineno));
+        frames.collect::<Vec<_>>().join("; ")
+    }
+
+    pub(super) fn told(self) -> HeapSite {
+        let frames = self.frames.iter().map(|frame| TracebackFrame {
+            func: frame.func.to_string(),
+            file: frame.file.to_string(),
+            lineno: frame.lineno,
+        });
+        HeapSite {
+            id: self.id,
+            stack: frames.collect(),
+            live: self.live.told(),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The Python code that asks for memory, seen from inside the allocator.
+//!
+//! Nothing here makes an object, allocates, collects garbage, runs code of the program or touches an exception that is on
+//! its way: names are copied character by character.
+#![expect(
+    unsafe_code,
+    reason = "looks at code objects where no `Python` can be had"
+)]
+
+use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::OnceLock;
+
+use pyo3::ffi::{self, PyObject, PyThreadState};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::frames::Walk;
+use crate::guarded;
+use crate::stops::found;
+
+/// Frames that are looked at, from the innermost on.
+const DEPTH: usize = 24;
+/// Bytes of a name or a file; of a longer file its end is kept.
+const LONGEST: usize = 200;
+const ROOM: usize = 4096;
+
+/// A stack that is known, to try on whether frames are read right.
+const KNOWN: &std::ffi::CStr = c"def inner(look):
+    return look()
+
+def outer(look):
+    pass
+    return inner(look)
+";
+
+/// The frames of a thread at one moment.
+pub(super) struct Stack {
+    texts: [u8; ROOM],
+    used: usize,
+    frames: [Seen; DEPTH],
+    count: usize,
+    has_gil: bool,
+}
+
+/// Ranges of the texts.
+#[derive(Clone, Copy)]
+struct Seen {
+    func: (usize, usize),
+    file: (usize, usize),
+    lineno: u32,
+}
+
+/// What has to be looked up before a hook may need it.
+struct Means {
+    current: unsafe extern "C" fn() -> *mut PyThreadState,
+    walk: Walk,
+    func: Py<PyString>,
+    file: Py<PyString>,
+}
+
+static MEANS: OnceLock<Option<Means>> = OnceLock::new();
+
+/// Looks up what is needed, and tries it; false when frames cannot be read in this Python.
+pub(super) fn prepare(py: Python<'_>) -> bool {
+    MEANS.get_or_init(|| means(py)).is_some() && is_right(py).unwrap_or(false)
+}
+
+fn means(py: Python<'_>) -> Option<Means> {
+    // SAFETY: the type that CPython's headers give it, from 3.10 to 3.14. It has had two names.
+    let current = unsafe {
+        let current = found(c"PyThreadState_GetUnchecked");
+        current.or_else(|| found(c"_PyThreadState_UncheckedGet"))?
+    };
+    let has_long_names = py.version_info() >= (3, 11);
+    let func = if has_long_names {
+        "co_qualname"
+    } else {
+        "co_name"
+    };
+    Some(Means {
+        current,
+        walk: Walk::here(py)?,
+        func: PyString::intern(py, func).unbind(),
+        file: PyString::intern(py, "co_filename").unbind(),
+    })
+}
+
+/// Whether a stack that is known is told as it is.
+fn is_right(py: Python<'_>) -> PyResult<bool> {
+    let names = PyDict::new(py);
+    py.run(KNOWN, Some(&names), None)?;
+    let look = wrap_pyfunction!(look, py)?;
+    let told = guarded::call(&names.as_any().get_item("outer")?, (look,))?;
+    let expected = [("inner", "<string>", 2), ("outer", "<string>", 6)];
+    let told: Vec<(String, String, u32)> = told.extract()?;
+    let told: Vec<(&str, &str, u32)> = told
+        .iter()
+        .map(|(func, file, lineno)| (&**func, &**file, *lineno))
+        .collect();
+    Ok(told.get(..2) == Some(&expected))
+}
+
+/// What is seen from here.
+#[pyfunction]
+fn look() -> Vec<(String, String, u32)> {
+    let stack = Stack::here();
+    let frames = stack.frames();
+    let owned = frames.map(|(func, file, lineno)| (func.to_owned(), file.to_owned(), lineno));
+    owned.collect()
+}
+
+impl Stack {
+    /// That of the calling thread, which may or may not hold the GIL: without it no Python code asks.
+    pub(super) fn here() -> Self {
+        let nothing = Seen {
+            func: (0, 0),
+            file: (0, 0),
+            lineno: 0,
+        };
+        let mut stack = Self {
+            texts: [0; ROOM],
+            used: 0,
+            frames: [nothing; DEPTH],
+            count: 0,
+            has_gil: false,
+        };
+        if let Some(Some(means)) = MEANS.get() {
+            // SAFETY: needs no GIL; tells the thread state that holds the GIL (up to 3.11), or this thread's if it does.
+            let current = unsafe { (means.current)() };
+            // SAFETY: needs no GIL. The thread's own, or null.
+            if !current.is_null() && current == unsafe { ffi::PyGILState_GetThisThreadState() } {
+                stack.has_gil = true;
+                // SAFETY: both are this thread's, so it holds the GIL.
+                unsafe {
+                    let each = |code, line| stack.push(means, code, line);
+                    means.walk.each(current, each);
+                };
+            }
+        }
+        stack
+    }
+
+    /// Whether the thread holds the GIL.
+    pub(super) fn has_gil(&self) -> bool {
+        self.has_gil
+    }
+
+    /// The same for the same functions, files and lines.
+    pub(super) fn id(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for frame in self.frames() {
+            frame.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Functions, files and lines, innermost first.
+    pub(super) fn frames(&self) -> impl Iterator<Item = (&str, &str, u32)> {
+        let text =
+            |(begin, end): (usize, usize)| str::from_utf8(&self.texts[begin..end]).unwrap_or("?");
+        let seen = self.frames.iter().take(self.count);
+        seen.map(move |seen| (text(seen.func), text(seen.file), seen.lineno))
+    }
+
+    /// Takes in a frame; whether there is room for another.
+    fn push(&mut self, means: &Means, code: *mut PyObject, line: c_int) -> bool {
+        // SAFETY: called by `here`, with the GIL held and the code of a frame that runs.
+        let (func, file) = unsafe {
+            (
+                self.copy(code, means.func.as_ptr()),
+                self.copy(code, means.file.as_ptr()),
+            )
+        };
+        self.frames[self.count] = Seen {
+            func,
+            file,
+            lineno: u32::try_from(line).unwrap_or(0),
+        };
+        self.count += 1;
+        self.count < DEPTH && self.used + 2 * LONGEST <= ROOM
+    }
+
+    /// Copies the text of a member of a code object.
+    ///
+    /// # Safety
+    ///
+    /// The GIL is held, `code` is a code object and `name` the name of a plain member of it that is a text.
+    unsafe fn copy(&mut self, code: *mut PyObject, name: *mut PyObject) -> (usize, usize) {
+        let begin = self.used;
+        // SAFETY: as the caller says. Reading such a member runs nothing and gives a reference to what is there; characters
+        // are read within the text's length, which needs no memory. Neither fails, so no exception is made or lost.
+        unsafe {
+            let text = ffi::PyObject_GetAttr(code, name);
+            if text.is_null() {
+                return (begin, begin);
+            }
+            let length = ffi::PyUnicode_GetLength(text);
+            let first =
+                (length - LONGEST as isize / 4).max(0) * isize::from(length > LONGEST as isize);
+            for index in first..length {
+                let read = ffi::PyUnicode_ReadChar(text, index);
+                let character = char::from_u32(read).unwrap_or(char::REPLACEMENT_CHARACTER);
+                let room = &mut self.texts[self.used..(begin + LONGEST).min(ROOM)];
+                if room.len() < character.len_utf8() {
+                    break;
+                }
+                self.used += character.encode_utf8(room).len();
+            }
+            ffi::Py_DecRef(text);
+        }
+        (begin, self.used)
+    }
+}

@@ -1,0 +1,210 @@
+//! Tracers of memory and of collectives: switched by a client, by a variable, or by the program for as long as a block lasts.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
+
+use probing_proto::env::PROBING_MEMORY;
+use probing_proto::message::{Event, Failure};
+use probing_proto::tracers::{Tracer, TracerCall, TracerState};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::lifecycle;
+use crate::worker;
+use crate::{heap, usage};
+
+/// Who wants a tracer to be on.
+struct Wishes {
+    /// A client or a variable.
+    asked: AtomicBool,
+    /// Blocks of the program that are running.
+    blocks: AtomicU32,
+}
+
+impl Wishes {
+    const fn none() -> Self {
+        Self {
+            asked: AtomicBool::new(false),
+            blocks: AtomicU32::new(0),
+        }
+    }
+
+    fn any(&self) -> bool {
+        self.asked.load(Ordering::Acquire) || self.blocks.load(Ordering::Acquire) > 0
+    }
+
+    fn forget(&self) {
+        self.asked.store(false, Ordering::Release);
+        self.blocks.store(0, Ordering::Release);
+    }
+}
+
+static MEMORY: Wishes = Wishes::none();
+static HEAP: Wishes = Wishes::none();
+
+fn wishes(tracer: Tracer) -> &'static Wishes {
+    match tracer {
+        Tracer::Memory => &MEMORY,
+        Tracer::Heap | Tracer::Collectives => &HEAP,
+    }
+}
+
+/// Puts the functions into the module.
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(trace_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_end, module)?)
+}
+
+/// Does what a client asks.
+pub(crate) fn switch(py: Python<'_>, call: TracerCall) -> Event {
+    let TracerCall { tracer, on } = call;
+    let was_on = is_on(tracer);
+    if let Some(on) = on {
+        wishes(tracer).asked.store(on, Ordering::Release);
+        if let Err(failure) = follow(py, tracer) {
+            wishes(tracer).asked.store(was_on, Ordering::Release);
+            return Event::Failed(failure);
+        }
+    }
+    Event::Tracer(TracerState {
+        tracer,
+        on: is_on(tracer),
+        was_on,
+        note: note(py, tracer),
+    })
+}
+
+/// What is in use of the heap.
+pub(crate) fn heap(py: Python<'_>) -> Event {
+    heap::told(py).map_or_else(Event::Failed, Event::Heap)
+}
+
+/// What the program's environment asks for; nonsense asks for nothing, since a guest has nobody to tell.
+pub(crate) fn follow_environment(py: Python<'_>) {
+    let wanted: &[Tracer] = match PROBING_MEMORY
+        .value()
+        .as_deref()
+        .and_then(|value| value.to_str())
+    {
+        Some("1") => &[Tracer::Memory, Tracer::Heap],
+        Some("usage") => &[Tracer::Memory],
+        _ => &[],
+    };
+    for tracer in wanted {
+        wishes(*tracer).asked.store(true, Ordering::Release);
+        // One that cannot be had is missing from what is recorded, which is how one sees it.
+        drop(follow(py, *tracer));
+    }
+}
+
+/// When the probe's thread is to come by again.
+pub(crate) fn next_deadline() -> Option<Instant> {
+    usage::next_deadline()
+        .into_iter()
+        .chain(heap::next_deadline())
+        .min()
+}
+
+/// What the probe's thread does for them.
+pub(crate) fn tick() {
+    usage::tick();
+    heap::tick();
+}
+
+/// The probe leaves, with the GIL.
+pub(crate) fn leave(py: Python<'_>) {
+    for tracer in [Tracer::Memory, Tracer::Heap] {
+        wishes(tracer).forget();
+        // Ending one cannot fail.
+        drop(follow(py, tracer));
+    }
+}
+
+/// The probe leaves: its thread has no GIL.
+pub(crate) fn leave_soon() {
+    usage::disarm();
+    if heap::is_on() {
+        // Without a thread, what is left does nothing any more.
+        drop(worker::start(|| {
+            worker::with_interpreter(leave);
+        }));
+    }
+}
+
+/// In a child of a fork, which records when it is asked to.
+pub(crate) fn after_fork() {
+    usage::disarm();
+    heap::after_fork();
+    for tracer in [Tracer::Memory, Tracer::Heap] {
+        wishes(tracer).forget();
+    }
+}
+
+/// Makes it what is wished.
+fn follow(py: Python<'_>, tracer: Tracer) -> Result<(), Failure> {
+    let wanted = wishes(tracer).any();
+    match (tracer, wanted) {
+        (Tracer::Memory, true) => usage::begin(py).map(drop)?,
+        (Tracer::Memory, false) => drop(usage::end(py)),
+        (Tracer::Heap, true) => heap::begin(py).map(drop)?,
+        (Tracer::Heap, false) => drop(heap::end(py)),
+        (Tracer::Collectives, _) => {
+            return Err(Failure::new("this probe does not trace collectives"));
+        }
+    }
+    lifecycle::wake();
+    Ok(())
+}
+
+fn is_on(tracer: Tracer) -> bool {
+    match tracer {
+        Tracer::Memory => usage::is_on(),
+        Tracer::Heap => heap::is_on(),
+        Tracer::Collectives => false,
+    }
+}
+
+fn note(py: Python<'_>, tracer: Tracer) -> Option<String> {
+    match tracer {
+        Tracer::Heap => heap::note(py),
+        Tracer::Memory | Tracer::Collectives => None,
+    }
+}
+
+/// What `probing.trace` calls them.
+fn of_kind(kind: &str) -> PyResult<&'static [Tracer]> {
+    match kind {
+        "memory_usage" => Ok(&[Tracer::Memory, Tracer::Heap]),
+        _ => Err(PyValueError::new_err(format!(
+            "not a built-in kind of trace: {kind}"
+        ))),
+    }
+}
+
+/// A block of the program that is traced in a built-in way begins.
+#[pyfunction]
+fn trace_begin(py: Python<'_>, kind: &str) -> PyResult<()> {
+    // Its thread keeps the seconds.
+    lifecycle::start(py).map_err(|error| PyRuntimeError::new_err(error.with_hint()))?;
+    for tracer in of_kind(kind)? {
+        wishes(*tracer).blocks.fetch_add(1, Ordering::AcqRel);
+        follow(py, *tracer).map_err(|failure| PyRuntimeError::new_err(failure.error))?;
+    }
+    Ok(())
+}
+
+/// It ends.
+#[pyfunction]
+fn trace_end(py: Python<'_>, kind: &str) -> PyResult<()> {
+    for tracer in of_kind(kind)?.iter().rev() {
+        let blocks = &wishes(*tracer).blocks;
+        // None, when the probe has left meanwhile.
+        blocks
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+                count.checked_sub(1)
+            })
+            .ok();
+        follow(py, *tracer).map_err(|failure| PyRuntimeError::new_err(failure.error))?;
+    }
+    Ok(())
+}
