@@ -1,6 +1,5 @@
 //! Functions that debugging needs beside those of SQL.
 
-mod averages;
 mod bounded;
 mod duration;
 mod joined;
@@ -53,5 +52,4 @@ pub(crate) fn register(context: &SessionContext) {
     }
     context.register_udaf(AggregateUDF::from(stack::Stack::new()));
     context.register_udaf(AggregateUDF::clone(&joined::joined()));
-    context.register_udaf(AggregateUDF::from(averages::Average::new()));
 }

@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod formats;
 mod functions;
+mod groups;
 mod kept;
 mod live;
 mod memory;

@@ -11,12 +11,15 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{
     SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
 };
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 
 use crate::functions;
-use crate::sums;
+use crate::groups::Groups;
+use crate::sums::Sums;
 
 const CATALOG: &str = "targets";
 /// Tables that a program recorded need no schema in front of their names.
@@ -42,12 +45,21 @@ pub(crate) fn basis() -> Result<SessionState> {
         .with_runtime_env(runtime)
         .with_default_features()
         .with_file_formats(Vec::new())
-        .with_physical_optimizer_rules(sums::rules())
+        .with_physical_optimizer_rules(rules())
         .build();
     let context = SessionContext::new_with_state(state);
     context.deregister_object_store(ObjectStoreUrl::local_filesystem().as_ref())?;
     functions::register(&context);
     Ok(context.state())
+}
+
+/// The rules by which plans get better: those of the engine; before them [`Sums`], which one of them makes use of; and
+/// behind them [`Groups`].
+pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    rules.insert(0, Arc::new(Sums));
+    rules.push(Arc::new(Groups));
+    rules
 }
 
 /// Whether a catalog is the one that there is.

@@ -6,23 +6,15 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 
 use crate::scan::Scan;
 
-/// The rules by which plans get better: those of the engine, and before them [`Sums`], which one of them makes use of.
-pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let mut rules = PhysicalOptimizer::new().rules;
-    rules.insert(0, Arc::new(Sums));
-    rules
-}
-
 /// Has scans tell sums to those that sum nothing but their rows.
 #[derive(Debug)]
-struct Sums;
+pub(crate) struct Sums;
 
 impl PhysicalOptimizerRule for Sums {
     fn name(&self) -> &'static str {

@@ -13,8 +13,8 @@ use probing_proto::process::{Pid, ProcessKey};
 use probing_store::{Budget, Column, Kind, Schema, Store, Value, Writer};
 
 use super::{RecordedTable, Sharing, merge};
+use crate::session::rules;
 use crate::sight::Sight;
-use crate::sums::rules;
 
 type Rules = Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>;
 
