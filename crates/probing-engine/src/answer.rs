@@ -126,6 +126,23 @@ pub(crate) struct Planned {
     pub(crate) memory_bytes: usize,
 }
 
+impl Planned {
+    /// Of targets of this machine.
+    pub(crate) fn here(
+        sql: String,
+        stream: SendableRecordBatchStream,
+        sight: &Arc<Sight>,
+        memory_bytes: usize,
+    ) -> Self {
+        Self {
+            sql,
+            stream,
+            source: Source::Here(Arc::clone(sight)),
+            memory_bytes,
+        }
+    }
+}
+
 /// Whose rows they are.
 pub(crate) enum Source {
     Here(Arc<Sight>),

@@ -23,6 +23,7 @@ use crate::live::LiveTable;
 use crate::memory;
 use crate::nearest::nearest;
 use crate::nodes::{self, NodeTable, There};
+use crate::plans::{self, Named, Plan, Plans};
 use crate::recorded::{self, Sharing};
 use crate::session::{self, DEFAULT_SCHEMA, Share};
 use crate::sight::Sight;
@@ -54,6 +55,7 @@ struct Workshop {
     threads: usize,
     /// Functions and rules, which are the same for all queries: they take as long to gather as a small query.
     basis: OnceLock<SessionState>,
+    plans: Plans,
 }
 
 /// A panic of the engine is the answer to a query: it is told there, and nowhere else.
@@ -94,6 +96,7 @@ impl Engine {
             planning: Some(planning),
             threads,
             basis: OnceLock::new(),
+            plans: Plans::default(),
         })))
     }
 
@@ -201,6 +204,18 @@ impl Workshop {
         world: &World,
         memory_bytes: usize,
     ) -> Result<Planned, EngineError> {
+        let failed = |error| EngineError::of(error, &sql);
+        let basis = self.basis().map_err(failed)?;
+        if let Some(known) = self.plans.find(&sql).filter(|_| world.is_plain()) {
+            let tables = self.tables(&known.tables, basis, world, memory_bytes)?;
+            if let Some(plan) = known.over(&tables.all).map_err(failed)? {
+                let share = self.share(&tables, memory_bytes);
+                let state = session::state(tables.catalog, basis, share);
+                let stream = self.handle.block_on(session::run(&plan, &state, share));
+                let stream = stream.map_err(failed)?;
+                return Ok(Planned::here(sql, stream, &world.sight, memory_bytes));
+            }
+        }
         let asked = match Question::parse(&sql)? {
             Question::Rows(statement) => *statement,
             Question::Tables => self::shown(SHOW_TABLES)?,
@@ -209,22 +224,29 @@ impl Workshop {
                 self::shown(&format!("{DESCRIBE} '{name}' ORDER BY position"))?
             }
         };
-        let basis = self.basis().map_err(|error| EngineError::of(error, &sql))?;
-        let (tables, rows) = self.tables(&asked, basis, world, memory_bytes)?;
-        let share = Share {
-            parts: Sharing::among(self.threads).parts(rows),
+        let references = statement::tables_of(basis, &asked)?;
+        let tables = self.tables(&references, basis, world, memory_bytes)?;
+        let share = self.share(&tables, memory_bytes);
+        let state = session::state(tables.catalog, basis, share);
+        let stream = self.handle.block_on(async {
+            let plan = session::understood(asked, &state).await?;
+            let is_lasting = world.is_plain() && plans::is_lasting(&plan)?;
+            let plan = state.optimize(&plan)?;
+            let stream = session::run(&plan, &state, share).await?;
+            if is_lasting {
+                self.plans.remember(&sql, Plan::of(plan, references)?);
+            }
+            Ok(stream)
+        });
+        let stream = stream.map_err(failed)?;
+        Ok(Planned::here(sql, stream, &world.sight, memory_bytes))
+    }
+
+    fn share(&self, tables: &Tables, memory_bytes: usize) -> Share {
+        Share {
+            parts: Sharing::among(self.threads).parts(tables.rows),
             memory_bytes,
-        };
-        let stream = self
-            .handle
-            .block_on(session::run(asked, tables, basis, share))
-            .map_err(|error| EngineError::of(error, &sql))?;
-        Ok(Planned {
-            sql,
-            stream,
-            source: Source::Here(Arc::clone(&world.sight)),
-            memory_bytes,
-        })
+        }
     }
 
     fn basis(&self) -> datafusion::common::Result<&SessionState> {
@@ -235,23 +257,27 @@ impl Workshop {
         Ok(self.basis.get_or_init(|| basis))
     }
 
-    /// The tables that a statement names, and nothing else; and how many rows the largest has.
+    /// The tables that a statement names, and nothing else.
     fn tables(
         &self,
-        asked: &Statement,
+        references: &[TableReference],
         basis: &SessionState,
         world: &World,
         memory_bytes: usize,
-    ) -> Result<(Arc<dyn CatalogProvider>, usize), EngineError> {
+    ) -> Result<Tables, EngineError> {
         let failed = |error| EngineError::of(error, "");
         let catalog = MemoryCatalogProvider::new();
-        let mut rows = 0;
-        for reference in statement::tables_of(basis, asked)? {
+        let (mut all, mut rows) = (Vec::new(), 0);
+        for reference in references {
             if basis.table_functions().contains_key(reference.table()) {
                 continue;
             }
-            let (table, count) = self.table(&reference, world, memory_bytes)?;
+            let (table, count) = self.table(reference, world, memory_bytes)?;
             rows = rows.max(count);
+            all.push(Named {
+                name: reference.clone(),
+                provider: Arc::clone(&table),
+            });
             // As the statement writes them.
             let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
             let name = reference.table();
@@ -268,7 +294,11 @@ impl Workshop {
                     .map_err(failed)?;
             }
         }
-        Ok((Arc::new(catalog), rows))
+        Ok(Tables {
+            catalog: Arc::new(catalog),
+            all,
+            rows,
+        })
     }
 
     /// The table that is meant, over these targets; and how many rows of it are recorded.
@@ -351,6 +381,21 @@ impl Workshop {
 struct World {
     sight: Arc<Sight>,
     nodes: Vec<There>,
+}
+
+impl World {
+    /// Whether each table is the one that its name says: nothing is put together of several.
+    fn is_plain(&self) -> bool {
+        self.nodes.is_empty() && self.sight.captures.is_empty()
+    }
+}
+
+/// The tables of a statement.
+struct Tables {
+    catalog: Arc<dyn CatalogProvider>,
+    all: Vec<Named>,
+    /// Of the largest.
+    rows: usize,
 }
 
 impl Drop for Workshop {

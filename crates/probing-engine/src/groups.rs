@@ -6,6 +6,7 @@ mod grouping;
 mod keys;
 mod node;
 mod numbers;
+mod pairs;
 mod runs;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{
     SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
 };
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::execute_stream;
@@ -75,13 +76,12 @@ pub(crate) struct Share {
     pub(crate) memory_bytes: usize,
 }
 
-/// Runs a statement over tables that it names. What is not in them is not there.
-pub(crate) async fn run(
-    asked: Statement,
+/// The state that statements over these tables are planned in. What is not in them is not there.
+pub(crate) fn state(
     tables: Arc<dyn CatalogProvider>,
     basis: &SessionState,
     share: Share,
-) -> Result<SendableRecordBatchStream> {
+) -> SessionState {
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), tables);
     let mut state = basis.clone();
@@ -89,6 +89,11 @@ pub(crate) async fn run(
     state.config_mut().options_mut().execution.target_partitions = share.parts;
     // It is now.
     state.mark_start_execution();
+    state
+}
+
+/// What a statement means, which only reads.
+pub(crate) async fn understood(asked: Statement, state: &SessionState) -> Result<LogicalPlan> {
     let plan = state.statement_to_plan(asked).await?;
     // Once more, on what came of it: nothing that changes anything is in it, at any depth.
     SQLOptions::new()
@@ -96,8 +101,20 @@ pub(crate) async fn run(
         .with_allow_dml(false)
         .with_allow_statements(false)
         .verify_plan(&plan)?;
-    let plan = state.create_physical_plan(&plan).await?;
-    let runtime = RuntimeEnvBuilder::from_runtime_env(basis.runtime_env())
+    Ok(plan)
+}
+
+/// Runs a plan that has been optimised.
+pub(crate) async fn run(
+    plan: &LogicalPlan,
+    state: &SessionState,
+    share: Share,
+) -> Result<SendableRecordBatchStream> {
+    let plan = state
+        .query_planner()
+        .create_physical_plan(plan, state)
+        .await?;
+    let runtime = RuntimeEnvBuilder::from_runtime_env(state.runtime_env())
         .with_memory_limit(share.memory_bytes, 1.0)
         .build_arc()?;
     // The plan has its functions in it.

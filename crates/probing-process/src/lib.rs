@@ -21,7 +21,8 @@ mod system_calls;
 pub mod threads;
 pub mod usage;
 
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use probing_proto::process::Pid;
@@ -33,7 +34,11 @@ pub fn proc(pid: Pid, file: &str) -> PathBuf {
 
 /// What such a file holds; `None` when it is not to be had.
 fn read(pid: Pid, file: &str) -> Option<Vec<u8>> {
-    fs::read(proc(pid, file)).ok()
+    let mut file = File::open(proc(pid, file)).ok()?;
+    // Files of `/proc` do not say how long they are, and each read of them has its price.
+    let mut bytes = Vec::with_capacity(4096);
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The same as text. Names and paths in it are the program's, so it may hold any bytes.

@@ -398,6 +398,36 @@ fn lines_that_make_no_sense_are_refused_and_the_talk_goes_on() {
 }
 
 #[test]
+fn a_query_that_is_asked_again_sees_what_is_there_now() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let mut talk = Talk::with(&sandbox, &target);
+        let mut ask = |line: Value| talk.ask(line).1;
+        let record = |row: &str| json!({"id": 1, "op": "eval", "code": format!("import probing; probing.record('t', {row})")});
+        let query = |sql: &str| json!({"id": 2, "op": "query", "sql": sql});
+        let all = query("SELECT * FROM t WHERE x >= (SELECT max(x) FROM t)");
+        let now = query("SELECT CAST(now() AS BIGINT) AS n FROM t LIMIT 1");
+
+        ask(record("x=1"));
+        let columns = ask(all.clone())["columns"].as_array().unwrap().len();
+        let before = ask(now.clone())["rows"].clone();
+        for x in 2..5 {
+            ask(record(&format!("x={x}")));
+            let rows = ask(all.clone())["rows"].clone();
+            let row = rows[0].as_array().unwrap();
+            assert_eq!(
+                (rows.as_array().unwrap().len(), row.last()),
+                (1, Some(&json!(x)))
+            );
+        }
+        assert_ne!(ask(now)["rows"], before);
+        ask(record("x=9, more='text'"));
+        assert_eq!(ask(all)["columns"].as_array().unwrap().len(), columns + 1);
+    });
+}
+
+#[test]
 fn a_target_that_is_not_there_is_the_only_line() {
     let sandbox = sandbox();
     let mut talk = Talk::start(&sandbox, &["-t", "999999999"]);

@@ -8,6 +8,7 @@ use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 
 use super::numbers::Numbers;
+use super::pairs::Pairs;
 use super::texts::Texts;
 
 /// The groups so far.
@@ -15,7 +16,7 @@ use super::texts::Texts;
 pub(super) struct Keys {
     columns: Vec<Column>,
     /// Of each column behind the first: the number of what stands before it, and its own.
-    pairs: Vec<Numbers>,
+    pairs: Vec<Pairs>,
     /// Of the rows of one batch, kept for the next.
     groups: Vec<u32>,
     numbers: Vec<u32>,
@@ -46,7 +47,7 @@ pub(super) fn is_for(data_type: &DataType) -> bool {
 
 impl Keys {
     pub(super) fn new(types: &[DataType]) -> Self {
-        let pairs = types.iter().skip(1).map(|_| Numbers::new());
+        let pairs = types.iter().skip(1).map(|_| Pairs::new());
         Self {
             columns: types.iter().map(Column::new).collect(),
             pairs: pairs.collect(),
@@ -66,14 +67,8 @@ impl Keys {
             self.numbers.clear();
             column.numbers(key, &mut self.numbers)?;
             let pairs = &mut self.pairs[before];
-            let mut last = None;
             for (group, number) in self.groups.iter_mut().zip(&self.numbers) {
-                let pair = u64::from(*group) << 32 | u64::from(*number);
-                *group = match last {
-                    Some((known, group)) if known == pair => group,
-                    _ => pairs.number(pair),
-                };
-                last = Some((pair, *group));
+                *group = pairs.number(*group, *number);
             }
         }
         Ok(())
@@ -93,7 +88,7 @@ impl Keys {
 
     pub(super) fn size(&self) -> usize {
         let columns = self.columns.iter().map(Column::size).sum::<usize>();
-        let pairs = self.pairs.iter().map(Numbers::size).sum::<usize>();
+        let pairs = self.pairs.iter().map(Pairs::size).sum::<usize>();
         let rows = self.groups.capacity() + self.numbers.capacity();
         columns + pairs + rows * size_of::<u32>()
     }

@@ -12,21 +12,21 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Numbers {
     hasher: RandomState,
-    table: HashTable<u32>,
+    table: HashTable<Known>,
     /// By number.
     values: Vec<u64>,
-    recent: Vec<Recent>,
+    recent: Vec<Known>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Recent {
+struct Known {
     value: u64,
     number: u32,
 }
 
 impl Numbers {
     pub(super) fn new() -> Self {
-        let nothing = Recent {
+        let nothing = Known {
             value: 0,
             number: NONE,
         };
@@ -46,7 +46,7 @@ impl Numbers {
             return recent.number;
         }
         let number = self.look_up(value);
-        self.recent[place] = Recent { value, number };
+        self.recent[place] = Known { value, number };
         number
     }
 
@@ -76,21 +76,21 @@ impl Numbers {
     pub(super) fn size(&self) -> usize {
         self.values.capacity() * size_of::<u64>()
             + self.table.allocation_size()
-            + self.recent.capacity() * size_of::<Recent>()
+            + self.recent.capacity() * size_of::<Known>()
     }
 
     fn look_up(&mut self, value: u64) -> u32 {
         let (hasher, values) = (&self.hasher, &mut self.values);
         let entry = self.table.entry(
             hasher.hash_one(value),
-            |number| values[*number as usize] == value,
-            |number| hasher.hash_one(values[*number as usize]),
+            |known| known.value == value,
+            |known| hasher.hash_one(known.value),
         );
         match entry {
-            Entry::Occupied(entry) => *entry.get(),
+            Entry::Occupied(entry) => entry.get().number,
             Entry::Vacant(entry) => {
                 let number = values.len() as u32;
-                entry.insert(number);
+                entry.insert(Known { value, number });
                 values.push(value);
                 number
             }

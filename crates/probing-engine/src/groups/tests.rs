@@ -1,3 +1,5 @@
+//! Groups beside those that the engine makes by itself, whatever the keys and the functions.
+
 use std::sync::Arc;
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -68,11 +70,10 @@ fn rows(runtime: &Runtime, context: &SessionContext, sql: &str) -> String {
 
 #[test]
 fn groups_are_those_that_the_engine_would_make() {
-    const VALUES: [&str; 5] = [
-        "count(*), count(gap), sum(n), sum(seventh), min(n), max(n)",
-        "avg(x), avg(gap), avg(y), sum(gap), min(y), max(y)",
-        "count(DISTINCT seventh), sum(n) FILTER (WHERE n % 2 = 1), avg(x) FILTER (WHERE short = 'stage 1'), min(long), max(maybe)",
-        "bit_and(n), approx_distinct(long), bit_xor(n), bool_and(n > 3)",
+    const VALUES: [&str; 3] = [
+        "count(*), count(gap), sum(n), sum(seventh), min(n), max(n), avg(x), avg(gap), avg(y), sum(gap), min(y), max(y)",
+        "count(DISTINCT seventh), sum(n) FILTER (WHERE n % 2 = 1), avg(x) FILTER (WHERE short = 'stage 1'), min(long), \
+         max(maybe), bit_and(n), approx_distinct(long), bit_xor(n), bool_and(n > 3)",
         "first_value(n ORDER BY n)",
     ];
     let runtime = runtime();
