@@ -15,13 +15,15 @@ from environments import ROOT
 from table import Budget, Row
 
 PROGRAM = ROOT / "benches/stops_target.py"
-TOOLS = ("ours", "debugpy", "dowhen", "pdb")
+TOOLS = ("ours", "debugpy", "dowhen", "pdb", "settrace")
 ROUNDS = 5
 # What each can be asked for.
+WATCHES = {"write", "item"}
 NOT = {
-    "debugpy": {"raise", "raising", "after"},
-    "dowhen": {"raise", "raising", "after"},
-    "pdb": {"raise", "raising", "after", "log"},
+    "debugpy": {"raise", "raising", "after", *WATCHES},
+    "dowhen": {"raise", "raising", "after", *WATCHES},
+    "pdb": {"raise", "raising", "after", "log", *WATCHES},
+    "settrace": {"after", "elsewhere", "cold", "native", "general", "raise", "raising", "log"},
 }
 
 
@@ -66,7 +68,7 @@ class Loop:
         if self.tool == "ours":
             if case != "after":
                 answer = self._ours.ask("arm", **self._point(case))
-                if not answer.get("bound") and "raise" not in str(answer.get("place")):
+                if not answer.get("bound") and case not in ("raise", "raising", "item"):
                     raise NoAnswer(str(answer))
             time = float(str(self.ask(do="time", tool="ours", case=case)))
             self._ours.ask("disarm", points=[])
@@ -101,6 +103,10 @@ class Loop:
         line, condition = self._place(case)
         if case in ("raise", "raising"):
             place: dict[str, object] = {"on": "raise", "exception": "ZeroDivisionError"}
+        elif case == "write":
+            place = {"on": "local", "function": "hot", "name": "total"}
+        elif case == "item":
+            place = {"on": "value", "path": "CONFIG['rate']"}
         else:
             place = {"on": "line", "file": str(PROGRAM), "line": line}
         action = {"do": "log", "text": "{row} {total}"} if case == "log" else {"do": "count"}
@@ -182,6 +188,8 @@ def slowdown(bench: StopsBench) -> list[Row]:
         "raise": ("--raise, nothing raised", Budget("≤ 1.05", 1.05)),
         "raising": ("… another class raised each time", None),
         "log": ("a log line", Budget("≤ 1.5 µs", 1.5)),
+        "write": ("watch of a local, each write", Budget("≤ 80 ns", 80) if new else None),
+        "item": ("… of an item of a dictionary", None),
     }
     times = taken(bench, list(cases))
     rows = []
@@ -191,6 +199,10 @@ def slowdown(bench: StopsBench) -> list[Row]:
         if case == "log":
             values = {tool: it.extra_nanos / 1000 for tool, it in of_case.items()}
             rows.append(Row(figure, "µs", {**absent, **values}, "CPU of each, the loop taken off", budget))
+            continue
+        if case in WATCHES:
+            values = {tool: it.extra_nanos for tool, it in of_case.items()}
+            rows.append(Row(figure, "ns", {**absent, **values}, "CPU of each, the loop taken off", budget))
             continue
         ratios = {tool: it.ratio for tool, it in of_case.items()}
         ours = of_case["ours"]

@@ -10,12 +10,13 @@ import pdb
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 PASSES = 50_000
 # A log point records so many lines in a second at most; a run stays below.
 LOGGED = 500
-NAMES = ("elsewhere", "cold", "native", "general", "raise", "raising", "log", "after")
+NAMES = ("elsewhere", "cold", "native", "general", "raise", "raising", "log", "write", "item", "after")
 NATIVE, GENERAL = "total == -5", "total % 1000003 == -1"
 
 
@@ -47,7 +48,13 @@ def raising(count: int) -> int:
     return found
 
 
+def writing(count: int) -> None:
+    for row in range(count):
+        CONFIG["rate"] = row
+
+
 NUMBERS: dict[int, int] = {}
+CONFIG = {"rate": -1}
 LINES: list[str] = []
 
 
@@ -55,6 +62,8 @@ def work(case: str) -> Callable[[], int]:
     """What is timed."""
     if case == "raising":
         return lambda: raising(PASSES // 10)
+    if case == "item":
+        return lambda: writing(PASSES) or 0
     return lambda: hot(LOGGED if case == "log" else PASSES, is_rare=False)
 
 
@@ -110,6 +119,28 @@ def with_pdb(case: str) -> float:
         sys.settrace(None)
 
 
+@contextlib.contextmanager
+def settrace(case: str) -> Iterator[None]:
+    """How a watch is written without a tool: each line of the function compares."""
+    last: object = None
+
+    def compare(frame: FrameType, _event: str, _argument: object) -> Any:
+        nonlocal last
+        value = frame.f_locals.get("total") if case == "write" else CONFIG["rate"]
+        if value != last:
+            last = value
+        return compare
+
+    def begin(frame: FrameType, _event: str, _argument: object) -> Any:
+        return compare if frame.f_code in (hot.__code__, writing.__code__) else None
+
+    sys.settrace(begin)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
 def listen(port: int) -> None:
     import debugpy
 
@@ -121,7 +152,8 @@ def timed(tool: str, case: str) -> float:
     if tool == "pdb":
         return with_pdb(case)
     # Others are armed from outside.
-    with dowhen(case) if tool == "dowhen" else contextlib.nullcontext():
+    ways = {"dowhen": dowhen, "settrace": settrace}
+    with ways[tool](case) if tool in ways else contextlib.nullcontext():
         if case == "log":
             time.sleep(1.1)
         return least(case)

@@ -1,8 +1,9 @@
-//! The lines of source files around the places where threads are, for who looks later, without the files.
+//! The source of the functions that threads are in, for who looks later, without the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use probing_proto::capture::Excerpt;
+use probing_proto::function;
 use probing_proto::report::{BacktraceReport, ReportedFrame};
 
 /// Lines before and behind a place.
@@ -12,22 +13,30 @@ const LONGEST: usize = 400;
 
 /// What `read` gives of the files that the frames are in.
 pub(crate) fn of(report: &BacktraceReport, read: impl Fn(&str) -> Option<String>) -> Vec<Excerpt> {
-    let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    let mut places: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let frames = report.threads.iter().flat_map(|thread| &thread.frames);
     for frame in frames {
         if let Some(line) = frame.lineno {
-            let around = line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND);
-            wanted.entry(file(frame)).or_default().extend(around);
+            places.entry(file(frame)).or_default().insert(line);
         }
     }
     let mut excerpts = Vec::new();
-    for (file, lines) in wanted {
+    for (file, places) in places {
         let Some(text) = read(file) else {
             continue;
         };
+        let text: Vec<String> = text.lines().map(str::to_owned).collect();
+        let kept = places
+            .iter()
+            .map(|line| function::kept(&text, *line, AROUND));
+        let kept: Vec<(u32, u32)> = kept.collect();
+        let is_kept = |number| {
+            kept.iter()
+                .any(|(first, last)| (*first..=*last).contains(&number))
+        };
         let mut next = 0;
-        for (number, line) in (1..).zip(text.lines()) {
-            if !lines.contains(&number) {
+        for (number, line) in (1..).zip(&text) {
+            if !is_kept(number) {
                 continue;
             }
             if number != next {

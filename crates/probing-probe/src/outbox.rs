@@ -72,6 +72,11 @@ impl Outbox {
         }));
     }
 
+    /// Whether the client is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.waiting().closed
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.waiting().text <= ROOM
     }

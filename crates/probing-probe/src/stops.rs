@@ -30,6 +30,7 @@ pub(crate) mod frame;
 mod kept;
 pub(crate) mod lent;
 mod monitoring;
+mod pace;
 mod parking;
 mod points;
 mod session;
@@ -45,7 +46,7 @@ mod watches;
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probing_proto::message::Event;
@@ -55,6 +56,7 @@ use pyo3::prelude::*;
 use self::points::Points;
 use self::sessions::Sessions;
 use crate::forked;
+use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
 use crate::worker;
 
@@ -117,8 +119,8 @@ fn is_used() -> bool {
 }
 
 /// Arms a point, on a thread that has the GIL.
-pub(crate) fn arm(py: Python<'_>, wanted: Arm) -> Event {
-    arming::arm(py, wanted)
+pub(crate) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
+    arming::arm(py, wanted, client)
 }
 
 /// A change that a client has seen from outside is a row, too.
@@ -226,11 +228,18 @@ impl Stops {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let expiry = self.points().next_expiry();
         let overdue = self.sessions().next_overdue();
-        expiry.into_iter().chain(overdue).min()
+        let look = tracing::next_look();
+        expiry.into_iter().chain(overdue).chain(look).min()
     }
 
     /// Ends what has had its time. Called by the server's thread.
     pub(crate) fn tick(&self) {
+        if tracing::is_due() {
+            // Without a thread it is looked at the next time.
+            drop(worker::start(|| {
+                worker::with_interpreter(tracing::look_again);
+            }));
+        }
         let expired = self.points().expired();
         if !expired.is_empty() {
             let end = move || {

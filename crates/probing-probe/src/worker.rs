@@ -127,7 +127,7 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Locals(asked) => locals::answer(sink, asked),
         Job::Complete(wanted) => with_interpreter(|py| objects::complete(py, wanted)),
         Job::Describe(wanted) => with_interpreter(|py| objects::describe(py, wanted)),
-        Job::Arm(wanted) => with_interpreter(|py| stops::arm(py, (**wanted).clone())),
+        Job::Arm(wanted) => with_interpreter(|py| stops::arm(py, (**wanted).clone(), &sink.outbox)),
         Job::Disarm(wanted) => with_interpreter(|py| stops::disarm(py, wanted)),
         Job::Record(seen) => with_interpreter(|py| stops::record(py, seen)),
         Job::Source(file, first, count) => {

@@ -7,6 +7,7 @@ pub mod agent;
 pub mod capture;
 pub mod clock;
 pub mod env;
+pub mod function;
 pub mod lines;
 pub mod message;
 pub mod names;

@@ -3,6 +3,8 @@
 //! A *point* is armed in one process: a place, perhaps a condition, and what is done there. A thread that a point has
 //! stopped is a *stop* until it goes on: it waits in its own thread, without the GIL, and does what its driver asks.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::omitted::{is_false, is_first, is_zero};
@@ -35,6 +37,9 @@ pub struct Arm {
     /// Tensors are told with statistics of their numbers, too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stats: bool,
+    /// Disarm it when the connection that armed it ends, however it does.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub own: bool,
     /// How long it stays armed; 0 for ever. Without it, as is usual for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_millis: Option<u64>,
@@ -207,6 +212,11 @@ pub enum Why {
     },
     /// A step has come to its end.
     Step,
+    /// It is about to leave a function, as a step asked.
+    Returned {
+        /// What the function returns, in bounded words.
+        value: String,
+    },
     /// `probing.breakpoint()`.
     Asked,
     /// A watch saw a change.
@@ -222,6 +232,48 @@ pub enum Why {
         message: String,
         uncaught: bool,
     },
+}
+
+impl Why {
+    /// The point that stopped it.
+    pub fn point(&self) -> Option<PointId> {
+        match self {
+            Self::Breakpoint { point }
+            | Self::Changed { point, .. }
+            | Self::Raised { point, .. } => Some(*point),
+            Self::Step | Self::Returned { .. } | Self::Asked => None,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Breakpoint { point } => write!(f, "breakpoint {}", point.0),
+            Self::Step => f.write_str("step"),
+            Self::Returned { value } => write!(f, "returns {value}"),
+            Self::Asked => f.write_str("probing.breakpoint()"),
+            Self::Changed {
+                point,
+                name,
+                old,
+                new,
+            } => write!(f, "watch {}: {name}: {old} → {new}", point.0),
+            Self::Raised {
+                exception,
+                message,
+                uncaught,
+                ..
+            } => {
+                let how = if *uncaught { "uncaught" } else { "raised" };
+                write!(f, "{exception} {how}")?;
+                if message.is_empty() {
+                    return Ok(());
+                }
+                write!(f, ": {message}")
+            }
+        }
+    }
 }
 
 /// How a stopped thread goes on.
@@ -244,6 +296,8 @@ pub enum Step {
     Into,
     /// To the caller, when this frame (0 is the innermost) has ended.
     Out { frame: u32 },
+    /// To where this frame (0 is the innermost) returns, with its value; if it ends by an exception, to its caller.
+    Return { frame: u32 },
     /// To a line of this function that is not before this one, or to its end.
     Until { line: u32 },
     /// On this line next, without running what lies between. The thread stays stopped.

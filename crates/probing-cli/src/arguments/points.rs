@@ -168,6 +168,7 @@ impl PointTerms {
             once: self.once,
             action,
             stats: false,
+            own: false,
             ttl_millis: self.ttl.map(millis),
             hold: Hold {
                 connect_millis: millis(connect),

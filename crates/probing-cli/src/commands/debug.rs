@@ -5,7 +5,6 @@
 
 mod completion;
 mod debugger;
-mod function;
 mod kept;
 mod script;
 mod show;

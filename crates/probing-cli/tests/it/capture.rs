@@ -201,6 +201,8 @@ fn a_capture_of_a_stop_is_looked_at_with_the_debugger() {
         assert!(shown.contains("\n6\n3\n> main ("), "{shown}");
         assert!(shown.contains("\n'3'\n> add_up ("), "{shown}");
         assert!(said.starts_with(&format!("process {pid} on ")), "{said}");
+        let (shown, _) = looked("ll\n");
+        assert!(shown.contains(" def add_up("), "{shown}");
         let (_, said) = looked("n\np found + 1\nu 9\nu\nstop 7\n");
         for reason in [
             "error: that needs the living process: this is a capture of process",

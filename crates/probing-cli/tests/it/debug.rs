@@ -73,7 +73,7 @@ fn a_script_looks_around_steps_and_lets_go() {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "steps.py");
         let (begin, sum, price) = (line("begin"), line("sum"), line("price"));
-        let commands = "w\na\np count\nn\nn\ns\np item\nu\np item, found\nd\nr\nfound = 40\np None\nwhatis found\nq\n";
+        let commands = "w\na\np count\nn\nn\ns\np item\nu\np item, found\nd\nr\nn\nfound = 40\np None\nwhatis found\nq\n";
         let place = format!("steps.py:{begin}");
         let ran = debugged(&sandbox, &mut target, &[&place], ("2", commands));
         assert_eq!(ran.status, 0, "{ran:?}");
@@ -95,6 +95,7 @@ fn a_script_looks_around_steps_and_lets_go() {
                 "> add_up (",
                 "(0, 0)",
                 "> price_of (",
+                "  returns 0",
                 &format!("{} ->", begin + 1),
                 "None",
                 "<class 'int'>",

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use probing_proto::stops::{Place, Point};
-use probing_testkit::{Python, Sandbox, every_python, root};
+use probing_testkit::{Python, Sandbox, every_python, root, wait_until};
 
 use crate::debugger::{Client, Debugged, arm, at, in_function, log, sandbox, stop};
 
@@ -163,5 +163,32 @@ fn breakpoints_work_beside_another_debugger() {
         }
         let ended = debugged.target.end();
         assert_eq!(ended.status, 0, "{ended:?}");
+    });
+}
+
+#[test]
+fn a_program_that_sets_a_trace_function_is_told_of_and_met_again_afterwards() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(at("second"));
+        let is_left_out = |debugged: &mut Debugged| {
+            let note = debugged.client.points()[0].note.clone();
+            note.is_some_and(|note| note.contains("traced by another tool"))
+        };
+        if !is_shared(python) {
+            debugged.begin("sys.settrace(lambda *_: None)");
+            debugged.ended();
+            wait_until("it is said", || is_left_out(&mut debugged));
+        }
+        debugged.begin("sys.settrace(None)");
+        debugged.ended();
+        wait_until("it is met", || {
+            debugged.begin("trainer.fit(1)");
+            debugged.ended();
+            debugged.client.points()[0].hits > 0
+        });
+        assert!(!is_left_out(&mut debugged));
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
     });
 }

@@ -125,6 +125,7 @@ pub(crate) fn arm(place: Place) -> Arm {
         once: false,
         action: Action::Count,
         stats: false,
+        own: false,
         ttl_millis: None,
         hold: Hold::default(),
     }

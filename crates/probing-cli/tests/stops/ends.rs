@@ -2,7 +2,7 @@
 
 use probing_proto::message::{Call, Event};
 use probing_proto::stops::{Arm, Gone, Hold, Step, StopNews, WentOn};
-use probing_testkit::{Python, every_python};
+use probing_testkit::{Python, every_python, wait_until};
 use rustix::process::Signal;
 
 use crate::debugger::{Client, Debugged, at, check_at, stop};
@@ -50,6 +50,24 @@ fn a_stop_whose_time_is_over_leaves_a_row_and_goes_on() {
         assert!(rows.contains("expired,breakpoint 1,"), "{rows}");
         assert!(rows.contains("expired,breakpoint 2,"), "{rows}");
         assert!(rows.contains("total"), "{rows}");
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn what_a_client_armed_for_itself_ends_with_it() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let mut other = debugged.another();
+        other.arm(Arm {
+            own: true,
+            ..stop(at("second"))
+        });
+        assert_eq!(debugged.client.points().len(), 1);
+        drop(other);
+        wait_until("it is disarmed", || debugged.client.points().is_empty());
+        debugged.begin("print(trainer.fit(10))");
+        assert_eq!(debugged.ended(), ["63"]);
         debugged.leaves_no_trace();
     });
 }

@@ -85,6 +85,8 @@ fn what_points_record_is_asked_for_with_sql() {
             ..at("second")
         };
         debugged.client.arm(snapshot);
+        let in_body = log(in_function("Trainer.finish"), "value {value}");
+        let in_body = debugged.client.arm(in_body).point.0;
         debugged.begin("count(1500)");
         debugged.ended();
         debugged.begin("trainer.fit(21)");
@@ -99,7 +101,11 @@ fn what_points_record_is_asked_for_with_sql() {
             assert_eq!(ran.status, 0, "{ran:?}");
             ran.stdout
         };
-        let count = query("select count(*) from python.captures where kind = 'log'");
+        // A function is met at the first line of its body, not where it is defined.
+        let lines = format!("select text, lineno from python.captures where point = {in_body}");
+        let expected = format!("text,lineno\nvalue 43,{}\n", line("finish"));
+        assert_eq!(query(&lines), expected);
+        let count = query("select count(*) from python.captures where kind = 'log' and point = 1");
         let count: u64 = count.lines().last().unwrap().parse().unwrap();
         assert_eq!(count + points[0].dropped, 1500);
         let first = query("select text, func, lineno from python.captures limit 1");

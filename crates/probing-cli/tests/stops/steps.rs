@@ -1,7 +1,7 @@
 //! Steps: over, into, out, until, jump; across calls, yields, awaits, exceptions, recursion and decorators.
 
 use probing_proto::message::{Call, Event};
-use probing_proto::stops::Step::{Continue, Into, Jump, Out, Over, Until};
+use probing_proto::stops::Step::{Continue, Into, Jump, Out, Over, Return, Until};
 use probing_proto::stops::{Step, StepCall, StopId, StopNews, WentOn, Why};
 use probing_testkit::every_python;
 
@@ -41,6 +41,50 @@ fn steps_go_over_into_and_out_of_calls() {
             line: line("consumed"),
         };
         walk(it, "consume()", "consume", &[(until, "consumed")]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_step_to_the_return_stops_there_with_the_value() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let returned = |debugged: &mut Debugged, id| {
+            debugged.client.step(id, Return { frame: 0 });
+            let stopped = debugged.client.stopped();
+            match &stopped.why {
+                Why::Returned { value } => (value.clone(), stopped),
+                why => panic!("{why:?}"),
+            }
+        };
+        debugged.client.arm(stop(at("finish")));
+        debugged.begin("print(trainer.fit(1))");
+        let first = debugged.client.stopped();
+        debugged.client.disarm_all();
+        let (value, stopped) = returned(&mut debugged, first.stop);
+        assert_eq!(value, "9");
+        check_at(&stopped, "sum");
+        assert_eq!(debugged.client.value(first.stop, 0, "value"), "3");
+        // There is nothing left to do in it: its caller returns next.
+        let (value, stopped) = returned(&mut debugged, first.stop);
+        assert_eq!(value, "9");
+        check_at(&stopped, "third");
+        debugged.client.step(first.stop, Continue);
+        assert_eq!(debugged.ended(), ["9"]);
+
+        // A generator that yields does not return; one that raises comes to its caller.
+        debugged.client.arm(stop(at("twice")));
+        debugged.begin("consume()");
+        let generator = debugged.client.stopped();
+        debugged.client.disarm_all();
+        let (value, _) = returned(&mut debugged, generator.stop);
+        assert_eq!(value, "None");
+        let line = Over;
+        debugged.client.step_to(generator.stop, line, "consumed");
+        debugged.client.step(generator.stop, Continue);
+        debugged.ended();
+        let raising = [(Return { frame: 0 }, "except")];
+        walk(&mut debugged, "fails()", "raise", &raising);
         debugged.leaves_no_trace();
     });
 }

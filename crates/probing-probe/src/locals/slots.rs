@@ -23,9 +23,11 @@ struct Layout {
     /// In the frame.
     code: usize,
     slots: usize,
+    /// Bits of what is there that belong to no address.
+    tags: usize,
 }
 
-static LAYOUTS: [((u8, u8), Layout); 3] = [
+static LAYOUTS: [((u8, u8), Layout); 5] = [
     (
         (3, 10),
         Layout {
@@ -33,6 +35,7 @@ static LAYOUTS: [((u8, u8), Layout); 3] = [
             inner: None,
             code: 32,
             slots: 352,
+            tags: 0,
         },
     ),
     (
@@ -42,6 +45,7 @@ static LAYOUTS: [((u8, u8), Layout); 3] = [
             inner: Some(24),
             code: 32,
             slots: 72,
+            tags: 0,
         },
     ),
     (
@@ -51,9 +55,33 @@ static LAYOUTS: [((u8, u8), Layout); 3] = [
             inner: Some(24),
             code: 0,
             slots: 72,
+            tags: 0,
+        },
+    ),
+    (
+        (3, 13),
+        Layout {
+            frame_size: 136,
+            inner: Some(24),
+            code: 0,
+            slots: 72,
+            tags: 0,
+        },
+    ),
+    (
+        (3, 14),
+        Layout {
+            frame_size: 152,
+            inner: Some(24),
+            code: 0,
+            slots: 80,
+            tags: 3,
         },
     ),
 ];
+
+/// From then on `frame.f_locals` leaves nothing behind.
+const HAS_VIEWS: (u8, u8) = (3, 13);
 
 /// This Python is not laid out as we know it.
 #[derive(Debug)]
@@ -78,7 +106,9 @@ pub(super) fn read<'py>(
     count: usize,
 ) -> PyResult<Option<Vec<Option<Bound<'py, PyAny>>>>> {
     let py = frame.py();
-    let Some(layout) = layout(frame)? else {
+    let version = py.version_info();
+    let has_views = (version.major, version.minor) >= HAS_VIEWS;
+    let Some(layout) = layout(frame)?.filter(|_| !has_views) else {
         return Ok(None);
     };
     let inner = layout.frame_of(frame, code.as_ptr() as usize);
@@ -94,11 +124,11 @@ impl Layout {
     fn frame_of(&self, frame: &Bound<'_, PyAny>, code: usize) -> Option<usize> {
         let object = frame.as_ptr() as usize;
         let inner = self.inner.map_or(object, |at| word(object + at));
-        (inner != 0 && word(inner + self.code) == code).then_some(inner)
+        (inner != 0 && word(inner + self.code) & !self.tags == code).then_some(inner)
     }
 
     fn slot<'py>(&self, py: Python<'py>, inner: usize, index: usize) -> Option<Bound<'py, PyAny>> {
-        let held = word(inner + self.slots + index * POINTER);
+        let held = word(inner + self.slots + index * POINTER) & !self.tags;
         let held = std::ptr::with_exposed_provenance_mut::<ffi::PyObject>(held);
         // SAFETY: a slot holds null or a reference to a living object; the GIL is held, so it stays until we have
         // our own. The code object, which is the frame's as seen above, has as many of them as is asked for.

@@ -19,23 +19,24 @@ const MAX_FRAMES: usize = 30;
 const MAX_TEXT: usize = 16 << 10;
 
 /// Does what a point is to do, unless there was too much of it in this second.
-pub(super) fn act(frame: &Bound<'_, PyAny>, point: &Arc<Point>) {
+/// The line is said where it is known: a frame that begins a function is at its `def`, and to find out takes a while.
+pub(super) fn act(at: (&Bound<'_, PyAny>, Option<u32>), point: &Arc<Point>) {
     match &point.armed.action {
         Action::Stop | Action::Count => {}
         Action::Log { .. } => {
             if point.has_room() {
-                log(frame, point);
+                log(at, point);
             }
         }
         Action::Snapshot => {
             if point.has_room() {
-                keep(frame, Some(point.id), "snapshot", None);
+                keep(at, Some(point.id), "snapshot", None);
             }
         }
     }
 }
 
-fn log(frame: &Bound<'_, PyAny>, point: &Arc<Point>) {
+fn log((frame, line): (&Bound<'_, PyAny>, Option<u32>), point: &Arc<Point>) {
     let py = frame.py();
     let Some(text) = &point.text else {
         return;
@@ -45,7 +46,7 @@ fn log(frame: &Bound<'_, PyAny>, point: &Arc<Point>) {
         Err(error) => format!("<raised {}>", events::in_words(py, error)),
     };
     let text = cut(text);
-    let at = frame::spot_of(frame);
+    let at = frame::spot_at(frame, line);
     let thread_name = thread::name(py);
     capture(
         py,
@@ -70,7 +71,7 @@ fn log(frame: &Bound<'_, PyAny>, point: &Arc<Point>) {
 
 /// Records the stack with bounded locals.
 pub(super) fn keep(
-    frame: &Bound<'_, PyAny>,
+    (frame, line): (&Bound<'_, PyAny>, Option<u32>),
     point: Option<PointId>,
     kind: &'static str,
     text: Option<&str>,
@@ -83,7 +84,7 @@ pub(super) fn keep(
             kind,
             text,
             thread_name: &thread::name(frame.py()),
-            at: Some(&frame::spot_of(frame)),
+            at: Some(&frame::spot_at(frame, line)),
             frames: frames.as_deref(),
         },
     );

@@ -48,7 +48,8 @@ pub(super) struct CodeArms {
     /// Of a function that points are in: only then a name is where we look for it.
     pub(super) names: Option<Names>,
     pub(super) lines: Vec<(u32, Arc<Point>)>,
-    pub(super) starts: Vec<Arc<Point>>,
+    /// Each with the first line of the body.
+    pub(super) starts: Vec<(u32, Arc<Point>)>,
     /// Where watched variables are written.
     pub(super) stores: Vec<Store>,
     /// How many threads have changes that wait for its next instruction.
@@ -74,6 +75,7 @@ pub(super) struct Passed {
     pub(super) point: Arc<Point>,
     /// Whether its condition is known to hold; else it is to be asked.
     pub(super) holds: bool,
+    pub(super) line: u32,
 }
 
 impl Armed {
@@ -147,7 +149,7 @@ impl Armed {
         for arms in self.codes.values_mut() {
             let before = arms.point_count();
             arms.lines.retain(|(_, other)| is_other(other));
-            arms.starts.retain(is_other);
+            arms.starts.retain(|(_, other)| is_other(other));
             arms.stores.retain(|store| is_other(&store.point));
             if arms.point_count() != before {
                 changed.push(arms.code.bind(py).clone());
@@ -196,15 +198,19 @@ impl CodeArms {
             };
         }
         match frame() {
-            Some(frame) => self.met(here.map(|(_, point)| point), &frame),
+            Some(frame) => self.met(here, &frame),
             None => Met::NotNow,
         }
     }
 
     /// Of points that are here, those whose conditions may hold.
     #[inline]
-    fn met<'a>(&self, here: impl Iterator<Item = &'a Arc<Point>>, frame: &Bound<'_, PyAny>) -> Met {
-        let passed = here.filter_map(|point| {
+    fn met<'a>(
+        &self,
+        here: impl Iterator<Item = &'a (u32, Arc<Point>)>,
+        frame: &Bound<'_, PyAny>,
+    ) -> Met {
+        let passed = here.filter_map(|(line, point)| {
             let known = match (&point.condition, &self.names) {
                 (None, _) => Some(true),
                 (Some(condition), Some(names)) => condition.known((frame, names)),
@@ -213,6 +219,7 @@ impl CodeArms {
             (known != Some(false)).then(|| Passed {
                 point: Arc::clone(point),
                 holds: known.is_some(),
+                line: *line,
             })
         });
         let passed: Vec<_> = passed.collect();

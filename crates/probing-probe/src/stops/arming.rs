@@ -14,19 +14,34 @@ use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
 use super::{exceptions, of_this_process, parking, steps, tracing, watches};
 use crate::codes::{Finder, Found};
+use crate::outbox::Outbox;
 
 /// How this Python tells us what its threads do.
 pub(super) use crate::monitoring::is_there as has_monitoring;
 
 /// Arms a point; what came of it.
-pub(super) fn arm(py: Python<'_>, wanted: Arm) -> Event {
-    match try_arm(py, wanted) {
+pub(super) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
+    let armed = match try_arm(py, wanted, client) {
         Ok(point) => Event::Armed(point),
         Err(failure) => Event::Failed(failure),
+    };
+    // It has gone meanwhile, and nobody has found its points.
+    if client.is_closed() {
+        disarm_owned(py, client);
+    }
+    armed
+}
+
+/// Disarms what ends with a connection.
+pub(super) fn disarm_owned(py: Python<'_>, client: &Arc<Outbox>) {
+    let owned = of_this_process().points().owned_by(client);
+    if !owned.is_empty() {
+        // Each is there: they were found just now.
+        drop(disarm(py, &owned));
     }
 }
 
-fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
+fn try_arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Result<stops::Point, Failure> {
     let stops = of_this_process();
     if stops.points().is_full() {
         return Err(
@@ -34,7 +49,11 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
                 .with_hint("disarm some: `probing disarm ID`"),
         );
     }
-    let parts = parts(py, &wanted)?;
+    let owner = wanted.own.then(|| Arc::downgrade(client));
+    let parts = Parts {
+        owner,
+        ..parts(py, &wanted)?
+    };
     if wanted.place != Place::Uncaught {
         claim(py)?;
     }
@@ -51,7 +70,6 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
             disarm(py, &[id]);
             return Err(failure);
         }
-        let note = note.or_else(|| left_out(py));
         if note.is_some() {
             point.note(note);
         }
@@ -63,22 +81,10 @@ fn try_arm(py: Python<'_>, wanted: Arm) -> Result<stops::Point, Failure> {
         stops.points().add(Arc::clone(&point));
         exceptions::arm(py, &point)
             .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
-        if point.armed.place != Place::Uncaught {
-            point.note(left_out(py));
-        }
     }
     refresh(py);
     stops.changed();
     Ok(point.told())
-}
-
-/// What to say of threads that cannot be looked at.
-fn left_out(py: Python<'_>) -> Option<String> {
-    if has_monitoring(py) {
-        None
-    } else {
-        tracing::left_out(py)
-    }
 }
 
 /// All that can be wrong with what was asked for is found here.
@@ -111,6 +117,7 @@ fn parts(py: Python<'_>, wanted: &Arm) -> Result<Parts, Failure> {
         watch,
         by,
         cost,
+        owner: None,
     })
 }
 
@@ -142,18 +149,15 @@ pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) -> Result<(), Fail
         let names = frame::is_function(&code).then(|| Names::of(&code));
         let mut armed = armed();
         let arms = armed.code_mut(&code);
-        let is_there = arms.starts.iter().any(|other| Arc::ptr_eq(other, point))
-            || arms
-                .lines
-                .iter()
-                .any(|(_, other)| Arc::ptr_eq(other, point));
+        let mut others = arms.starts.iter().chain(&arms.lines);
+        let is_there = others.any(|(_, other)| Arc::ptr_eq(other, point));
         if is_there || !point.is_armed() {
             drop(armed);
             continue;
         }
         let replaced = std::mem::replace(&mut arms.names, names);
         if is_start {
-            arms.starts.push(Arc::clone(point));
+            arms.starts.push((spot.lineno, Arc::clone(point)));
         } else {
             arms.lines.push((spot.lineno, Arc::clone(point)));
         }

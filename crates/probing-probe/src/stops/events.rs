@@ -17,7 +17,7 @@ use super::parking;
 use super::points::Point;
 use super::session;
 use super::steps;
-use super::{actions, exceptions, signals};
+use super::{actions, exceptions, signals, watches};
 use crate::codes::module_of;
 use crate::forks;
 use crate::guarded::release;
@@ -152,13 +152,21 @@ pub(super) fn resume<'py>(code: &Bound<'py, PyAny>, frame: Option<&Bound<'py, Py
     }
 }
 
-/// A function ends, by returning or by an exception.
-pub(super) fn end<'py>(py: Python<'py>, frame: Option<&Bound<'py, PyAny>>) {
+/// A function ends, by returning a value or by an exception.
+pub(super) fn end<'py>(
+    py: Python<'py>,
+    frame: Option<&Bound<'py, PyAny>>,
+    value: Option<&Bound<'py, PyAny>>,
+) {
     if !is_special() || is_quiet() {
         return;
     }
-    if let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
-        steps::at_end(&frame);
+    let Some(frame) = frame.cloned().or_else(|| frame::current(py)) else {
+        return;
+    };
+    if steps::at_end(&frame, value.is_some()) {
+        let value = value.map(watches::in_words).unwrap_or_default();
+        session::stop(&frame::stack(&frame), Why::Returned { value }, None);
     }
 }
 
@@ -213,8 +221,8 @@ fn reached(frame: &Bound<'_, PyAny>, points: Vec<Passed>, arrival: Arrival) -> A
     let py = frame.py();
     let mut stop: Option<(Why, Hold)> = None;
     let mut visit = || {
-        for Passed { point, holds } in &points {
-            if has_fired(frame, point, *holds)
+        for Passed { point, holds, line } in &points {
+            if has_fired((frame, Some(*line)), point, *holds)
                 && stop.is_none()
                 && point.armed.action == Action::Stop
             {
@@ -240,7 +248,7 @@ fn reached(frame: &Bound<'_, PyAny>, points: Vec<Passed>, arrival: Arrival) -> A
 
 /// Whether something was done for a point, or is to be.
 pub(super) fn has_fired(
-    frame: &Bound<'_, PyAny>,
+    (frame, line): (&Bound<'_, PyAny>, Option<u32>),
     point: &Arc<Point>,
     is_known_to_hold: bool,
 ) -> bool {
@@ -249,7 +257,7 @@ pub(super) fn has_fired(
         return false;
     }
     point.fire();
-    actions::act(frame, point);
+    actions::act((frame, line), point);
     if point.armed.once {
         arming::disarm_itself(py, point, "it was to be met once, and was");
     }

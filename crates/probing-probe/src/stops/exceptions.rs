@@ -162,7 +162,7 @@ pub(super) fn raised(frame: &Bound<'_, PyAny>, exception: &Bound<'_, PyAny>) {
     let mut stop = None;
     Handled::aside(py, || {
         for point in meant {
-            if has_fired(frame, point, false) {
+            if has_fired((frame, None), point, false) {
                 let (name, message) = seen(point, "raised", (exception, &frame::stack(frame)));
                 if point.armed.action == Action::Stop {
                     let why = Why::Raised {
@@ -194,7 +194,7 @@ fn not_caught(kind: &str, exception: &Bound<'_, PyAny>) {
     };
     let mut stop = None;
     for point in &points {
-        if !has_fired(innermost, point, false) {
+        if !has_fired((innermost, None), point, false) {
             continue;
         }
         let (name, message) = seen(point, kind, (exception, &frames));

@@ -77,11 +77,16 @@ fn flags_of(code: &Bound<'_, PyAny>) -> u32 {
 
 /// Where a frame is.
 pub(crate) fn spot_of(frame: &Bound<'_, PyAny>) -> Spot {
+    spot_at(frame, None)
+}
+
+/// The same, when its line is known: to find out takes longer than all the rest.
+pub(super) fn spot_at(frame: &Bound<'_, PyAny>, line: Option<u32>) -> Spot {
     let code = code_of(frame);
     Spot {
         func: name_of(&code),
         file: file_of(&code),
-        lineno: line_of(frame),
+        lineno: line.unwrap_or_else(|| line_of(frame)),
     }
 }
 

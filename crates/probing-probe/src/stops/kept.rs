@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use probing_proto::capture::{Excerpt, FORMAT, Manifest};
 use probing_proto::env::{self, PROBING_CAPTURE_DIR};
+use probing_proto::function;
 use probing_proto::message::FrameLocals;
 use probing_proto::process::Pid;
 use probing_proto::report::{
@@ -30,6 +31,8 @@ const MOST: u32 = 100;
 const MAX_OTHERS: usize = 200;
 /// Lines on each side of a place.
 const AROUND: u32 = 10;
+/// Lines that are looked at for the function that a place is in.
+const IN_SIGHT: u32 = 500;
 const MAX_EXCERPTS: usize = 200;
 
 static WRITTEN: AtomicU32 = AtomicU32::new(0);
@@ -187,16 +190,22 @@ fn sources(py: Python<'_>, threads: &[ReportedThread]) -> Vec<Excerpt> {
     let mut all: Vec<Excerpt> = Vec::new();
     for frame in threads.iter().flat_map(|thread| &thread.frames) {
         let Some(line) = frame.lineno else { continue };
-        let first = line.saturating_sub(AROUND).max(1);
-        let is_there = |it: &Excerpt| *it.file == *frame.file && it.first == first;
+        let is_there = |it: &Excerpt| {
+            let lines = it.first..it.first + it.lines.len() as u32;
+            *it.file == *frame.file && lines.contains(&line)
+        };
         if all.len() >= MAX_EXCERPTS || all.iter().any(is_there) {
             continue;
         }
-        if let Some(lines) = source::lines(py, &frame.file, first, 2 * AROUND + 1) {
+        // As much of the file as the function can be in.
+        let begin = line.saturating_sub(IN_SIGHT).max(1);
+        if let Some(lines) = source::lines(py, &frame.file, begin, 2 * IN_SIGHT) {
+            let (first, last) = function::kept(&lines, line - begin + 1, AROUND);
+            let kept = lines.get(first as usize - 1..last as usize);
             all.push(Excerpt {
                 file: frame.file.to_string(),
-                first,
-                lines,
+                first: begin + first - 1,
+                lines: kept.unwrap_or_default().to_vec(),
             });
         }
     }

@@ -57,10 +57,10 @@ static TOOL: std::sync::Mutex<Option<Tool>> = std::sync::Mutex::new(None);
 static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
     method::<Start>(),
     method::<Resume>(),
-    method::<End>(),
+    method::<Return>(),
     method::<Line>(),
     method::<Raise>(),
-    method::<End>(),
+    method::<Unwind>(),
     method::<Instruction>(),
 ];
 
@@ -249,14 +249,28 @@ impl Told for Resume {
     }
 }
 
-/// `(code, offset, value or exception)`
-struct End;
+/// `(code, offset, value)`
+struct Return;
 
-impl Told for End {
-    const NAME: &'static CStr = c"end";
+impl Told for Return {
+    const NAME: &'static CStr = c"return";
+
+    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+        // SAFETY: as the interpreter promises; borrowed.
+        let value = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };
+        events::end(py, None, Some(&value));
+        After::Again
+    }
+}
+
+/// `(code, offset, exception)`
+struct Unwind;
+
+impl Told for Unwind {
+    const NAME: &'static CStr = c"unwind";
 
     unsafe fn told(py: Python<'_>, _: *mut *mut PyObject) -> After {
-        events::end(py, None);
+        events::end(py, None, None);
         After::Again
     }
 }

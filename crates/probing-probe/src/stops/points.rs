@@ -1,15 +1,18 @@
 //! What is armed: each point with what it has seen so far. Read by the server's thread, which has no GIL.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use probing_proto::stops::{self, Action, Arm, PointId, Spot};
 
 use super::condition::Condition;
 use super::expression::Expression;
+use super::pace::Pace;
+use super::tracing;
 use super::watches::Watch;
 use crate::codes::Finder;
+use crate::outbox::Outbox;
 
 /// Points of one process.
 pub(super) const MAX_POINTS: usize = 1000;
@@ -17,8 +20,6 @@ pub(super) const MAX_POINTS: usize = 1000;
 const MAX_BOUND: usize = 100;
 /// How long a point that stops is armed, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
-/// Log lines and snapshots of one point in a second.
-const MOST_A_SECOND: u32 = 1000;
 
 /// One point.
 pub(super) struct Point {
@@ -33,20 +34,21 @@ pub(super) struct Point {
     /// How the interpreter tells us.
     pub(super) by: &'static str,
     pub(super) cost: String,
+    /// The connection that it ends with.
+    owner: Option<Weak<Outbox>>,
     expires: Option<Instant>,
     is_armed: AtomicBool,
     hits: AtomicU64,
     fired: AtomicU64,
     dropped: AtomicU64,
+    /// Of log lines and snapshots.
+    pace: Pace,
     state: Mutex<State>,
 }
 
 struct State {
     bound: Vec<Spot>,
     note: Option<String>,
-    /// The current second, and how much was recorded in it.
-    second: Instant,
-    recorded: u32,
 }
 
 /// What a point is made of.
@@ -57,6 +59,7 @@ pub(super) struct Parts {
     pub(super) watch: Option<Watch>,
     pub(super) by: &'static str,
     pub(super) cost: String,
+    pub(super) owner: Option<Weak<Outbox>>,
 }
 
 impl Point {
@@ -77,16 +80,16 @@ impl Point {
             watch: parts.watch,
             by: parts.by,
             cost: parts.cost,
+            owner: parts.owner,
             expires: ttl.and_then(|ttl| now.checked_add(ttl)),
             is_armed: AtomicBool::new(true),
             hits: AtomicU64::new(0),
             fired: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            pace: Pace::default(),
             state: Mutex::new(State {
                 bound: Vec::new(),
                 note: None,
-                second: now,
-                recorded: 0,
             }),
         }
     }
@@ -98,6 +101,12 @@ impl Point {
     /// Whether it was until now.
     pub(super) fn disarm(&self) -> bool {
         self.is_armed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether it ends with this connection.
+    pub(super) fn is_owned_by(&self, outbox: &Arc<Outbox>) -> bool {
+        let owner = self.owner.as_ref();
+        owner.is_some_and(|owner| owner.as_ptr() == Arc::as_ptr(outbox))
     }
 
     pub(super) fn expires(&self) -> Option<Instant> {
@@ -122,14 +131,7 @@ impl Point {
 
     /// Whether one more may be recorded in this second; if not, that is counted.
     pub(super) fn has_room(&self) -> bool {
-        let mut state = self.state();
-        if state.second.elapsed() >= Duration::from_secs(1) {
-            state.second = Instant::now();
-            state.recorded = 0;
-        }
-        state.recorded += 1;
-        let has_room = state.recorded <= MOST_A_SECOND;
-        drop(state);
+        let has_room = self.pace.has_room();
         if !has_room {
             self.leave_out();
         }
@@ -173,6 +175,9 @@ impl Point {
     /// As it is now.
     pub(super) fn told(&self) -> stops::Point {
         let state = self.state();
+        let left_out = tracing::left_out().filter(|_| self.by == tracing::NAME && self.is_armed());
+        let notes = state.note.iter().cloned().chain(left_out);
+        let note = notes.reduce(|one, other| format!("{one}; {other}"));
         let left = self
             .expires
             .map(|expires| expires.saturating_duration_since(Instant::now()));
@@ -186,7 +191,7 @@ impl Point {
             fired: self.fired.load(Ordering::Acquire),
             dropped: self.dropped.load(Ordering::Acquire),
             expires_in_millis: left.map(|left| left.as_millis() as u64),
-            note: state.note.clone(),
+            note,
         }
     }
 
@@ -226,6 +231,12 @@ impl Points {
         let (taken, left) = self.all.drain(..).partition(is_wanted);
         self.all = left;
         taken
+    }
+
+    /// Those that end with a connection.
+    pub(super) fn owned_by(&self, outbox: &Arc<Outbox>) -> Vec<PointId> {
+        let owned = self.all.iter().filter(|point| point.is_owned_by(outbox));
+        owned.map(|point| point.id).collect()
     }
 
     /// Those whose time is over.

@@ -146,7 +146,11 @@ impl Session {
         let (frame, frames) = stack;
         let py = frame.py();
         // What nobody catches has left its frames already: there is nothing to step in.
-        let is_over = matches!(why, Why::Raised { uncaught: true, .. });
+        let is_uncaught = matches!(why, Why::Raised { uncaught: true, .. });
+        // A frame that returns has no further lines: a step begins in its caller.
+        let returns = matches!(why, Why::Returned { .. });
+        let caller = frame::caller_of(frame).filter(|_| returns);
+        let is_over = is_uncaught || (returns && caller.is_none());
         if self.hold.all_threads {
             parking::begin(py);
         }
@@ -158,7 +162,7 @@ impl Session {
             state.since = Instant::now();
             state.last_request = state.since;
         }
-        if is_over {
+        if is_uncaught {
             // The program may end before anybody comes.
             Handled::aside(py, || {
                 events::quietly(|| self.leave_capture(frames, "nobody caught the exception"))
@@ -173,7 +177,8 @@ impl Session {
             Ok(_) if is_over => of_this_process().ended(self, WentOn::Asked),
             Ok(step) => {
                 self.state().stands = false;
-                if steps::begin(self, frame, &step, None).is_err() {
+                let begins = caller.as_ref().unwrap_or(frame);
+                if steps::begin(self, begins, &step, None).is_err() {
                     of_this_process().ended(self, WentOn::Asked);
                 }
             }
@@ -230,10 +235,10 @@ impl Session {
                 },
                 Next::GoOn(because) => {
                     if because == WentOn::Deadline {
-                        let why = in_words(&self.state().why);
+                        let why = self.state().why.to_string();
                         let kept = self.leave_capture(frames, "its time was over");
                         let why = kept.map_or_else(|| why.clone(), |kept| format!("{why}; {kept}"));
-                        actions::keep(frame, self.point(), "expired", Some(&why));
+                        actions::keep((frame, None), self.point(), "expired", Some(&why));
                     }
                     return Err(because);
                 }
@@ -290,12 +295,7 @@ impl Session {
     }
 
     fn point(&self) -> Option<stops::PointId> {
-        match &self.state().why {
-            Why::Breakpoint { point } | Why::Changed { point, .. } | Why::Raised { point, .. } => {
-                Some(*point)
-            }
-            Why::Step | Why::Asked => None,
-        }
+        self.state().why.point()
     }
 
     /// Gives it something to do. What it cannot take comes back, with the reason.
@@ -434,32 +434,6 @@ impl Order {
             id: Some(id),
             event: Event::Failed(failure),
         });
-    }
-}
-
-/// Why a thread stopped, for who reads a row.
-fn in_words(why: &Why) -> String {
-    match why {
-        Why::Breakpoint { point } => format!("breakpoint {}", point.0),
-        Why::Step => "a step".to_owned(),
-        Why::Asked => "probing.breakpoint()".to_owned(),
-        Why::Changed {
-            point,
-            name,
-            old,
-            new,
-        } => {
-            format!("breakpoint {}: {name} changed from {old} to {new}", point.0)
-        }
-        Why::Raised {
-            point,
-            exception,
-            message,
-            uncaught,
-        } => {
-            let what = if *uncaught { "not caught" } else { "raised" };
-            format!("breakpoint {}: {exception} {what}: {message}", point.0)
-        }
     }
 }
 

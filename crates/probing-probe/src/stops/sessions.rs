@@ -7,9 +7,10 @@ use std::time::Instant;
 use probing_proto::message::{Event, Failure, Message, RequestId};
 use probing_proto::stops::{Gone, StopId, StopNews, WentOn};
 
-use super::Stops;
 use super::session::{self, Order, Session, seen_by};
+use super::{Stops, arming};
 use crate::outbox::Outbox;
+use crate::worker;
 
 /// Clients of this process that follow.
 static FOLLOWERS: AtomicU32 = AtomicU32::new(0);
@@ -178,6 +179,14 @@ impl Stops {
 
     /// A client has gone.
     pub(crate) fn gone(&self, outbox: &Arc<Outbox>) {
+        if !self.points().owned_by(outbox).is_empty() {
+            let outbox = Arc::clone(outbox);
+            let end = move || {
+                worker::with_interpreter(|py| arming::disarm_owned(py, &outbox));
+            };
+            // Without a thread they stay armed until their time is over.
+            drop(worker::start(end));
+        }
         let mut sessions = self.sessions();
         sessions
             .followers

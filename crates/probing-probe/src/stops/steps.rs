@@ -53,12 +53,15 @@ pub(super) fn begin(
     // What stopped it may be disarmed by now.
     arming::claim(py)?;
     let mut own = frame.clone();
-    if let proto::Step::Out { frame: depth } = asked.step {
+    if let proto::Step::Out { frame: depth } | proto::Step::Return { frame: depth } = asked.step {
         for _ in 0..depth {
             own = frame::caller_of(&own).unwrap_or(own);
         }
     }
-    let is_out = matches!(asked.step, proto::Step::Out { .. });
+    let is_out = matches!(
+        asked.step,
+        proto::Step::Out { .. } | proto::Step::Return { .. }
+    );
     let waits_for_end = frame::suspends(&code_of(&own));
     let mut targets = Vec::new();
     if !is_out {
@@ -122,7 +125,9 @@ pub(super) fn finish(py: Python<'_>, thread: u64) -> Option<(Arc<Session>, Optio
 impl Step {
     /// The code of the frames whose ends matter.
     fn ending<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let returning = matches!(self.kind, proto::Step::Return { .. }).then_some(&self.own);
         let frames = self.until_end_of.iter().chain([&self.outermost]);
+        let frames = frames.chain(returning);
         frames.map(|frame| code_of(frame.bind(py))).collect()
     }
 }
@@ -173,8 +178,19 @@ pub(super) fn at_start(frame: &Bound<'_, PyAny>) -> bool {
     true
 }
 
-/// A function of this thread ends.
-pub(super) fn at_end(frame: &Bound<'_, PyAny>) {
+/// A function of this thread ends; whether the step ends there, where it `returns`.
+pub(super) fn at_end(frame: &Bound<'_, PyAny>, returns: bool) -> bool {
+    let is_awaited = armed().steps.get(&own_thread()).is_some_and(|step| {
+        matches!(step.kind, proto::Step::Return { .. }) && returns && step.own.is(frame)
+    });
+    if !is_awaited {
+        ended(frame);
+    }
+    is_awaited
+}
+
+/// A function of this thread has ended.
+fn ended(frame: &Bound<'_, PyAny>) {
     let py = frame.py();
     let mut armed = armed();
     let Some(step) = armed.steps.get_mut(&own_thread()) else {

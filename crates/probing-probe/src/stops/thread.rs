@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::watches::{attributes, module};
+use super::watches::{attributes, named};
 use crate::interned::interned;
 use crate::interrupt::own_thread;
 
@@ -14,7 +14,7 @@ pub(super) fn name(py: Python<'_>) -> String {
 
 /// Of any thread.
 pub(super) fn name_of(py: Python<'_>, ident: u64) -> String {
-    let Some(threading) = module(py, "threading") else {
+    let Some(threading) = named(py, interned!(py, "threading")) else {
         return "MainThread".to_owned();
     };
     known(&threading, ident).unwrap_or_else(|| format!("Thread {ident}"))

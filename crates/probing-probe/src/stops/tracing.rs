@@ -1,6 +1,7 @@
 //! Python 3.10 and 3.11: a trace function in C on every thread, only while something is armed.
 //!
-//! A thread that has a trace function already (a debugger, coverage) keeps it: two do not go together on these Pythons.
+//! A thread that has a trace function already (a debugger, coverage) keeps it: two do not go together on these Pythons. What a
+//! program sets itself takes the place of ours: now and then we look, say so, and come back when it has gone.
 #![expect(unsafe_code, reason = "trace functions are set by the C interface")]
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use probing_proto::message::Failure;
 use pyo3::ffi::{self, PyFrameObject, PyObject};
@@ -42,6 +44,11 @@ static SEEN: Mutex<Option<HashMap<usize, Py<PyAny>>>> = Mutex::new(None);
 const MAX_SEEN: usize = 20_000;
 
 static IS_SET: AtomicBool = AtomicBool::new(false);
+/// When to look again whether it still is.
+static NEXT_LOOK: Mutex<Option<Instant>> = Mutex::new(None);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What to say of threads that are left out. Read without the GIL, too.
+static LEFT_OUT: Mutex<Option<String>> = Mutex::new(None);
 
 /// Whether this Python has what it takes.
 pub(super) fn claim() -> Result<(), Failure> {
@@ -59,8 +66,40 @@ pub(super) fn claim() -> Result<(), Failure> {
     )
 }
 
-/// What to say when threads are left out, because another tool traces them.
-pub(super) fn left_out(py: Python<'_>) -> Option<String> {
+/// What to say when threads are left out, because another tool traces them; as of the last look.
+pub(super) fn left_out() -> Option<String> {
+    lock(&LEFT_OUT).clone()
+}
+
+/// When to look again; `None` while nothing is traced.
+pub(super) fn next_look() -> Option<Instant> {
+    *lock(&NEXT_LOOK)
+}
+
+/// Whether it is time to look. The next time is later.
+pub(super) fn is_due() -> bool {
+    let mut next = lock(&NEXT_LOOK);
+    let now = Instant::now();
+    let is_due = next.is_some_and(|next| next <= now);
+    if is_due {
+        *next = Some(now + LOOK_EVERY);
+    }
+    is_due
+}
+
+/// Traces threads whose trace function the program has taken away, and sees who traces others.
+pub(super) fn look_again(py: Python<'_>) {
+    if IS_SET.load(Ordering::Acquire) {
+        set_on_threads(py, true);
+        *lock(&LEFT_OUT) = traced_by_others(py);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn traced_by_others(py: Python<'_>) -> Option<String> {
     let symbols = symbols();
     let (Some(interpreter), Some(first), Some(next)) = (
         symbols.current_interpreter,
@@ -101,8 +140,12 @@ pub(super) fn set(py: Python<'_>, wanted: bool) {
     if IS_SET.swap(wanted, Ordering::AcqRel) != wanted {
         set_on_threads(py, wanted);
         drop(set_on_new_threads(py, wanted));
+        *lock(&NEXT_LOOK) = wanted.then(|| Instant::now() + LOOK_EVERY);
     }
-    if !wanted {
+    if wanted {
+        *lock(&LEFT_OUT) = traced_by_others(py);
+    } else {
+        *lock(&LEFT_OUT) = None;
         forget_seen();
     }
 }
@@ -114,7 +157,7 @@ pub(super) fn forget_seen() {
 }
 
 fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Py<PyAny>>>> {
-    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SEEN)
 }
 
 fn set_on_threads(_py: Python<'_>, wanted: bool) {
@@ -131,7 +174,7 @@ fn set_on_threads(_py: Python<'_>, wanted: bool) {
     unsafe {
         let mut thread = first(interpreter());
         while !thread.is_null() {
-            if other::is_traced(thread) {
+            if other::is_traced(thread) || (wanted && other::is_ours(thread)) {
                 thread = next(thread);
                 continue;
             }
@@ -188,6 +231,19 @@ mod other {
             // SAFETY: a thread state of this version has a function pointer there, or null.
             let function = unsafe { *thread.byte_add(layout.function).cast::<*const c_void>() };
             !function.is_null() && function != traced as *const c_void
+        })
+    }
+
+    /// Whether we do.
+    ///
+    /// # Safety
+    ///
+    /// A thread state of this interpreter, with the GIL held.
+    pub(super) unsafe fn is_ours(thread: *mut PyThreadState) -> bool {
+        layout().is_some_and(|layout| {
+            // SAFETY: as above.
+            let function = unsafe { *thread.byte_add(layout.function).cast::<*const c_void>() };
+            function == traced as *const c_void
         })
     }
 
@@ -262,7 +318,11 @@ unsafe extern "C" fn traced(
     drop(panic::catch_unwind(AssertUnwindSafe(|| match what {
         LINE => at_line(&frame),
         CALL => at_call(&frame),
-        RETURN => at_return(&frame, argument.is_null()),
+        RETURN => {
+            // SAFETY: what is returned, borrowed; nothing when an exception leaves the function.
+            let value = unsafe { Bound::from_borrowed_ptr_or_opt(py, argument) };
+            at_return(&frame, value.as_ref());
+        }
         EXCEPTION => at_exception(&frame, argument),
         _ => {}
     })));
@@ -329,15 +389,15 @@ fn at_call(frame: &Bound<'_, PyAny>) {
     }
 }
 
-fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
+fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) {
     if watches::look_at_locals() {
         let code = code_of(frame).as_ptr() as usize;
         if has_stores(code) {
             watches::compare_locals(frame, code, None);
         }
     }
-    if events::is_special() && (by_exception || !is_left_for_now(frame)) {
-        events::end(frame.py(), Some(frame));
+    if events::is_special() && (value.is_none() || !is_left_for_now(frame)) {
+        events::end(frame.py(), Some(frame), value);
     }
 }
 

@@ -4,11 +4,10 @@
 //! A local variable is looked at where its function writes it (`writes.rs`). Anything else is a `path.rs`; the dictionaries
 //! on its way tell when they change (`dictionaries.rs`), and what they cannot tell is compared at `lines.rs`; both are one
 //! watch (`values.rs`). What a value was is `remembered.rs`, in `words.rs`; of tensors `tensors.rs` knows more. `pending.rs`
-//! holds back what may not be done in the middle of an assignment, `pace.rs` what is too much of it.
+//! holds back what may not be done in the middle of an assignment.
 
 mod dictionaries;
 mod lines;
-mod pace;
 mod path;
 mod pending;
 mod remembered;
@@ -39,9 +38,9 @@ use crate::recording::{self, Variable};
 use crate::traceback::text_of;
 
 pub(super) use self::lines::{are_on as look_at_lines, at_line as compare_at};
-pub(super) use self::path::{attributes, module};
+pub(super) use self::path::{attributes, named};
 pub(super) use self::pending::{has_some as has_pending, settle};
-pub(super) use self::words::type_name;
+pub(super) use self::words::{of as in_words, type_name};
 pub(super) use self::writes::{
     Store, are_some as look_at_locals, at_instruction, at_line as compare_locals, bind,
 };
@@ -182,7 +181,7 @@ fn seen(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) {
         let counts = if point.only_counts() && !point.armed.once {
             count(&point)
         } else {
-            Handled::aside(py, || has_fired(frame, &point, false))
+            Handled::aside(py, || has_fired((frame, None), &point, false))
         };
         if !counts {
             continue;

@@ -74,6 +74,7 @@ fn understood(asked: AskedArm) -> anyhow::Result<Arm> {
         once: asked.once,
         action,
         stats: asked.stats,
+        own: false,
         ttl_millis: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         hold: asked.hold.unwrap_or_default(),
     })

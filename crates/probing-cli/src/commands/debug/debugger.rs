@@ -97,6 +97,8 @@ impl<'a> Debugger<'a> {
     }
 
     pub(super) fn arm(&mut self, arm: Arm) -> anyhow::Result<()> {
+        // However this ends, nothing is left armed.
+        let arm = Arm { own: true, ..arm };
         let point = self.session.link.probe().arm(arm)?;
         say(&text::armed(&point))?;
         self.armed.push(point.point);
@@ -329,7 +331,7 @@ impl<'a> Debugger<'a> {
         match order {
             Order::Next => self.step(Step::Over),
             Order::Step => self.step(Step::Into),
-            Order::Return => self.step(Step::Out {
+            Order::Return => self.step(Step::Return {
                 frame: self.frame as u32,
             }),
             Order::Until(line) => {
@@ -447,6 +449,7 @@ impl<'a> Debugger<'a> {
             once,
             action: Action::Stop,
             stats: false,
+            own: false,
             ttl_millis: None,
             hold: Hold::default(),
         })

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use probing_capture::Capture;
 use probing_proto::capture::{Excerpt, Manifest};
+use probing_proto::function;
 use probing_proto::paths::History;
 use probing_proto::report::{FrameType, ReportedFrame, ReportedThread};
 use probing_proto::stops::{Source, Spot};
@@ -146,7 +147,7 @@ impl Kept {
                 write!(out, "{}", show::stack(&frames, self.frame))?;
             }
             Order::List(lines) => self.list(lines)?,
-            Order::LongList => self.list(Lines::Here)?,
+            Order::LongList => self.show_function()?,
             Order::Print(code) | Order::Pretty(code) | Order::Code(code) => {
                 let value = self.value(code.trim())?;
                 writeln!(out, "{value}")?;
@@ -257,18 +258,32 @@ impl Kept {
         self.show_lines(first, last)
     }
 
-    /// Those that the capture has.
-    fn show_lines(&self, first: u32, last: u32) -> anyhow::Result<()> {
+    /// As much of it as the capture has.
+    fn show_function(&self) -> anyhow::Result<()> {
+        let here = self.frame()?.lineno.unwrap_or(1);
+        let excerpt = self.excerpt(here, here)?;
+        let (first, last) = function::around(&excerpt.lines, here - excerpt.first + 1);
+        self.show_lines(excerpt.first + first - 1, excerpt.first + last - 1)
+    }
+
+    /// One that has some of these lines.
+    fn excerpt(&self, first: u32, last: u32) -> anyhow::Result<&Excerpt> {
         let frame = self.frame()?;
         let excerpts = self.sources.iter().filter(|it| *it.file == *frame.file);
         let mut excerpts =
             excerpts.filter(|it| it.first <= last && it.first + it.lines.len() as u32 > first);
-        let excerpt = excerpts.next().with_context(|| {
+        excerpts.next().with_context(|| {
             format!(
-                "the capture has no such lines of {}: only those around the frames",
+                "the capture has no such lines of {}: only those of the functions on its stacks",
                 frame.file
             )
-        })?;
+        })
+    }
+
+    /// Those that the capture has.
+    fn show_lines(&self, first: u32, last: u32) -> anyhow::Result<()> {
+        let frame = self.frame()?;
+        let excerpt = self.excerpt(first, last)?;
         let begin = first.max(excerpt.first);
         let lines = excerpt.lines.iter().skip((begin - excerpt.first) as usize);
         let lines = lines.take((last - begin + 1) as usize).cloned().collect();

@@ -25,7 +25,7 @@ pub(super) fn head(stop: &Stop, frame: usize) -> String {
     // Who steps knows why.
     if !matches!(stop.why, Why::Step) {
         let (why, name, ends) = (
-            text::why(&stop.why),
+            &stop.why,
             &stop.thread_name,
             text::duration(stop.ends_in_millis),
         );

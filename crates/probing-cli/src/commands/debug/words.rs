@@ -75,7 +75,7 @@ const WORDS: [Word; 27] = [
     word(
         &["r", "return"],
         "",
-        "on until this function (of the chosen frame) has returned",
+        "on to where this function (of the chosen frame) returns, with its value",
     ),
     word(
         &["unt", "until"],

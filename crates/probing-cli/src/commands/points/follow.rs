@@ -132,9 +132,9 @@ fn told(news: &StopNews, of: PointId) -> Option<Told> {
             let change = text::change(name, old, new);
             Some(Told::Data(format!("{}:{}: {change}", at.file, at.lineno)))
         }
-        StopNews::Stopped { stop } if super::text::is_of(&stop.why, of) => {
+        StopNews::Stopped { stop } if stop.why.point() == Some(of) => {
             let place = text::innermost(stop);
-            let why = text::why(&stop.why);
+            let why = &stop.why;
             Some(Told::Stopped(format!(
                 "{} stopped in {place}: {why}",
                 stop.thread_name

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use probing_proto::stops::{Action, Driver, Place, Point, PointId, Spot, Stop, WentOn, Why};
+use probing_proto::stops::{Action, Driver, Place, Point, Spot, Stop, WentOn};
 
 /// Places of one point that are written out.
 const SHOWN: usize = 3;
@@ -182,7 +182,7 @@ pub(crate) fn stop(stop: &Stop) -> String {
         stop.stop.0,
         stop.thread_name,
         innermost(stop),
-        why(&stop.why),
+        stop.why,
         duration(stop.since_millis),
         duration(stop.ends_in_millis)
     )
@@ -201,45 +201,6 @@ pub(crate) fn released(stop: &Stop) -> String {
 pub(crate) fn innermost(stop: &Stop) -> String {
     let first = stop.frames.first();
     first.map_or_else(|| "no Python code".to_owned(), spot)
-}
-
-/// Why it stopped.
-pub(crate) fn why(why: &Why) -> String {
-    match why {
-        Why::Breakpoint { point } => format!("breakpoint {}", point.0),
-        Why::Step => "step".to_owned(),
-        Why::Asked => "probing.breakpoint()".to_owned(),
-        Why::Changed {
-            point,
-            name,
-            old,
-            new,
-        } => {
-            format!("watch {}: {}", point.0, change(name, old, new))
-        }
-        Why::Raised {
-            exception,
-            message,
-            uncaught,
-            ..
-        } => {
-            let how = if *uncaught { "uncaught" } else { "raised" };
-            match message.as_str() {
-                "" => format!("{exception} {how}"),
-                message => format!("{exception} {how}: {message}"),
-            }
-        }
-    }
-}
-
-/// Whether that point is why.
-pub(crate) fn is_of(why: &Why, of: PointId) -> bool {
-    match why {
-        Why::Breakpoint { point } | Why::Changed { point, .. } | Why::Raised { point, .. } => {
-            *point == of
-        }
-        Why::Step | Why::Asked => false,
-    }
 }
 
 /// `lr: 0.1 → 0.01`
@@ -261,7 +222,7 @@ pub(crate) fn because(because: WentOn) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use probing_proto::stops::{Arm, Hold};
+    use probing_proto::stops::{Arm, Hold, PointId};
 
     use super::*;
 
@@ -275,6 +236,7 @@ mod tests {
                 once: false,
                 action,
                 stats: false,
+                own: false,
                 ttl_millis: None,
                 hold: Hold::default(),
             },
@@ -339,11 +301,10 @@ mod tests {
         watch.bound = vec![spot(118)];
         watch.cost = String::new();
         insta::assert_snapshot!(armed(&watch), @"watch 1: lr in step (/w/train.py:118): records changes; armed for 10m");
-        let place = Place::Memory {
-            address: 4096,
-            length: 8,
+        let place = Place::Environment {
+            name: "RATE".to_owned(),
         };
-        insta::assert_snapshot!(disarmed(&point(place, Action::Stop)), @"watch 1 disarmed: 8 bytes at 0x1000; hit 0 times, stopped 0 times");
+        insta::assert_snapshot!(disarmed(&point(place, Action::Stop)), @"watch 1 disarmed: env:RATE; hit 0 times, stopped 0 times");
     }
 
     #[test]

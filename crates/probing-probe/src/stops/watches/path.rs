@@ -356,10 +356,18 @@ fn get<'py>(dict: &Bound<'py, PyDict>, name: &str) -> Option<Bound<'py, PyAny>> 
 
 /// A module that is loaded; nothing is imported.
 pub(crate) fn module<'py>(py: Python<'py>, name: &str) -> Option<Bound<'py, PyAny>> {
+    named(py, &PyString::intern(py, name))
+}
+
+/// The same, by a name that is at hand.
+pub(crate) fn named<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
     // SAFETY: the GIL is held; a borrowed reference to a dictionary, or null.
     let modules: Bound<'_, PyAny> =
         unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyImport_GetModuleDict()) }?;
-    get(modules.cast::<PyDict>().ok()?, name)
+    modules.cast::<PyDict>().ok()?.get_item(name).ok()?
 }
 
 /// `name`, then `.name`, `['key']`, `[3]`, as often as wanted.

@@ -12,8 +12,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::super::pace::Pace;
 use super::super::points::Point;
-use super::pace::Pace;
 use super::path::{Followed, Path, is_key};
 use super::remembered::Remembered;
 use super::{Change, Watch, dictionaries, tensors, words};

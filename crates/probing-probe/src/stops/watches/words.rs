@@ -24,7 +24,7 @@ const LONGEST: usize = 2000;
 const BITS: u64 = 4000;
 
 /// A value in words.
-pub(super) fn of(value: &Bound<'_, PyAny>) -> String {
+pub(crate) fn of(value: &Bound<'_, PyAny>) -> String {
     let mut text = told(value, 0);
     if text.len() > LONGEST {
         text.truncate(text.floor_char_boundary(LONGEST));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use probing_proto::message::Failure;
-use probing_proto::stops::{Place, Spot};
+use probing_proto::stops::Place;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -18,8 +18,8 @@ use super::super::arming;
 use super::super::events::{self, After};
 use super::super::frame::{self, Names};
 use super::super::lent::UnderGil;
+use super::super::pace::Pace;
 use super::super::points::Point;
-use super::pace::Pace;
 use super::remembered::{Remembered, plain};
 use super::{Change, Watch, function, pending, seen, words};
 use crate::codes::Found;
@@ -370,10 +370,7 @@ fn tell<'py>(
             return None;
         };
         let mut change = local.change(&point, value.as_ref(), frame.py())?;
-        change.at = Some(Spot {
-            lineno: line,
-            ..frame::spot_of(frame)
-        });
+        change.at = Some(frame::spot_at(frame, Some(line)));
         Some((point, change))
     });
     let changes: Vec<_> = changes.collect();

@@ -4,13 +4,14 @@ use std::io::Write as _;
 
 use anyhow::bail;
 use probing_client::ClientError;
+use probing_proto::function;
 use probing_proto::message::Outcome;
 use probing_proto::names::Scope;
 use probing_proto::stops::Spot;
 
 use super::Debugger;
+use crate::commands::debug::show;
 use crate::commands::debug::words::Lines;
-use crate::commands::debug::{function, show};
 use crate::commands::repl;
 use crate::commands::repl::session::say;
 

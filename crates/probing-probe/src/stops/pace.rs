@@ -1,8 +1,8 @@
-//! How many changes of one watch are told in a second; the rest is counted.
+//! How much of one point is recorded in a second: log lines, snapshots, changes; the rest is counted.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-/// Rows of one watch in a second.
+/// Rows of one point in a second.
 const MOST_A_SECOND: u32 = 1000;
 const ASK_EVERY: u32 = 32;
 

@@ -1,7 +1,7 @@
 //! The lines of the function that a line belongs to, told by how they are indented.
 
 /// The first and the last line, of lines that are numbered from 1. The whole file where no function is around it.
-pub(super) fn around(lines: &[String], line: u32) -> (u32, u32) {
+pub fn around(lines: &[String], line: u32) -> (u32, u32) {
     let current = (line.max(1) as usize - 1).min(lines.len().saturating_sub(1));
     let whole = (1, lines.len() as u32);
     let Some(own) = lines.get(current).and_then(|line| indent(line)) else {
@@ -46,6 +46,23 @@ pub(super) fn around(lines: &[String], line: u32) -> (u32, u32) {
     (first as u32 + 1, last as u32)
 }
 
+/// Longer functions are not kept whole.
+const LONGEST: u32 = 400;
+
+/// The lines to keep for who looks later at a place: those of its function, and some on each side of the place.
+pub fn kept(lines: &[String], line: u32, each_side: u32) -> (u32, u32) {
+    let near = (
+        line.saturating_sub(each_side).max(1),
+        line.saturating_add(each_side).min(lines.len() as u32),
+    );
+    let (first, last) = around(lines, line);
+    let is_function = (first, last) != (1, lines.len() as u32);
+    if !is_function || last - first >= LONGEST {
+        return near;
+    }
+    (first.min(near.0), last.max(near.1))
+}
+
 /// None for a line that says nothing about it: an empty one, a comment, the end of the parameters.
 fn indent(line: &str) -> Option<usize> {
     let text = line.trim_start();
@@ -54,7 +71,7 @@ fn indent(line: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::around;
+    use super::{around, kept};
 
     #[test]
     fn a_function_is_all_that_is_indented_below_its_head() {
@@ -71,5 +88,20 @@ mod tests {
             check(line, whole);
         }
         assert_eq!(around(&[], 1), (1, 0));
+    }
+
+    #[test]
+    fn a_function_is_kept_whole_unless_it_is_very_long() {
+        let function = |length: usize| -> Vec<String> {
+            let head = ["x = 1", "", "def f():"].map(str::to_owned);
+            let body = (0..length).map(|line| format!("    a = {line}"));
+            let rest = ["", "f()"].map(str::to_owned);
+            head.into_iter().chain(body).chain(rest).collect()
+        };
+        assert_eq!(kept(&function(100), 50, 10), (3, 103));
+        assert_eq!(kept(&function(100), 5, 10), (1, 103));
+        assert_eq!(kept(&function(1000), 500, 10), (490, 510));
+        assert_eq!(kept(&function(100), 105, 10), (95, 105));
+        assert_eq!(kept(&[], 7, 10), (1, 0));
     }
 }
