@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from probing._recording import span, table
     from probing._results import Backtrace, EvalResult, Table
     from probing._stops import Breakpoint, Stop
+    from probing._tracing import probe, trace
 
 __all__ = [
     "Backtrace",
@@ -41,12 +42,14 @@ __all__ = [
     "connect",
     "debugger",
     "event",
+    "probe",
     "record",
     "span",
     "start",
     "step",
     "stop",
     "table",
+    "trace",
 ]
 
 __version__: str
@@ -97,6 +100,10 @@ if not TYPE_CHECKING:
             from probing import _recording
 
             modules = (_recording,)
+        elif name in ("probe", "trace"):
+            from probing import _tracing
+
+            modules = (_tracing,)
         elif name in __all__:
             from probing import _connect, _errors, _results, _stops
 

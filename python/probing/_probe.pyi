@@ -1,5 +1,7 @@
 """Native half of the package."""
 
+from collections.abc import Callable
+
 __version__: str
 
 def start() -> bool: ...
@@ -31,5 +33,10 @@ def span_begin(name: str, parent: int | None, attributes: dict[str, object]) -> 
 def span_end(
     span: tuple[int, int], name: str, parent: int | None, error: str | None, attributes: dict[str, object]
 ) -> None: ...
+def trace_function(
+    function: Callable[..., object], depth: int, watch: list[str], stats: bool, budget_ppm: int | None
+) -> int: ...
+def block_enter(name: str, depth: int, budget_ppm: int | None) -> int: ...
+def block_exit(block: int) -> None: ...
 def storage() -> str | None:
     """Where recorded rows go: None before the first, ``"shared"``, or ``"heap: ..."`` and why."""

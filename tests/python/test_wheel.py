@@ -89,12 +89,14 @@ def test_public_names_are_few_and_typed() -> None:
         "connect",
         "debugger",
         "event",
+        "probe",
         "record",
         "span",
         "start",
         "step",
         "stop",
         "table",
+        "trace",
     ]
     assert probing.__version__ == distribution("probing").version
     assert (Path(probing.__file__).parent / "py.typed").exists()

@@ -15,6 +15,7 @@ mod query;
 mod run;
 mod session;
 mod stops;
+mod trace;
 mod watch;
 
 use std::ffi::OsString;
@@ -42,6 +43,7 @@ pub(crate) use query::{ExportArguments, QueryArguments, QueryFormat};
 pub(crate) use run::RunArguments;
 pub(crate) use session::{ConnectArguments, ReplArguments};
 pub(crate) use stops::{DebugArguments, ReleaseArguments, StopsArguments};
+pub(crate) use trace::{TopArguments, TraceArguments, TraceFormat, Tracing, UntraceArguments};
 pub(crate) use watch::{BytesWatch, Variable, WatchArguments, Watching};
 
 const STYLES: Styles = Styles::styled()
@@ -134,6 +136,12 @@ pub(crate) enum Command {
     Breakpoints(BreakpointsArguments),
     /// Disarm breakpoints and watches
     Disarm(DisarmArguments),
+    /// Follow functions: a row for each call and return, or sums; export them
+    Trace(TraceArguments),
+    /// End traces
+    Untrace(UntraceArguments),
+    /// Show the hottest functions, live
+    Top(TopArguments),
     /// Show the threads that have stopped at breakpoints
     Stops(StopsArguments),
     /// Let stopped threads go on
@@ -187,6 +195,9 @@ impl Command {
             | Self::Watch(WatchArguments { named, .. })
             | Self::Breakpoints(BreakpointsArguments { named, .. })
             | Self::Disarm(DisarmArguments { named, .. })
+            | Self::Trace(TraceArguments { named, .. })
+            | Self::Untrace(UntraceArguments { named, .. })
+            | Self::Top(TopArguments { named, .. })
             | Self::Stops(StopsArguments { named, .. })
             | Self::Release(ReleaseArguments { named, .. })
             | Self::Debug(DebugArguments { named, .. })
@@ -235,7 +246,9 @@ impl Arguments {
         match &self.command {
             _ if self.no_attach => Entry::Forbidden,
             // There would be nothing to take out, nothing armed and nothing stopped.
+            Command::Trace(trace) if !trace.begins() => Entry::Forbidden,
             Command::Detach(_)
+            | Command::Untrace(_)
             | Command::Breakpoints(_)
             | Command::Disarm(_)
             | Command::Stops(_)

@@ -24,6 +24,8 @@ pub(crate) mod repl;
 pub(crate) mod run;
 mod screen;
 pub(crate) mod stops;
+pub(crate) mod top;
+pub(crate) mod trace;
 
 use std::io::Write as _;
 

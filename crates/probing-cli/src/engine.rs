@@ -14,6 +14,7 @@ use anyhow::bail;
 
 use crate::arguments::{
     AgentArguments, CaptureArguments, DebugArguments, ExportArguments, QueryArguments,
+    TopArguments, TraceArguments,
 };
 use crate::commands::{self, Aim};
 use crate::exit::Status;
@@ -29,6 +30,9 @@ pub(crate) enum Needy<'a> {
     Query(&'a QueryArguments),
     Export(&'a ExportArguments),
     Capture(&'a CaptureArguments),
+    /// Which writes files of traces.
+    Trace(&'a TraceArguments),
+    Top(&'a TopArguments),
     /// Which is asked to.
     Agent(&'a AgentArguments),
     /// Which may be asked to.
@@ -56,6 +60,8 @@ fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
         Needy::Query(arguments) => commands::query::run(arguments, aim),
         Needy::Export(arguments) => commands::export::run(arguments, aim),
         Needy::Capture(arguments) => commands::capture::run(arguments, aim),
+        Needy::Trace(arguments) => commands::trace::export::run(arguments, aim),
+        Needy::Top(arguments) => commands::top::run(arguments, aim),
         Needy::Agent(arguments) => commands::agent::run(arguments),
         Needy::Connect => commands::connect::run(aim),
         Needy::Repl => commands::repl::run(aim),

@@ -55,6 +55,12 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Watch(arguments) => commands::points::run_watch(&arguments, &aim),
         Command::Breakpoints(arguments) => commands::points::run_list(&arguments, &aim),
         Command::Disarm(arguments) => commands::points::run_disarm(&arguments, &aim),
+        Command::Trace(arguments) if arguments.is_export() => {
+            (engines.run)(Needy::Trace(&arguments), &aim)
+        }
+        Command::Top(arguments) => (engines.run)(Needy::Top(&arguments), &aim),
+        Command::Trace(arguments) => commands::trace::run(&arguments, &aim),
+        Command::Untrace(arguments) => commands::trace::run_untrace(&arguments, &aim),
         Command::Stops(arguments) => commands::stops::run_list(&arguments, &aim),
         Command::Release(arguments) => commands::stops::run_release(&arguments, &aim),
         Command::Debug(arguments) => (engines.run)(Needy::Debug(&arguments), &aim),

@@ -34,6 +34,7 @@ mod stops;
 mod sweep;
 mod target;
 mod tasks;
+mod trace;
 mod tracers;
 mod tree;
 mod who;

@@ -24,6 +24,9 @@ OPTIMIZED = 1
 # How deep wrappers may lie around a function.
 WRAPPERS = 10
 
+# Before 3.12: the functions that have a code, by its id, as far as the last search saw them.
+_functions: dict[int, list[FunctionType]] = {}
+
 _names_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 _mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
@@ -62,6 +65,7 @@ class Line:
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and lines, and what to say about it."""
         _put_around.clear()
+        _functions.clear()
         codes: dict[int, Any] = {}
         for module, names in _modules():
             file = names.get("__file__")
@@ -122,8 +126,9 @@ class Line:
 class Function:
     """The codes of the functions that are called so."""
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, file: str | None = None) -> None:
         self._function = function
+        self._file = None if file is None else Line(file, 0)
         self._leaves_out_library = False
         self._parts = function.split(".")
 
@@ -133,6 +138,7 @@ class Function:
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
         _put_around.clear()
+        _functions.clear()
         codes: dict[int, tuple[CodeType, str, str]] = {}
         near: set[str] = set()
         wanted = self.name()
@@ -178,11 +184,58 @@ class Function:
         return found, _together(note, _compiled(found))
 
     def _is_meant(self, code: CodeType, module: str, qualname: str) -> bool:
+        if self._file is not None and not self._file.is_in(code.co_filename):
+            return False
         names = [part for part in qualname.split(".") if part != "<locals>"]
         modules = [module.split(".")]
         if module == "__main__":
             modules.append([os.path.basename(code.co_filename).removesuffix(".py")])
         return any((owner + names)[-len(self._parts) :] == self._parts for owner in modules)
+
+
+class Module:
+    """The codes of all functions of a module, and of the modules inside it."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def name(self) -> str:
+        return self._module
+
+    def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
+        """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
+        _functions.clear()
+        codes: dict[int, tuple[CodeType, str]] = {}
+        near: set[str] = set()
+        for module, names in _modules():
+            if self._is_in(module):
+                file = names.get("__file__")
+                for code, owner, qualname in _codes_of_module(module, names):
+                    # What a module has imported from another is that other's.
+                    if (owner == module or code.co_filename == file) and code.co_flags & OPTIMIZED:
+                        codes[id(code)] = code, qualname
+            elif self._module.lower() in module.lower() and len(near) < 100:
+                near.add(module)
+        for frame in _frames():
+            if self._is_in(_module_of(frame)):
+                for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
+                    if code.co_flags & OPTIMIZED:
+                        codes.setdefault(id(code), (code, qualname))
+        found = [(code, qualname, first_line(code)) for code, qualname in codes.values()]
+        if found:
+            return found, None
+        hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
+        return [], f"no module that is loaded is called {self._module}: waits for when one is{hint}"
+
+    def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
+        """Choose a code object that begins to run, and those inside it."""
+        if not self._is_in(module):
+            return []
+        nested = _with_nested(code, _qualname(code))
+        return [(code, qualname, first_line(code)) for code, qualname in nested if code.co_flags & OPTIMIZED]
+
+    def _is_in(self, module: str) -> bool:
+        return module == self._module or module.startswith(f"{self._module}.")
 
 
 def lines_of(code: CodeType) -> set[int]:
@@ -218,6 +271,22 @@ def _is_compiled(code: CodeType) -> bool:
     frames: Any = getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
     entries = getattr(frames, "_debug_get_cache_entry_list", None)
     return id(code) in _put_around or (entries is not None and bool(entries(code)))
+
+
+def functions_of(code: CodeType) -> list[FunctionType]:
+    """Give the functions that have this code; only before 3.12, which finds none otherwise."""
+    return _functions.get(id(code), [])
+
+
+def _own_code(function: FunctionType) -> CodeType:
+    """Give the code of a function, also when ours stands in its place (before 3.12)."""
+    code = function.__code__
+    if sys.version_info < (3, 12):
+        for constant in code.co_consts:
+            if type(constant).__name__ == "Told" and type(constant).__module__ == "probing._probe":
+                code = constant.function.__code__
+        _functions.setdefault(id(code), []).append(function)
+    return code
 
 
 def _is_made_by_torch(code: CodeType) -> bool:
@@ -304,7 +373,7 @@ def _codes_of_function(
     inner = function.__dict__.get("_torchdynamo_orig_callable")
     if type(inner) is FUNCTION:
         _put_around.add(id(inner.__code__))
-    for code, qualname in _with_nested(function.__code__, function.__qualname__):
+    for code, qualname in _with_nested(_own_code(function), function.__qualname__):
         if id(code) not in seen:
             seen.add(id(code))
             yield code, owner, qualname

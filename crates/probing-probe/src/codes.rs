@@ -4,6 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use probing_proto::stops::{Place, Spot};
+use probing_proto::trace::Scope;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -26,6 +27,8 @@ enum Hint {
     File(Mutex<Vec<String>>),
     /// Its name.
     Name(String),
+    /// Only its module tells.
+    Nothing,
 }
 
 /// Code that a point is in.
@@ -52,6 +55,22 @@ impl Finder {
         };
         let search = search.unbind();
         Ok(Some(Self { search, hint }))
+    }
+
+    /// For what is traced.
+    pub(crate) fn of_scope(py: Python<'_>, scope: &Scope) -> PyResult<Self> {
+        let names = namespace(py)?;
+        let class = |name: &str| names.as_any().get_item(name);
+        let (search, hint) = match scope {
+            Scope::Function { function, file } => {
+                let search = call(&class("Function")?, (function, file.as_deref()))?;
+                let name = text_of(&call(&search.getattr("name")?, ())?);
+                (search, Hint::Name(name))
+            }
+            Scope::Module { module } => (call(&class("Module")?, (module,))?, Hint::Nothing),
+        };
+        let search = search.unbind();
+        Ok(Self { search, hint })
     }
 
     /// Looks through all that is loaded; and what to say about it.
@@ -90,6 +109,7 @@ impl Finder {
             Hint::Name(name) => code
                 .getattr("co_name")
                 .is_ok_and(|own| text_of(&own) == *name),
+            Hint::Nothing => true,
         }
     }
 }

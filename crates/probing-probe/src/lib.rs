@@ -85,7 +85,8 @@ mod _probe {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::recording::add_to(module)?;
         super::step::add_to(module)?;
-        super::tracers::add_to(module)
+        super::tracers::add_to(module)?;
+        super::trace::add_to(module)
     }
 
     /// Stop the caller of the caller, if somebody follows this process. Returns whether it did.

@@ -23,6 +23,7 @@ use crate::memory;
 use crate::outbox::Waker;
 use crate::peer;
 use crate::stops::{self, Order, Stops};
+use crate::trace;
 use crate::tracers;
 use crate::worker::{self, Job, Work};
 
@@ -109,6 +110,7 @@ impl Life {
             if let Some(stops) = stops::if_any() {
                 stops.tick();
             }
+            trace::tick();
             tracers::tick();
             if ready.listener {
                 self.accept();
@@ -124,6 +126,7 @@ impl Life {
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
         stops::leave_soon();
+        trace::leave_soon();
         tracers::leave_soon();
         self.say_farewell();
         // Before the connections end: a client that sees that finds no files any more.
@@ -158,7 +161,9 @@ impl Life {
             PollFd::from_borrowed_fd(connection.as_fd(), events)
         }));
         let tracing = tracers::next_deadline().map(until);
-        let timeout = pause.into_iter().chain(deadline).chain(tracing).min();
+        let traces = trace::next_deadline().map(until);
+        let deadlines = deadline.into_iter().chain(tracing).chain(traces);
+        let timeout = pause.into_iter().chain(deadlines).min();
         let timeout = timeout.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
             tv_nsec: i64::from(pause.subsec_nanos()),
@@ -289,6 +294,9 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
         Call::Source { file, first, count } => {
             begin(evals, connection, id, Job::Source(file, first, count));
         }
+        Call::Trace(wanted) => begin(evals, connection, id, Job::Trace(Box::new(wanted))),
+        Call::Untrace { traces } => begin(evals, connection, id, Job::Untrace(traces)),
+        Call::Traces => begin(evals, connection, id, Job::Traces),
         call @ (Call::Points
         | Call::Stops
         | Call::Follow { .. }

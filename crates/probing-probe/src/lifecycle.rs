@@ -64,13 +64,18 @@ impl StartError {
     }
 }
 
-/// Starts the probe; false when it runs already.
-pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
+/// What is needed by all that works without a server, too.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
     std::panic::set_hook(Box::new(|_| {}));
     eval::prepare(py)?;
     moment::prepare(py)?;
-    hook_into_fork_and_exit(py)?;
+    hook_into_fork_and_exit(py)
+}
+
+/// Starts the probe; false when it runs already.
+pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
+    prepare(py)?;
     reap_ended(py);
     // Of two threads that start the probe at the same time one does. The GIL, which orders their looks, is let go for the
     // rest: the program need not wait for it.
@@ -171,8 +176,8 @@ fn after_fork(py: Python<'_>) {
     Evals::after_fork();
     main_thread::after_fork();
     stops::after_fork(py);
-    trace::forget(py);
     tracers::after_fork();
+    trace::after_fork(py);
     let asked_for = running().is_some();
     STARTING.store(false, Ordering::Release);
     // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
@@ -188,8 +193,8 @@ fn after_fork(py: Python<'_>) {
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
     stops::leave(py);
-    trace::forget(py);
     tracers::leave(py);
+    trace::leave(py);
     let evals = Evals::of_this_process();
     py.detach(|| evals.interrupt(EXIT_PATIENCE));
     reap(py);
@@ -232,8 +237,8 @@ fn reap(py: Python<'_>) {
         return;
     }
     stops::leave(py);
-    trace::forget(py);
     tracers::leave(py);
+    trace::leave(py);
     // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
     let server = unsafe { Box::from_raw(server) };
     py.detach(|| server.stop());

@@ -10,6 +10,7 @@ mod process;
 mod sites;
 mod tables;
 mod trace;
+mod tracers;
 mod values;
 
 use std::ptr;
@@ -28,6 +29,7 @@ pub(crate) use calls::add_to;
 pub(crate) use captures::{
     Capture, Exception, Variable, capture, exception, make_room_for_variables, memory, variable,
 };
+pub(crate) use tracers::{Budget, Sums, budget, ring_of_tracers, sums};
 
 /// What this process records, or null. Reached with the GIL held only.
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());

@@ -49,22 +49,24 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use probing_proto::message::Event;
+use probing_proto::message::{Event, Failure};
 use probing_proto::stops::{Arm, Hold, PointId, Seen, WentOn, Why};
 use pyo3::prelude::*;
 
 use self::points::Points;
 use self::sessions::Sessions;
+use crate::codes::Found;
 use crate::forked;
 use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
 use crate::worker;
 
 pub(crate) use self::events::quietly;
-pub(crate) use self::frame::take_over_locals;
+pub(crate) use self::frame::{code_of as code_of_frame, take_over_locals};
 pub(crate) use self::session::Order;
 pub(crate) use self::source::answer as source;
 pub(crate) use self::storage::of as storage;
+pub(crate) use self::tracing::{begins, is_left_for_now};
 pub(crate) use symbols::found;
 
 /// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
@@ -140,6 +142,16 @@ pub(crate) fn record(py: Python<'_>, seen: &Seen) -> Event {
     Event::Done
 }
 
+/// Watches a local variable of code that is known, for as long as the program wants: the number of the point.
+pub(crate) fn watch_local(
+    py: Python<'_>,
+    function: &str,
+    name: &str,
+    found: Found<'_>,
+) -> Result<PointId, Failure> {
+    arming::watch_local(py, function, name, found)
+}
+
 /// Disarms points, on a thread that has the GIL.
 pub(crate) fn disarm(py: Python<'_>, wanted: &[PointId]) -> Event {
     arming::disarm(py, wanted)
@@ -212,7 +224,7 @@ impl Stops {
     }
 
     /// Has the server's thread look at the deadlines again.
-    fn changed(&self) {
+    pub(crate) fn changed(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wake) = &*wake {
             wake();

@@ -1,31 +1,86 @@
 //! What functions do, told where they run: tracing, and taps of our own on functions of libraries.
 //!
 //! From Python 3.12 on we are a tool of `sys.monitoring` (`tool.rs`), told of exactly the code objects that somebody wants
-//! to know of (`table.rs`). Each of them leads to its *taps* (`tap.rs`): what is to be done when it begins and ends.
-//! The way from the interpreter's event to the tap is a few nanoseconds: no lock, no dictionary, no allocation.
+//! to know of (`table.rs`). An event (`events.rs`) is a row of 32 bytes in a ring of its thread (`thread.rs`), or something
+//! that a *tap* does (`tap.rs`). The way there is a few nanoseconds: no lock, no dictionary, no allocation.
 //!
-//! A child of a fork has none of it.
+//! A *trace* (`traces.rs`) is what a client asks for: `arming.rs` finds its functions, `callees.rs` those that they call.
+//! What an event costs is measured (`cost.rs`), and every trace pays from a purse (`purse.rs`, `accounts.rs`): what is called
+//! too often is muted for a while, and that is said.
+//!
+//! A child of a fork has none of what clients asked for.
 
+mod accounts;
+mod arming;
+mod callees;
+mod clock;
+mod cost;
+mod events;
+mod functions;
+mod older;
+mod program;
+mod purse;
 mod table;
 mod tap;
+mod thread;
 mod tool;
+mod traces;
+mod tracing;
 
-use probing_proto::message::Failure;
+use std::time::Instant;
+
+use probing_proto::message::{Event, Failure};
+use probing_proto::trace::{Trace, TraceId};
 use pyo3::prelude::*;
 
+use self::traces::Owner;
 use crate::monitoring;
+use crate::worker;
 
+pub(crate) use self::program::add_to;
 #[allow(unused_imports, reason = "taps come with what uses them")]
 pub(crate) use self::tap::{At, Tap, Wants};
 
-/// From now on, a tap is told of a function (or a code object). Refused before Python 3.12, and when there is no room.
+/// Begins a trace that a client asks for, on a thread that has the GIL.
+pub(crate) fn begin(py: Python<'_>, wanted: Trace) -> Event {
+    match arming::begin(py, wanted, Owner::Client) {
+        Ok(trace) => Event::Traced(trace.told()),
+        Err(failure) => Event::Failed(failure),
+    }
+}
+
+/// Ends traces, on a thread that has the GIL.
+pub(crate) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
+    arming::end(py, wanted)
+}
+
+/// What is traced, as it is now: looked at on a thread that has the GIL, so that the counts are those of now.
+pub(crate) fn told(py: Python<'_>) -> Event {
+    accounts::look(py, true);
+    let traces = traces::if_any()
+        .map(traces::Traces::all)
+        .unwrap_or_default();
+    Event::Traces {
+        traces: traces.iter().map(|trace| trace.told()).collect(),
+    }
+}
+
+/// When [`tick`] has something to do.
+pub(crate) fn next_deadline() -> Option<Instant> {
+    arming::next_deadline()
+}
+
+/// Ends what has had its time. Called by the server's thread.
+pub(crate) fn tick() {
+    arming::tick();
+}
+
+/// From now on, a tap is told of a function. Before Python 3.12 it gets code that tells (`older.rs`). Refused when there is
+/// no room.
 pub(crate) fn tap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Result<(), Failure> {
     let py = function.py();
-    if !monitoring::is_there(py) {
-        return Err(Failure::new("functions are tapped from Python 3.12 on")
-            .with_hint("run the program on Python 3.12 or newer"));
-    }
     let code = code_of(function)?;
+    tool::know(function);
     tool::claim(py)?;
     let is_new = table::table().add(&code, tap).ok_or_else(|| {
         Failure::new("too many taps on one function").with_hint("take one of them out first")
@@ -49,16 +104,50 @@ pub(crate) fn untap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) {
     tool::release_if_idle(code.py());
 }
 
-/// In the child of a fork, and when the probe leaves: nothing is told any more.
-pub(crate) fn forget(py: Python<'_>) {
+/// In the child of a fork: what clients asked for is not followed there, what the program asked for is.
+pub(crate) fn after_fork(py: Python<'_>) {
+    forget(py);
+    program::after_fork(py);
+}
+
+/// The probe leaves: what clients asked for ends, and what was seen becomes rows.
+pub(crate) fn leave(py: Python<'_>) {
+    if traces::if_any().is_some() {
+        accounts::look(py, true);
+        drop(arming::end(py, &[]));
+    }
+}
+
+/// In the child of a fork: nothing is told any more.
+fn forget(py: Python<'_>) {
+    arming::forget_seekers();
     if table::table().is_empty() {
+        tool::release_if_idle(py);
         return;
     }
     let codes = table::table().take_all();
     for code in &codes {
         tool::tell(code.bind(py));
     }
+    older_or_not(py);
     tool::release_if_idle(py);
+}
+
+fn older_or_not(py: Python<'_>) {
+    if !monitoring::is_there(py) {
+        older::forget(py);
+    }
+}
+
+/// The same, for who must not wait for the GIL: done when it can be had.
+pub(crate) fn leave_soon() {
+    let is_used = traces::if_any().is_some_and(|traces| !traces.all().is_empty());
+    if is_used {
+        // Without a thread, what is left goes on until its time is over.
+        drop(worker::start(|| {
+            worker::with_interpreter(leave);
+        }));
+    }
 }
 
 fn code_of<'py>(function: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Failure> {

@@ -7,6 +7,7 @@ use std::thread;
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use probing_proto::names::{Complete, Describe};
 use probing_proto::stops::{Arm, PointId, Seen};
+use probing_proto::trace::{Trace, TraceId};
 use probing_proto::tracers::TracerCall;
 use pyo3::prelude::*;
 
@@ -22,6 +23,7 @@ use crate::signals::Mask;
 use crate::sink::{Ear, Sink};
 use crate::stops;
 use crate::threading;
+use crate::trace;
 use crate::tracers;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
@@ -37,6 +39,9 @@ pub(crate) enum Job {
     Arm(Box<Arm>),
     Disarm(Vec<PointId>),
     Record(Seen),
+    Trace(Box<Trace>),
+    Untrace(Vec<TraceId>),
+    Traces,
     /// Lines of a file: its name, the first, how many.
     Source(String, u32, u32),
     Tracer(TracerCall),
@@ -130,6 +135,9 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Arm(wanted) => with_interpreter(|py| stops::arm(py, (**wanted).clone(), &sink.outbox)),
         Job::Disarm(wanted) => with_interpreter(|py| stops::disarm(py, wanted)),
         Job::Record(seen) => with_interpreter(|py| stops::record(py, seen)),
+        Job::Trace(wanted) => with_interpreter(|py| trace::begin(py, (**wanted).clone())),
+        Job::Untrace(wanted) => with_interpreter(|py| trace::end(py, wanted)),
+        Job::Traces => with_interpreter(trace::told),
         Job::Source(file, first, count) => {
             with_interpreter(|py| stops::source(py, file, *first, *count))
         }

@@ -22,5 +22,6 @@ pub mod size;
 pub mod speedscope;
 pub mod stops;
 pub mod store;
+pub mod trace;
 pub mod tracers;
 pub mod wire;

@@ -10,6 +10,7 @@ use crate::omitted::{is_false, is_none_at_all, is_zero};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
 use crate::stops::{Arm, Point, PointId, Seen, Source, StepCall, Stop, StopId, StopNews};
+use crate::trace::{Trace, TraceId, Traced};
 use crate::tracers::{Heap, TracerCall, TracerState};
 
 /// Version of this protocol, said in the hello.
@@ -77,6 +78,12 @@ pub enum Call {
         first: u32,
         count: u32,
     },
+    /// Follow functions: rows for what they do. Answered by `traced`.
+    Trace(Trace),
+    /// End these traces; all that clients began, when none is named. Answered by `traces`: those that were.
+    Untrace { traces: Vec<TraceId> },
+    /// Tell what is traced. Answered by `traces`.
+    Traces,
     /// Switch a tracer on or off, or tell how it is. Answered by `tracer`.
     Tracer(TracerCall),
     /// Tell what is in use of the heap, by samples. Answered by `heap`.
@@ -166,6 +173,12 @@ pub enum Event {
     /// Threads that are stopped, in the order in which they stopped.
     Stops {
         stops: Vec<Stop>,
+    },
+    /// What is traced, and what came of it.
+    Traced(Traced),
+    /// Traces, in the order in which they began.
+    Traces {
+        traces: Vec<Traced>,
     },
     /// To one who follows.
     News(StopNews),

@@ -55,7 +55,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             "kind",
             Kind::Symbol,
             Always,
-            "`begin` when a span is entered, `span` when it is left (`ts` is when it began), `event`; of tracers: `call`, `return`, `line`, `exception`",
+            "`begin` when a span is entered, `span` when it is left (`ts` is when it began), `event`; of tracers: `call`, `return`, `yield`, `resume`, and `exception` for a function that was left by one",
         ),
         (
             "name",
@@ -75,7 +75,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             "duration_ns",
             Kind::I64,
             Perhaps,
-            "how long a span that was left lasted",
+            "how long a span that was left lasted; of tracers, how long the function ran since its call, or since it was resumed",
         ),
         (
             "error",
@@ -89,8 +89,31 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             Perhaps,
             "what the program said about it, as JSON",
         ),
-        ("file", Kind::Symbol, Perhaps, "of tracers: where"),
-        ("lineno", Kind::U32, Perhaps, "of tracers: where"),
+        (
+            "file",
+            Kind::Symbol,
+            Perhaps,
+            "of tracers: the function's file",
+        ),
+        (
+            "lineno",
+            Kind::U32,
+            Perhaps,
+            "of tracers: the line where the function begins",
+        ),
+        (
+            "function",
+            Kind::Symbol,
+            Perhaps,
+            "of tracers: the function, as in `name`",
+        ),
+        (
+            "depth",
+            Kind::U32,
+            Perhaps,
+            "of tracers: how many traced functions the thread was in already",
+        ),
+        STEP,
     ],
 };
 
@@ -300,7 +323,104 @@ pub const HEAP: OwnTable = OwnTable {
     ],
 };
 
-pub const ALL: [OwnTable; 6] = [TRACE_EVENT, CAPTURES, VARIABLES, EXCEPTIONS, MEMORY, HEAP];
+const TRACE: OwnColumn = (
+    "trace",
+    Kind::U32,
+    Always,
+    "the trace, as `probing trace --list` numbers it",
+);
+
+/// Sums of traced functions.
+pub const TRACE_STATS: OwnTable = OwnTable {
+    name: "python.trace_stats",
+    doc: "Sums of traced functions: for each, about one row a second in which it was called. Add them up.",
+    time: "when the sums were taken",
+    columns: &[
+        TRACE,
+        ("function", Kind::Symbol, Always, "the function"),
+        ("file", Kind::Symbol, Always, "its file"),
+        ("lineno", Kind::U32, Always, "the line where it begins"),
+        (
+            "calls",
+            Kind::I64,
+            Always,
+            "calls that have ended since the row before; of generators and coroutines, times that they ran",
+        ),
+        ("errors", Kind::I64, Always, "those that an exception ended"),
+        ("total_ns", Kind::I64, Always, "how long they took"),
+        (
+            "self_ns",
+            Kind::I64,
+            Always,
+            "the same, without traced functions that they called",
+        ),
+        ("min_ns", Kind::I64, Always, "the shortest"),
+        ("max_ns", Kind::I64, Always, "the longest"),
+        (
+            "histogram",
+            Kind::Text,
+            Always,
+            "`[[1024, 3], …]`: three took at least 1024 ns and less than twice as long",
+        ),
+    ],
+};
+
+/// What tracing has cost, and what was done about it.
+pub const PROBE_BUDGET: OwnTable = OwnTable {
+    name: "python.probe_budget",
+    doc: "What traces cost, whenever one of them would have cost more than it may.",
+    time: "when it was noticed",
+    columns: &[
+        TRACE,
+        (
+            "action",
+            Kind::Symbol,
+            Always,
+            "`mute`: functions that are called most are told of no more; `resume`: all are again",
+        ),
+        (
+            "budget",
+            Kind::F64,
+            Always,
+            "the share of the process's CPU time that the trace may cost",
+        ),
+        (
+            "share",
+            Kind::F64,
+            Always,
+            "the share that it has cost since it began",
+        ),
+        (
+            "events",
+            Kind::I64,
+            Always,
+            "what it has seen since it began",
+        ),
+        (
+            "event_ns",
+            Kind::F64,
+            Always,
+            "what one event costs, as measured in this process",
+        ),
+        (
+            "muted",
+            Kind::U32,
+            Always,
+            "functions that nothing is told of at that moment",
+        ),
+    ],
+};
+
+pub const ALL: [OwnTable; 8] = [
+    TRACE_EVENT,
+    TRACE_STATS,
+    PROBE_BUDGET,
+    CAPTURES,
+    VARIABLES,
+    EXCEPTIONS,
+    MEMORY,
+    HEAP,
+];
 
 /// The own table that is called so, in whatever case.
 pub fn named(name: &str) -> Option<OwnTable> {

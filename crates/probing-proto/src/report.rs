@@ -20,7 +20,7 @@ pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,
 };
-pub use stops::{PointsReport, StopsReport};
+pub use stops::{PointsReport, StopsReport, TracesReport};
 pub use tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
 
 /// A process that can be looked at: one element of `probing list --json`.

@@ -13,7 +13,76 @@ pub struct SpeedscopeFile {
     name: String,
     active_profile_index: usize,
     shared: Shared,
-    profiles: Vec<Profile>,
+    profiles: Vec<AnyProfile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+enum AnyProfile {
+    Sampled(Profile),
+    Evented(Evented),
+}
+
+/// What one thread called, in the order in which it did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Evented {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: i64,
+    end_value: i64,
+    events: Vec<FrameEvent>,
+    #[serde(skip)]
+    open: Vec<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct FrameEvent {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    frame: usize,
+    at: i64,
+}
+
+impl Evented {
+    /// Times are nanoseconds since 0.
+    pub fn new(name: String, end_nanos: i64) -> Self {
+        Self {
+            kind: "evented",
+            name,
+            unit: "nanoseconds",
+            start_value: 0,
+            end_value: end_nanos,
+            events: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    pub fn open(&mut self, frame: usize, at: i64) {
+        self.open.push(frame);
+        self.say("O", frame, at);
+    }
+
+    /// The frame that was opened last.
+    pub fn close(&mut self, frame: usize, at: i64) {
+        self.open.pop();
+        self.say("C", frame, at);
+    }
+
+    /// All that is open ends with it.
+    #[must_use]
+    pub fn ended(mut self) -> Self {
+        while let Some(frame) = self.open.pop() {
+            self.say("C", frame, self.end_value);
+        }
+        self
+    }
+
+    fn say(&mut self, kind: &'static str, frame: usize, at: i64) {
+        self.events.push(FrameEvent { kind, frame, at });
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,7 +135,19 @@ impl SpeedscopeFile {
             name,
             active_profile_index: 0,
             shared: Shared { frames },
-            profiles: vec![profile],
+            profiles: vec![AnyProfile::Sampled(profile)],
+        }
+    }
+
+    /// What threads called.
+    pub fn evented(name: String, frames: Vec<SpeedscopeFrame>, threads: Vec<Evented>) -> Self {
+        Self {
+            schema: SCHEMA,
+            exporter: concat!("probing@", env!("CARGO_PKG_VERSION")).to_owned(),
+            name,
+            active_profile_index: 0,
+            shared: Shared { frames },
+            profiles: threads.into_iter().map(AnyProfile::Evented).collect(),
         }
     }
 }

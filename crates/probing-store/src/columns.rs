@@ -25,6 +25,8 @@ enum Way {
     Int,
     Float,
     Symbol,
+    /// A whole number that fits into 32 bits.
+    Word,
     /// Not by a store alone.
     Other,
 }
@@ -36,6 +38,7 @@ impl Way {
             Kind::I64 | Kind::Time => Self::Int,
             Kind::F64 => Self::Float,
             Kind::Symbol => Self::Symbol,
+            Kind::U32 => Self::Word,
             _ => Self::Other,
         }
     }
@@ -76,10 +79,11 @@ impl Columns {
                 Value::Symbol(id) => (Way::Symbol, u64::from(*id)),
                 _ => return false,
             };
-            if way != place.way {
+            let is_word = place.way == Way::Word && way == Way::Int && u32::try_from(bits).is_ok();
+            if way != place.way && !is_word {
                 return false;
             }
-            if way == Way::Symbol {
+            if way == Way::Symbol || is_word {
                 memory.put(place.values + 4 * row, bits as u32);
             } else {
                 memory.put(place.values + 8 * row, bits);

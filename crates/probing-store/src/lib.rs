@@ -18,6 +18,7 @@ mod error;
 mod header;
 pub mod layout;
 mod memory;
+pub mod packed;
 mod place;
 mod plan;
 mod reader;

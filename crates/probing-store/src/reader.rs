@@ -274,6 +274,15 @@ impl Ring {
         }))
     }
 
+    /// The values of a column that has one in every row, as they are in the file.
+    pub(crate) fn raw(&self, chunk: &RingChunk, column: usize) -> Result<Option<Bytes>, ReadError> {
+        let Some(slab) = self.layout.slabs.get(column) else {
+            return Ok(None);
+        };
+        let at = self.layout.chunk(chunk.slot) + slab.values;
+        self.read(at, values_bytes(slab.kind, chunk.rows) as usize)
+    }
+
     /// Whether a chunk is still what it was when it was described.
     pub(crate) fn still_holds(&self, chunk: &RingChunk) -> Result<bool, ReadError> {
         // Loads before: what was copied. After: the generation.

@@ -7,8 +7,9 @@ use probing_proto::store::{Column, Kind};
 use crate::bytes::Bytes;
 use crate::error::ReadError;
 use crate::header::u32_at;
+use crate::packed::{self, Functions, Packed};
 use crate::reader::{Ring, RingChunk, is_valid};
-use crate::text::{self, IN_HEAP, INLINE};
+use crate::text;
 use crate::widen;
 use crate::zones::{Tally, Zone};
 
@@ -25,8 +26,19 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) ring: Arc<Ring>,
-    pub(crate) places: Vec<Option<usize>>,
+    pub(crate) places: Vec<Whence>,
     pub(crate) strings: OnceLock<Arc<Strings>>,
+    pub(crate) functions: OnceLock<Arc<Functions>>,
+}
+
+/// What a table's column comes from in one of its rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whence {
+    /// The ring has no such column.
+    Nowhere,
+    Column(usize),
+    /// It is put together from what a tracer wrote.
+    Packed(Packed),
 }
 
 /// Up to some thousand rows that were recorded one after the other.
@@ -134,8 +146,10 @@ impl Snapshot {
     pub fn zone(&self, chunk: &Chunk, column: usize) -> Option<Zone> {
         let wanted = self.columns.get(column)?.kind;
         let part = self.parts.get(chunk.part)?;
-        let Some(place) = *part.places.get(column)? else {
-            return Some(Zone::Empty);
+        let place = match *part.places.get(column)? {
+            Whence::Nowhere => return Some(Zone::Empty),
+            Whence::Packed(_) => return None,
+            Whence::Column(place) => place,
         };
         let zone = chunk.of_ring.zone(place)?;
         let kind = part.ring.schema().columns.get(place)?.kind;
@@ -147,8 +161,9 @@ impl Snapshot {
     pub fn tally(&self, chunk: &Chunk, column: usize) -> Option<Tally> {
         let part = self.parts.get(chunk.part)?;
         match *part.places.get(column)? {
-            None => Some(Tally::NOTHING),
-            Some(place) => chunk.of_ring.tally(place),
+            Whence::Nowhere => Some(Tally::NOTHING),
+            Whence::Packed(_) => None,
+            Whence::Column(place) => chunk.of_ring.tally(place),
         }
     }
 
@@ -175,8 +190,16 @@ impl Snapshot {
                 .ok_or_else(|| no_column(column))?
                 .kind;
             let data = match part.places[column] {
-                None => Ok(Some(ColumnData::nothing(shown(wanted), chunk.rows()))),
-                Some(place) => part.ring.column(&chunk.of_ring, place, &|| part.strings()),
+                Whence::Nowhere => Ok(Some(ColumnData::nothing(shown(wanted), chunk.rows()))),
+                Whence::Column(place) => {
+                    part.ring.column(&chunk.of_ring, place, &|| part.strings())
+                }
+                Whence::Packed(packed) => packed::column(
+                    (&part.ring, &chunk.of_ring),
+                    packed,
+                    &|| part.strings(),
+                    &|| part.functions(),
+                ),
             };
             match data {
                 Ok(Some(data)) => copied.push(widen::column(data, shown(wanted))),
@@ -206,6 +229,14 @@ impl Part {
         let strings = Arc::new(self.ring.strings()?);
         Ok(Arc::clone(self.strings.get_or_init(|| strings)))
     }
+
+    fn functions(&self) -> Result<Arc<Functions>, ReadError> {
+        if let Some(functions) = self.functions.get() {
+            return Ok(Arc::clone(functions));
+        }
+        let functions = Arc::new(Functions::of(&*self.strings()?));
+        Ok(Arc::clone(self.functions.get_or_init(|| functions)))
+    }
 }
 
 /// Where a view is noted among so many.
@@ -218,6 +249,8 @@ fn slot(view: u128, places: usize) -> usize {
 #[derive(Debug, Default)]
 pub struct Strings {
     heap: Arc<Bytes>,
+    /// Where each ends in it.
+    ends: Vec<u32>,
     /// By number, as they stand in an Arrow array whose buffer 1 is the heap.
     views: Vec<u128>,
     /// The same by where they begin, as far as they do not meet there. Its size is a power of two.
@@ -233,14 +266,12 @@ impl Strings {
         let text = std::str::from_utf8(heap.as_slice()).ok()?;
         let mut begin = 0;
         let mut views = Vec::with_capacity(ends.len() / 4);
+        let mut ended = Vec::with_capacity(ends.len() / 4);
         for index in 0..ends.len() as u64 / 4 {
             let end = u32_at(ends.as_slice(), 4 * index) as usize;
             let string = text.get(begin..end)?.as_bytes();
-            views.push(if string.len() <= INLINE {
-                text::inline(string)
-            } else {
-                text::pointing(string.len(), string, IN_HEAP, begin as u32)
-            });
+            views.push(text::view(string, begin as u32));
+            ended.push(end as u32);
             begin = end;
         }
         let mut known = vec![0; (2 * views.len()).min(MOST_KNOWN).next_power_of_two()];
@@ -250,9 +281,20 @@ impl Strings {
         }
         Some(Self {
             heap: Arc::new(heap),
+            ends: ended,
             views,
             known,
         })
+    }
+
+    /// Each with where it begins in the heap.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &str)> {
+        let heap = std::str::from_utf8(self.heap.as_slice()).unwrap_or_default();
+        let ends = self.ends.iter().map(|end| *end as usize);
+        let begins = std::iter::once(0).chain(ends.clone());
+        begins
+            .zip(ends)
+            .map(move |(begin, end)| (begin, heap.get(begin..end).unwrap_or_default()))
     }
 
     /// Whether a view is one of a string here. It may be even when it is not known.

@@ -12,8 +12,9 @@ use probing_proto::paths::RING_EXTENSION;
 use probing_proto::store::Column;
 
 use crate::error::{OpenError, ReadError};
+use crate::packed;
 use crate::reader::Ring;
-use crate::snapshot::{Chunk, Part, Snapshot};
+use crate::snapshot::{Chunk, Part, Snapshot, Whence};
 
 /// Rings that are looked at in one folder.
 const MAX_RINGS: usize = 10_000;
@@ -118,6 +119,7 @@ impl Table {
                 places: self.places(ring),
                 ring: Arc::clone(ring),
                 strings: OnceLock::new(),
+                functions: OnceLock::new(),
             });
         }
         chunks.sort_by_key(|chunk: &Chunk| chunk.of_ring.ts_min);
@@ -130,12 +132,18 @@ impl Table {
     }
 
     /// Where the table's columns are in one of its rings.
-    fn places(&self, ring: &Ring) -> Vec<Option<usize>> {
+    fn places(&self, ring: &Ring) -> Vec<Whence> {
         let theirs = &ring.schema().columns;
+        let is_packed = packed::is_packed(ring.schema());
         let place = |column: &Column| {
-            theirs
+            let as_it_is = theirs
                 .iter()
-                .position(|other| is_same_name(&other.name, &column.name))
+                .position(|other| is_same_name(&other.name, &column.name));
+            match (as_it_is, packed::place(&column.name)) {
+                (Some(place), _) => Whence::Column(place),
+                (None, Some(packed)) if is_packed => Whence::Packed(packed),
+                (None, _) => Whence::Nowhere,
+            }
         };
         self.columns.iter().map(place).collect()
     }
@@ -164,13 +172,13 @@ fn tables(mut rings: Vec<Arc<Ring>>) -> Vec<Table> {
 fn merged(rings: &[Arc<Ring>]) -> Vec<Column> {
     let mut merged: Vec<Column> = Vec::new();
     for (index, ring) in rings.iter().enumerate() {
-        let theirs = &ring.schema().columns;
+        let theirs = columns_of(ring);
         for ours in &mut merged {
             ours.nullable |= !theirs
                 .iter()
                 .any(|column| is_same_name(&column.name, &ours.name));
         }
-        for column in theirs {
+        for column in &theirs {
             let column = Column {
                 kind: crate::snapshot::shown(column.kind),
                 nullable: column.nullable,
@@ -192,6 +200,15 @@ fn merged(rings: &[Arc<Ring>]) -> Vec<Column> {
         }
     }
     merged
+}
+
+/// As they are shown.
+fn columns_of(ring: &Ring) -> Vec<Column> {
+    if packed::is_packed(ring.schema()) {
+        packed::columns()
+    } else {
+        ring.schema().columns.clone()
+    }
 }
 
 fn is_same_name(one: &str, other: &str) -> bool {

@@ -25,6 +25,15 @@ pub(crate) fn pointing(length: usize, first: &[u8], buffer: u32, offset: u32) ->
         | u128::from(offset) << 96
 }
 
+/// The view of a text that is in the heap.
+pub(crate) fn view(text: &[u8], offset: u32) -> u128 {
+    if text.len() <= INLINE {
+        inline(text)
+    } else {
+        pointing(text.len(), text, IN_HEAP, offset)
+    }
+}
+
 /// The view of a short text with zero behind it.
 pub(crate) fn without_rest(view: u128, length: usize) -> u128 {
     debug_assert!(length <= INLINE, "only short texts are in their views");

@@ -231,6 +231,8 @@ impl Clerk {
             Call::Eval(eval) => ("eval", Some(eval.code.clone())),
             Call::Arm(arm) => ("arm", serde_json::to_string(arm).ok()),
             Call::Disarm { .. } => ("disarm", None),
+            Call::Trace(trace) => ("trace", serde_json::to_string(trace).ok()),
+            Call::Untrace { .. } => ("untrace", None),
             Call::Drive { .. } | Call::Follow { driving: true } => ("drive", None),
             Call::Step(_) => ("step", None),
             Call::Release { .. } => ("release", None),
@@ -246,6 +248,7 @@ impl Clerk {
             | Call::Progress { .. }
             | Call::Cancel { .. }
             | Call::Points
+            | Call::Traces
             | Call::Stops
             | Call::Follow { driving: false }
             | Call::Tracer(_)

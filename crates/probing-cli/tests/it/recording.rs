@@ -281,14 +281,14 @@ assert list(generator()) == [1, 2]",
         let lines = told(&sandbox, target.pid(), "python.trace_event");
         assert_eq!(
             lines[0],
-            "kind text, name text, thread_id u32, span_id i64, parent_id i64, duration_ns i64, error text, attributes text, file text, lineno u32"
+            "kind text, name text, thread_id u32, span_id i64, parent_id i64, duration_ns i64, error text, attributes text, file text, lineno u32, function text, depth u32, step i64"
         );
         let (pid, mut shown) = (target.pid().to_string(), Vec::new());
         for line in &lines[1..] {
             let cells: Vec<&str> = line.splitn(8, ", ").collect();
             assert_eq!(cells[2], pid, "{line}");
             let lasted = if cells[5] == "-" { "-" } else { "N" };
-            let rest = cells[7].trim_end_matches(", -, -");
+            let rest = cells[7].trim_end_matches(", -, -, -, -, -");
             shown.push(
                 [
                     cells[0], cells[1], cells[3], cells[4], lasted, cells[6], rest,

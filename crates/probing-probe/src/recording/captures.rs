@@ -45,7 +45,7 @@ pub(crate) struct Variable<'a> {
 }
 
 /// Without memory for a table there are no rows, and nobody here to tell.
-fn append(py: Python<'_>, table: &OwnTable, row: impl FnOnce(&mut Table)) {
+pub(super) fn append(py: Python<'_>, table: &OwnTable, row: impl FnOnce(&mut Table)) {
     with_tables(py, |tables| {
         let index = tables.own(table);
         if let Some(table) = index.ok().and_then(|index| tables.get(index)) {

@@ -181,7 +181,7 @@ impl Tables {
         })
     }
 
-    fn writer(&mut self, schema: Schema) -> Result<Writer, RecordError> {
+    pub(super) fn writer(&mut self, schema: Schema) -> Result<Writer, RecordError> {
         let writer = match &self.place {
             Ok(place) => {
                 let path = place.next_path(&schema.table);

@@ -120,6 +120,9 @@ fn write(py: Python<'_>, row: &Row<'_>) -> PyResult<()> {
                 row.attributes.map_or(Value::Null, Value::Text),
                 Value::Null,
                 Value::Null,
+                Value::Null,
+                Value::Null,
+                int(crate::step::now()),
             ],
         );
         Ok(())

@@ -87,6 +87,40 @@ fn try_arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Result<stops::P
     Ok(point.told())
 }
 
+/// Watches a local variable of code that is known.
+pub(super) fn watch_local(
+    py: Python<'_>,
+    function: &str,
+    name: &str,
+    found: Found<'_>,
+) -> Result<PointId, Failure> {
+    let wanted = Arm {
+        place: Place::Local {
+            function: function.to_owned(),
+            name: name.to_owned(),
+        },
+        condition: None,
+        hits: 1,
+        once: false,
+        action: Action::Count,
+        stats: false,
+        ttl_millis: Some(0),
+        hold: stops::Hold::default(),
+    };
+    let parts = parts(py, &wanted)?;
+    claim(py)?;
+    let stops = of_this_process();
+    let id = stops.points().next_id();
+    let point = Arc::new(Point::new(id, wanted, parts));
+    stops.points().add(Arc::clone(&point));
+    if let Err(failure) = bind(&point, vec![found]) {
+        disarm(py, &[id]);
+        return Err(failure);
+    }
+    refresh(py);
+    Ok(id)
+}
+
 /// All that can be wrong with what was asked for is found here.
 fn parts(py: Python<'_>, wanted: &Arm) -> Result<Parts, Failure> {
     let condition = wanted.condition.as_deref();

@@ -108,6 +108,12 @@ pub(crate) fn file_of(code: &Bound<'_, PyAny>) -> String {
     file.map(|file| text_of(&file)).unwrap_or_default()
 }
 
+/// The line of its name.
+pub(crate) fn first_line_of(code: &Bound<'_, PyAny>) -> u32 {
+    let line = code.getattr(interned!(code.py(), "co_firstlineno"));
+    line.and_then(|line| line.extract()).unwrap_or(0)
+}
+
 /// A frame and those that led to it, innermost first.
 pub(crate) fn stack<'py>(innermost: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
     let mut frames = vec![innermost.clone()];

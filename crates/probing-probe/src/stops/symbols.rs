@@ -49,6 +49,10 @@ pub(crate) struct Symbols {
     pub(crate) set_trace: Option<
         unsafe extern "C" fn(*mut PyThreadState, Option<TraceFunction>, *mut PyObject) -> c_int,
     >,
+    /// The same, of calls and returns alone.
+    pub(crate) set_profile: Option<
+        unsafe extern "C" fn(*mut PyThreadState, Option<TraceFunction>, *mut PyObject) -> c_int,
+    >,
     pub(crate) current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
     pub(crate) first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut PyThreadState>,
     pub(crate) next_thread: Option<unsafe extern "C" fn(*mut PyThreadState) -> *mut PyThreadState>,
@@ -73,6 +77,7 @@ pub(crate) fn symbols() -> &'static Symbols {
             locals_to_fast: found(c"PyFrame_LocalsToFast"),
             type_lookup: found(c"_PyType_Lookup"),
             set_trace: found(c"_PyEval_SetTrace"),
+            set_profile: found(c"_PyEval_SetProfile"),
             current_interpreter: found(c"PyInterpreterState_Get"),
             first_thread: found(c"PyInterpreterState_ThreadHead"),
             next_thread: found(c"PyThreadState_Next"),

@@ -416,7 +416,7 @@ fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
 }
 
 /// Whether a function begins, not a generator that goes on.
-fn begins(frame: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn begins(frame: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> bool {
     if !suspends(code) {
         return true;
     }
@@ -427,7 +427,7 @@ fn begins(frame: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Whether a generator or coroutine only yields.
-fn is_left_for_now(frame: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn is_left_for_now(frame: &Bound<'_, PyAny>) -> bool {
     let opcode = |ahead: usize| instruction(frame, ahead).map(|[opcode, _]| opcode);
     // One that yields from another is put before the instruction, to come to it again.
     suspends(&code_of(frame)) && (opcode(0) == Some(YIELD_VALUE) || opcode(2) == Some(YIELD_FROM))

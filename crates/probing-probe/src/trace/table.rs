@@ -6,6 +6,8 @@
 use pyo3::prelude::*;
 
 use super::tap::{Tap, Wants};
+use super::traces::Trace;
+use super::tracing::Tracing;
 use crate::stops::lent::{Lent, UnderGil};
 
 static TABLE: UnderGil<Table> = UnderGil::new(Table::new());
@@ -31,6 +33,23 @@ pub(super) type Taps = [Option<&'static dyn Tap>; MAX_TAPS];
 pub(super) struct Entry {
     code: Py<PyAny>,
     pub(super) taps: Taps,
+    pub(super) tracing: Option<Tracing>,
+}
+
+/// How to go on after an event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    /// Whether to be told again at this place.
+    pub(super) again: bool,
+    /// Whether it is time to look at what all this costs.
+    pub(super) is_due: bool,
+}
+
+impl Way {
+    pub(super) const ON: Self = Self {
+        again: true,
+        is_due: false,
+    };
 }
 
 pub(super) struct Table {
@@ -94,7 +113,8 @@ impl Table {
     /// Forgets a code object that has no tap. What is given back is to be dropped outside.
     pub(super) fn take_if_empty(&mut self, code: &Bound<'_, PyAny>) -> Option<Box<Entry>> {
         let address = code.as_ptr() as usize;
-        let is_empty = self.entry(address)?.taps.iter().all(Option::is_none);
+        let entry = self.entry(address)?;
+        let is_empty = entry.tracing.is_none() && entry.taps_if_any().is_none();
         if is_empty { self.take(address) } else { None }
     }
 
@@ -115,7 +135,37 @@ impl Table {
         entries.fold(Wants::default(), |all, entry| all.and(entry.wants()))
     }
 
-    fn entry_mut(&mut self, code: &Bound<'_, PyAny>) -> &mut Entry {
+    /// All that is traced.
+    pub(super) fn tracings(&mut self) -> impl Iterator<Item = &mut Tracing> {
+        let entries = self.places.iter_mut().flatten();
+        entries.filter_map(|entry| entry.tracing.as_mut())
+    }
+
+    /// Before 3.12: codes of functions that a trace is of, and that are not muted.
+    pub(super) fn told_by_profile(&self) -> Vec<usize> {
+        let entries = self.places.iter().flatten().map(Box::as_ref);
+        let is_told = |entry: &&Entry| {
+            let tracing = entry.tracing.as_ref();
+            tracing.is_some_and(|tracing| tracing.is_root() && !tracing.is_muted)
+        };
+        entries
+            .filter(is_told)
+            .map(|entry| entry.address())
+            .collect()
+    }
+
+    /// The codes that are traced for one trace.
+    pub(super) fn codes_of<'py>(&self, py: Python<'py>, trace: &Trace) -> Vec<Bound<'py, PyAny>> {
+        let entries = self.places.iter().flatten().map(Box::as_ref);
+        let is_its = |entry: &&Entry| {
+            let tracing = entry.tracing.as_ref();
+            tracing.is_some_and(|tracing| std::ptr::eq(&raw const *tracing.trace, trace))
+        };
+        let codes = entries.filter(is_its);
+        codes.map(|entry| entry.code.bind(py).clone()).collect()
+    }
+
+    pub(super) fn entry_mut(&mut self, code: &Bound<'_, PyAny>) -> &mut Entry {
         let address = code.as_ptr() as usize;
         if self.entry(address).is_none() {
             if 2 * (self.count + 1) > self.places.len() {
@@ -124,12 +174,14 @@ impl Table {
             self.put(Box::new(Entry {
                 code: code.clone().unbind(),
                 taps: [None; MAX_TAPS],
+                tracing: None,
             }));
         }
         self.entry_there(address).expect("it was put there")
     }
 
-    fn entry_there(&mut self, address: usize) -> Option<&mut Entry> {
+    #[inline]
+    pub(super) fn entry_there(&mut self, address: usize) -> Option<&mut Entry> {
         let mut place = self.home(address)?;
         while self.places[place].as_ref()?.address() != address {
             place = (place + 1) & (self.places.len() - 1);
@@ -181,9 +233,23 @@ impl Entry {
         self.code.as_ptr() as usize
     }
 
+    pub(super) fn is_muted(&self) -> bool {
+        self.tracing
+            .as_ref()
+            .is_some_and(|tracing| tracing.is_muted)
+    }
+
     pub(super) fn wants(&self) -> Wants {
         let taps = self.taps.iter().flatten();
-        taps.fold(Wants::default(), |all, tap| all.and(tap.wants()))
+        let of_tracing = self.tracing.as_ref().map(|tracing| tracing.wants);
+        taps.fold(of_tracing.unwrap_or_default(), |all, tap| {
+            all.and(tap.wants())
+        })
+    }
+
+    #[inline]
+    pub(super) fn taps_if_any(&self) -> Option<Taps> {
+        self.taps.iter().any(Option::is_some).then_some(self.taps)
     }
 }
 

@@ -14,9 +14,20 @@ impl Wants {
     pub(crate) const UNWINDS: Self = Self(4);
     /// Generators and coroutines: when they are left and come back to.
     pub(crate) const YIELDS: Self = Self(8);
+    /// What it calls.
+    pub(super) const CALLS: Self = Self(16);
 
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    pub(super) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that cannot be asked of one code object.
+    pub(super) const fn everywhere(self) -> u8 {
+        self.0 & (Self::UNWINDS.0 | Self::YIELDS.0)
     }
 
     pub(crate) const fn has(self, other: Self) -> bool {

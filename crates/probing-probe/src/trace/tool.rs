@@ -3,26 +3,30 @@
 
 use std::ffi::CStr;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probing_proto::message::Failure;
-use probing_store::monotonic_nanos;
+use probing_store::packed::Did;
 use pyo3::Borrowed;
 use pyo3::ffi::{self, Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 
-use super::table::{Taps, table, table_if_free};
-use super::tap::{At, Tap, Wants};
-use crate::monitoring::{Asked, Callback, Tool};
+use super::events::{self, Heard};
+use super::table::{table, table_if_free};
+use super::tap::{At, Wants};
+use super::{accounts, arming, callees, clock, older};
+use crate::monitoring::{self, Asked, Callback, Tool};
 
 /// What is told, and its places here.
-const EVENTS: [&str; 6] = [
+const EVENTS: [&str; 7] = [
     "PY_START",
     "PY_RETURN",
     "PY_YIELD",
     "PY_RESUME",
     "PY_UNWIND",
     "PY_THROW",
+    "CALL",
 ];
 const START: usize = 0;
 const RETURN: usize = 1;
@@ -30,25 +34,29 @@ const YIELD: usize = 2;
 const RESUME: usize = 3;
 const UNWIND: usize = 4;
 const THROW: usize = 5;
+const CALL: usize = 6;
 
 /// Callbacks, in the order of [`EVENTS`].
-static mut CALLBACKS: [ffi::PyMethodDef; 6] = [
-    method::<Start>(c"started"),
-    method::<Return>(c"returned"),
-    method::<Yield>(c"yielded"),
-    method::<Resume>(c"resumed"),
-    method::<Unwind>(c"unwound"),
-    method::<Resume>(c"thrown_into"),
+static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
+    method(c"started", told::<{ Did::Call as u8 }>),
+    method(c"returned", told::<{ Did::Return as u8 }>),
+    method(c"yielded", told::<{ Did::Yield as u8 }>),
+    method(c"resumed", told::<{ Did::Resume as u8 }>),
+    method(c"unwound", told_everywhere::<{ Did::Exception as u8 }>),
+    method(c"thrown_into", told_everywhere::<{ Did::Resume as u8 }>),
+    method(c"calls", calls),
 ];
 
 /// Ours, while something is tapped. Reached with the GIL held only.
 static TOOL: Mutex<Option<Tool>> = Mutex::new(None);
+/// What was last asked of all code.
+static EVERYWHERE: AtomicU8 = AtomicU8::new(0);
 
-const fn method<E: Event>(name: &'static CStr) -> ffi::PyMethodDef {
+const fn method(name: &'static CStr, function: ffi::PyCFunctionFast) -> ffi::PyMethodDef {
     ffi::PyMethodDef {
         ml_name: name.as_ptr(),
         ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFast: callback::<E>,
+            PyCFunctionFast: function,
         },
         ml_flags: ffi::METH_FASTCALL,
         ml_doc: c"".as_ptr(),
@@ -57,7 +65,7 @@ const fn method<E: Event>(name: &'static CStr) -> ffi::PyMethodDef {
 
 /// Becomes a tool, if it is none yet.
 pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
-    if tool().is_some() {
+    if !monitoring::is_there(py) || tool().is_some() {
         return Ok(());
     }
     let callbacks = EVENTS.iter().enumerate().map(|(place, event)| Callback {
@@ -74,6 +82,7 @@ pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
 /// Ceases to be one, when nothing is tapped.
 pub(super) fn release_if_idle(py: Python<'_>) {
     if table().is_empty()
+        && !arming::is_seeking()
         && let Some(claimed) = { tool().take() }
     {
         // What fails here is gone already.
@@ -81,9 +90,20 @@ pub(super) fn release_if_idle(py: Python<'_>) {
     }
 }
 
+/// Before 3.12: a function that may have to tell. Its code alone does not say whose it is.
+pub(super) fn know(function: &Bound<'_, PyAny>) {
+    if !monitoring::is_there(function.py()) {
+        older::know(function);
+    }
+}
+
 /// Has a code object tell what is wanted of it now, and all others what only all together can be asked for.
 pub(super) fn tell(code: &Bound<'_, PyAny>) {
     let py = code.py();
+    if !monitoring::is_there(py) {
+        older::tell(code);
+        return;
+    }
     let Some(tool) = asked(py) else {
         return;
     };
@@ -97,11 +117,37 @@ pub(super) fn tell(code: &Bound<'_, PyAny>) {
     };
     // It fails when the program has freed our number behind our back; then nothing is told any more.
     drop(tool.locally(code, &local(here)));
-    let everywhere = [(Wants::UNWINDS, UNWIND), (Wants::YIELDS, THROW)]
-        .iter()
-        .filter(|(event, _)| wanted.has(*event))
-        .map(|(_, event)| *event);
-    drop(tool.everywhere(py, &everywhere.collect::<Vec<_>>()));
+    if EVERYWHERE.swap(wanted.everywhere(), Ordering::Relaxed) != wanted.everywhere() {
+        refresh(py);
+    }
+}
+
+/// Has all code tell what only all together can be asked for, and that it begins, while a trace waits for some.
+pub(super) fn refresh(py: Python<'_>) {
+    if !monitoring::is_there(py) {
+        older::refresh(py);
+        return;
+    }
+    let Some(tool) = asked(py) else {
+        return;
+    };
+    let wanted = table().wants();
+    EVERYWHERE.store(wanted.everywhere(), Ordering::Relaxed);
+    let everywhere = [
+        (wanted.has(Wants::UNWINDS), UNWIND),
+        (wanted.has(Wants::YIELDS), THROW),
+        (arming::is_seeking(), START),
+    ];
+    let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
+    let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
+    drop(tool.everywhere(py, &everywhere));
+}
+
+/// Has all code tell again what it was told not to.
+pub(super) fn restart(py: Python<'_>) {
+    if let Some(tool) = asked(py) {
+        drop(tool.restart(py));
+    }
 }
 
 fn local(wants: Wants) -> Vec<usize> {
@@ -110,6 +156,7 @@ fn local(wants: Wants) -> Vec<usize> {
         (Wants::RETURNS, RETURN),
         (Wants::YIELDS, YIELD),
         (Wants::YIELDS, RESUME),
+        (Wants::CALLS, CALL),
     ];
     let events = events.iter().filter(|(event, _)| wants.has(*event));
     events.map(|(_, event)| *event).collect()
@@ -124,92 +171,154 @@ fn asked(py: Python<'_>) -> Option<Asked> {
     tool().as_ref().map(|tool| tool.ask(py))
 }
 
-/// One kind of event, and how a tap is told of it. The value is what is returned or raised, where there is one.
-trait Event {
-    fn tell(tap: &dyn Tap, at: At<'_, '_>, value: Option<Borrowed<'_, '_, PyAny>>);
-}
-
 /// # Safety
 ///
 /// Called by the interpreter, with the arguments of that event: a code object, an offset, and perhaps a value.
-unsafe extern "C" fn callback<E: Event>(
+unsafe extern "C" fn told<const DID: u8>(
     _: *mut PyObject,
     arguments: *mut *mut PyObject,
     count: Py_ssize_t,
 ) -> *mut PyObject {
-    // SAFETY: as the interpreter promises; the code lives as long as it runs.
-    let address = unsafe { *arguments };
-    let taps = table_if_free().and_then(|table| Some(table.entry(address as usize)?.taps));
-    if let Some(taps) = taps {
-        // SAFETY: the arguments are the caller's.
-        unsafe { tell_all::<E>(&taps, arguments, count) };
+    // SAFETY: as the interpreter promises; it calls callbacks with the GIL held.
+    unsafe {
+        let again = hear(did(DID), arguments, count);
+        monitoring::answer(Python::assume_attached(), again)
     }
-    // SAFETY: always there; and its references are not counted in any Python that has `sys.monitoring`.
-    unsafe { ffi::Py_None() }
+}
+
+/// The same, of events that cannot be disabled.
+///
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn told_everywhere<const DID: u8>(
+    _: *mut PyObject,
+    arguments: *mut *mut PyObject,
+    count: Py_ssize_t,
+) -> *mut PyObject {
+    // SAFETY: as the interpreter promises.
+    unsafe {
+        hear(did(DID), arguments, count);
+        monitoring::answer(Python::assume_attached(), true)
+    }
+}
+
+const fn did(number: u8) -> Did {
+    match number {
+        0 => Did::Call,
+        1 => Did::Return,
+        2 => Did::Yield,
+        3 => Did::Resume,
+        _ => Did::Exception,
+    }
+}
+
+/// Whether to be told again at this place.
+///
+/// # Safety
+///
+/// As above.
+#[inline]
+unsafe fn hear(did: Did, arguments: *mut *mut PyObject, count: Py_ssize_t) -> bool {
+    // SAFETY: as the interpreter promises; the code lives as long as it runs.
+    let code = unsafe { *arguments };
+    let Some(mut table) = table_if_free() else {
+        return true;
+    };
+    let heard = events::heard(&mut table, code as usize, did);
+    drop(table);
+    match heard {
+        Some(Heard {
+            taps: None,
+            again,
+            is_due: false,
+        }) => again,
+        // SAFETY: as above.
+        Some(heard) => unsafe { tell_all(&heard, did, arguments, count) },
+        // SAFETY: as above.
+        None if did == Did::Call && arming::is_seeking() => unsafe {
+            let code = Bound::from_borrowed_ptr(Python::assume_attached(), code);
+            caught(|| arming::seek(&code));
+            // If a trace waited for it, this call counts already.
+            let heard = table_if_free()
+                .and_then(|mut table| events::heard(&mut table, code.as_ptr() as usize, did));
+            heard.is_some_and(|heard| heard.again)
+        },
+        None => true,
+    }
 }
 
 /// # Safety
 ///
-/// As of [`callback`].
-unsafe fn tell_all<E: Event>(taps: &Taps, arguments: *mut *mut PyObject, count: Py_ssize_t) {
-    // SAFETY: the interpreter calls callbacks with the GIL held; a code object, and with three arguments a value.
-    let (at, value) = unsafe {
-        let py = Python::assume_attached();
-        let at = At {
-            code: Borrowed::from_ptr(py, *arguments),
-            nanos: monotonic_nanos(),
-        };
-        let value = (count > 2).then(|| Borrowed::from_ptr(py, *arguments.add(2)));
-        (at, value)
+/// As above.
+#[cold]
+unsafe fn tell_all(
+    heard: &Heard,
+    did: Did,
+    arguments: *mut *mut PyObject,
+    count: Py_ssize_t,
+) -> bool {
+    // SAFETY: the interpreter calls callbacks with the GIL held.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: a code object, and with three arguments a value; borrowed.
+    let (code, value) = unsafe {
+        let value = (count > 2).then(|| Bound::from_borrowed_ptr(py, *arguments.add(2)));
+        (*arguments as usize, value)
+    };
+    pass_on(py, heard, did, code, value.as_ref());
+    heard.again
+}
+
+/// Tells taps, and looks at what all this costs when it is time to.
+pub(super) fn pass_on(
+    py: Python<'_>,
+    heard: &Heard,
+    did: Did,
+    code: usize,
+    value: Option<&Bound<'_, PyAny>>,
+) {
+    if heard.is_due {
+        caught(|| accounts::look(py, false));
+    }
+    let Some(taps) = heard.taps else {
+        return;
+    };
+    // SAFETY: code that is told of is alive.
+    let code = unsafe { Borrowed::from_ptr(py, code as *mut PyObject) };
+    let at = At {
+        code,
+        nanos: clock::now(),
     };
     for tap in taps.iter().flatten() {
-        // No panic leaves the probe.
-        drop(panic::catch_unwind(AssertUnwindSafe(|| {
-            E::tell(*tap, at, value);
-        })));
+        caught(|| match (did, value) {
+            (Did::Call, _) => tap.started(at),
+            (Did::Yield, _) => tap.yielded(at),
+            (Did::Resume, _) => tap.resumed(at),
+            (Did::Return, Some(value)) => tap.returned(at, value.as_borrowed()),
+            (Did::Exception, Some(value)) => tap.unwound(at, value.as_borrowed()),
+            (Did::Return | Did::Exception, None) => {}
+        });
     }
 }
 
-struct Start;
-
-impl Event for Start {
-    fn tell(tap: &dyn Tap, at: At<'_, '_>, _: Option<Borrowed<'_, '_, PyAny>>) {
-        tap.started(at);
+/// # Safety
+///
+/// Called by the interpreter, with a code object, an offset and what is called.
+unsafe extern "C" fn calls(
+    _: *mut PyObject,
+    arguments: *mut *mut PyObject,
+    _: Py_ssize_t,
+) -> *mut PyObject {
+    // SAFETY: as the interpreter promises; with the GIL held.
+    unsafe {
+        let py = Python::assume_attached();
+        let callable = Bound::from_borrowed_ptr(py, *arguments.add(2));
+        caught(|| callees::called(*arguments as usize, &callable));
+        monitoring::answer(py, true)
     }
 }
 
-struct Return;
-
-impl Event for Return {
-    fn tell(tap: &dyn Tap, at: At<'_, '_>, value: Option<Borrowed<'_, '_, PyAny>>) {
-        if let Some(value) = value {
-            tap.returned(at, value);
-        }
-    }
-}
-
-struct Yield;
-
-impl Event for Yield {
-    fn tell(tap: &dyn Tap, at: At<'_, '_>, _: Option<Borrowed<'_, '_, PyAny>>) {
-        tap.yielded(at);
-    }
-}
-
-struct Resume;
-
-impl Event for Resume {
-    fn tell(tap: &dyn Tap, at: At<'_, '_>, _: Option<Borrowed<'_, '_, PyAny>>) {
-        tap.resumed(at);
-    }
-}
-
-struct Unwind;
-
-impl Event for Unwind {
-    fn tell(tap: &dyn Tap, at: At<'_, '_>, exception: Option<Borrowed<'_, '_, PyAny>>) {
-        if let Some(exception) = exception {
-            tap.unwound(at, exception);
-        }
-    }
+/// No panic leaves the probe.
+fn caught(work: impl FnOnce()) {
+    drop(panic::catch_unwind(AssertUnwindSafe(work)));
 }

@@ -1,9 +1,10 @@
-//! What `--json` prints of breakpoints, watches and stopped threads.
+//! What `--json` prints of breakpoints, watches, stopped threads and traces.
 
 use serde::{Deserialize, Serialize};
 
 use crate::process::Pid;
 use crate::stops::{Point, Stop};
+use crate::trace::Traced;
 
 /// What `probing break`, `watch`, `breakpoints` and `disarm` print: what was armed, is armed, or is no more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,4 +18,11 @@ pub struct PointsReport {
 pub struct StopsReport {
     pub pid: Option<Pid>,
     pub stops: Vec<Stop>,
+}
+
+/// What `probing trace` and `untrace` print: what was begun, is traced, or is no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracesReport {
+    pub pid: Option<Pid>,
+    pub traces: Vec<Traced>,
 }

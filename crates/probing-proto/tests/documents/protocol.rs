@@ -13,7 +13,7 @@ fn every_example_is_a_message() {
 fn every_kind_of_message_has_an_example() {
     let fields = [
         "op", "event", "outcome", "stream", "on", "do", "step", "why", "news", "because", "driver",
-        "gone",
+        "gone", "of",
     ];
     let all = [
         "eval",
@@ -34,6 +34,11 @@ fn every_kind_of_message_has_an_example() {
         "disarm",
         "points",
         "record",
+        "trace",
+        "untrace",
+        "traces",
+        "traced",
+        "module",
         "stops",
         "follow",
         "drive",

@@ -1,0 +1,306 @@
+//! `probing trace`, `untrace`, `top`: what functions do, call by call
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use probing_proto::trace::{MILLION, Scope, Trace, TraceId};
+
+use super::NamedTargets;
+use super::amounts::{seconds, some_seconds};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 trace train.py:train_step            each call and return is a row of python.trace_event
+  probing -t 4242 trace train_step --depth 2 --for 10s and what it calls, and what that calls
+  probing -t 4242 trace Trainer.fit --watch lr         changes of its variable lr are rows of python.variables
+  probing -t 4242 trace --module mypkg --stats         all of a package, only sums: python.trace_stats
+  probing -t 4242 trace --list                         what is traced, and what that costs
+  probing -t 4242 trace --export perfetto -o run.pftrace   what was recorded, for ui.perfetto.dev
+  probing -t 4242 untrace all
+
+A trace may cost 1 % of the process's CPU time (--budget): functions that are called too often are then told of only
+for a part of the time; `trace --list` and python.probe_budget say so. It ends after ten minutes (--for).")]
+pub(crate) struct TraceArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    #[command(flatten)]
+    what: What,
+
+    /// Follow what it calls, too: 1 what the function calls, 2 what those call, …
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["list", "export"])]
+    depth: u32,
+
+    /// A variable of the function whose changes are recorded
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "export", "module"])]
+    watch: Vec<String>,
+
+    /// Only sums for each function, no row for each call
+    #[arg(long, conflicts_with_all = ["list", "export"])]
+    stats: bool,
+
+    /// How long; 0: until it is ended. Without it 10m
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds, conflicts_with_all = ["list", "export"])]
+    for_time: Option<Duration>,
+
+    /// For so many steps of the training; where nobody counts them, so many calls of the function
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["list", "export"])]
+    steps: Option<u64>,
+
+    /// Most of the process's CPU time that it may cost
+    #[arg(long, value_name = "PERCENT|none", default_value = "1%")]
+    budget: Budget,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", requires = "export")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// A function: `train_step`, `Trainer.fit`, `pkg.module.function`; or `FILE:FUNCTION`
+    #[arg(value_name = "FUNCTION")]
+    function: Option<FunctionPlace>,
+
+    /// All functions of a module, and of the modules inside it
+    #[arg(long, value_name = "MODULE")]
+    module: Option<String>,
+
+    /// Show what is traced, and what that costs
+    #[arg(long)]
+    list: bool,
+
+    /// Write what was recorded into a file; of a process that has ended, too
+    #[arg(long, value_name = "FORMAT", requires = "output")]
+    export: Option<TraceFormat>,
+}
+
+/// What a trace is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TraceFormat {
+    /// For <https://ui.perfetto.dev>, as it stores traces itself
+    Perfetto,
+    /// JSON as Chrome and many others read it
+    Chrome,
+    /// For <https://www.speedscope.app>
+    Speedscope,
+}
+
+/// What `trace` is to do.
+#[derive(Debug)]
+pub(crate) enum Tracing {
+    Begin(Trace),
+    List,
+    Export(TraceFormat),
+}
+
+impl TraceArguments {
+    pub(crate) fn wanted(&self) -> Tracing {
+        let scope = match &self.what {
+            What {
+                export: Some(format),
+                ..
+            } => return Tracing::Export(*format),
+            What {
+                module: Some(module),
+                ..
+            } => Scope::Module {
+                module: module.clone(),
+            },
+            What {
+                function: Some(place),
+                ..
+            } => Scope::Function {
+                function: place.function.clone(),
+                file: place.file.clone(),
+            },
+            _ => return Tracing::List,
+        };
+        Tracing::Begin(Trace {
+            scope,
+            depth: self.depth,
+            watch: self.watch.clone(),
+            stats: self.stats,
+            for_millis: self
+                .for_time
+                .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            steps: self.steps,
+            budget_ppm: self.budget.0,
+        })
+    }
+
+    /// Whether the engine is needed for it.
+    pub(crate) fn is_export(&self) -> bool {
+        self.what.export.is_some()
+    }
+
+    /// Whether it needs a probe that is not there yet.
+    pub(crate) fn begins(&self) -> bool {
+        matches!(self.wanted(), Tracing::Begin(_))
+    }
+}
+
+/// `train.py:train_step`, `train_step`
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FunctionPlace {
+    file: Option<String>,
+    function: String,
+}
+
+impl FromStr for FunctionPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (file, function) = match text.rsplit_once(':') {
+            Some((file, function)) => (Some(file), function),
+            None => (None, text),
+        };
+        let has_file = file.is_none_or(|file| !file.is_empty());
+        if !has_file || !super::points::is_dotted(function) {
+            return Err(format!("a function is NAME or FILE:NAME: {text}"));
+        }
+        Ok(Self {
+            file: file.map(str::to_owned),
+            function: function.to_owned(),
+        })
+    }
+}
+
+/// A share of CPU time, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Budget(Option<u32>);
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let digits = text.strip_suffix('%').unwrap_or(text);
+        let percent: Option<f64> = digits.trim().parse().ok();
+        match percent.filter(|percent| (0.001..=100.0).contains(percent)) {
+            Some(percent) => Ok(Self(Some((percent / 100.0 * f64::from(MILLION)) as u32))),
+            None => Err(format!("a budget is 1%, 0.5%, … or none: {text}")),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 untrace 1
+  probing -t 4242 untrace all
+  probing --ranks all untrace all")]
+pub(crate) struct UntraceArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    /// Numbers of traces, as `probing trace --list` shows them; or all
+    #[arg(value_name = "ID|all", required = true)]
+    which: Vec<Which>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl UntraceArguments {
+    /// None: all.
+    pub(crate) fn traces(&self) -> Vec<TraceId> {
+        let each = self.which.iter().map(|which| match which {
+            Which::All => None,
+            Which::One(id) => Some(*id),
+        });
+        each.collect::<Option<Vec<_>>>().unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    One(TraceId),
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            _ if text == "all" => Ok(Self::All),
+            Ok(number) => Ok(Self::One(TraceId(number))),
+            Err(_) => Err(format!("a number of a trace, or all: {text}")),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probing -t 4242 top                     the hottest functions, as they are now; Ctrl-C ends it
+  probing -t 4242 trace --module mypkg --stats; probing -t 4242 top    by exact counts
+  probing -t 4242 top --once --json | jq '.functions[0]'
+
+With a trace the numbers are those of python.trace_stats: every call that it saw. Without one the stacks of the
+process are sampled from outside, and that is said.")]
+pub(crate) struct TopArguments {
+    #[command(flatten)]
+    pub(super) named: NamedTargets,
+
+    /// Show one table and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// How long one look takes
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_seconds)]
+    pub(crate) every: Duration,
+
+    /// Functions shown
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub(crate) functions: usize,
+
+    /// Print JSON
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_may_be_one_of_a_file() {
+        let check = |text: &str, file: Option<&str>, function: &str| {
+            let expected = FunctionPlace {
+                file: file.map(str::to_owned),
+                function: function.to_owned(),
+            };
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        };
+        check("train_step", None, "train_step");
+        check("train.py:Trainer.fit", Some("train.py"), "Trainer.fit");
+        check("./a:b.py:f", Some("./a:b.py"), "f");
+        for wrong in ["", ":f", "train.py:", "train.py:12", "a b"] {
+            assert!(wrong.parse::<FunctionPlace>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_a_share_of_cpu_time_or_none() {
+        assert_eq!("1%".parse(), Ok(Budget(Some(10_000))));
+        assert_eq!("0.5".parse(), Ok(Budget(Some(5_000))));
+        assert_eq!("none".parse(), Ok(Budget(None)));
+        for wrong in ["", "0%", "-1%", "101%", "much"] {
+            assert!(wrong.parse::<Budget>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `probing trace --export FORMAT -o FILE`: what was recorded, for the viewers of traces.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use probing_engine::{Engine, Format, Terms};
+use probing_proto::speedscope::{Evented, SpeedscopeFile, SpeedscopeFrame};
+use serde_json::json;
+
+use super::super::Aim;
+use super::super::query::said_whom_it_lacks;
+use super::perfetto;
+use super::rows::{self, Edge, Kind, Row, SQL, edges};
+use crate::arguments::{TraceArguments, TraceFormat, Tracing};
+use crate::exit::{self, Status};
+
+pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let (Tracing::Export(format), Some(path)) = (arguments.wanted(), &arguments.output) else {
+        bail!("which file? --export FORMAT -o FILE");
+    };
+    let members = aim.members()?;
+    let engine = Engine::start()?;
+    let mut csv = Vec::new();
+    let answer = engine.blocking_ask(SQL, &members, &Terms::default())?;
+    said_whom_it_lacks(answer.write(Format::Csv, &mut csv), &members)?;
+    let rows = rows::parsed(std::str::from_utf8(&csv)?);
+    if rows.is_empty() {
+        bail!(
+            "nothing was traced: `probing trace FUNCTION` begins, and calls come when it is called"
+        );
+    }
+    let bytes = match format {
+        TraceFormat::Perfetto => perfetto::file(&rows),
+        TraceFormat::Chrome => serde_json::to_vec(&chrome(&rows))?,
+        TraceFormat::Speedscope => serde_json::to_vec(&speedscope(&rows, path))?,
+    };
+    fs::write(path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    let viewer = match format {
+        TraceFormat::Perfetto | TraceFormat::Chrome => "https://ui.perfetto.dev",
+        TraceFormat::Speedscope => "https://www.speedscope.app",
+    };
+    writeln!(
+        anstream::stdout(),
+        "{}: {} events, {} bytes; open it at {viewer}",
+        path.display(),
+        rows.len(),
+        bytes.len()
+    )?;
+    Ok(exit::OK)
+}
+
+/// The format of Chrome's trace events: times in microseconds. What has not ended has a beginning only.
+fn chrome(rows: &[Row]) -> serde_json::Value {
+    let mut events = Vec::with_capacity(rows.len());
+    let micros = |nanos: i64| nanos as f64 / 1000.0;
+    let common = |row: &Row, phase: &str, at: i64| {
+        let mut event = json!({
+            "name": row.name, "ph": phase, "pid": row.pid, "tid": row.thread, "ts": micros(at),
+        });
+        let mut notes = serde_json::Map::new();
+        if !row.file.is_empty() {
+            notes.insert("file".to_owned(), row.file.clone().into());
+            notes.insert("line".to_owned(), row.line.into());
+        }
+        if let Some(step) = row.step {
+            notes.insert("step".to_owned(), step.into());
+        }
+        if row.kind == Kind::Failed {
+            notes.insert("left by".to_owned(), "an exception".into());
+        }
+        event["cat"] = if row.file.is_empty() {
+            "span"
+        } else {
+            "function"
+        }
+        .into();
+        event["args"] = notes.into();
+        event
+    };
+    for row in rows {
+        match (row.kind, row.took) {
+            (Kind::End | Kind::Failed, Some(took)) => {
+                let mut event = common(row, "X", row.at - took);
+                event["dur"] = micros(took).into();
+                events.push(event);
+            }
+            (Kind::Span, Some(took)) => {
+                let mut event = common(row, "X", row.at);
+                event["dur"] = micros(took).into();
+                events.push(event);
+            }
+            (Kind::Event, _) => {
+                let mut event = common(row, "i", row.at);
+                event["s"] = "t".into();
+                events.push(event);
+            }
+            _ => {}
+        }
+    }
+    for row in still_open(rows) {
+        events.push(common(row, "B", row.at));
+    }
+    json!({"traceEvents": events, "displayTimeUnit": "ns"})
+}
+
+/// Calls that had not ended.
+fn still_open(rows: &[Row]) -> Vec<&Row> {
+    let mut open: HashMap<(u32, u32), Vec<&Row>> = HashMap::new();
+    for edge in edges(rows) {
+        match edge {
+            Edge::Open(row) => open.entry((row.pid, row.thread)).or_default().push(row),
+            Edge::Close(_, row) => {
+                open.entry((row.pid, row.thread)).or_default().pop();
+            }
+        }
+    }
+    let mut open: Vec<&Row> = open.into_values().flatten().collect();
+    open.sort_by_key(|row| row.at);
+    open
+}
+
+/// Calls of each thread, as events. What has not ended ends with the last row.
+fn speedscope(rows: &[Row], path: &Path) -> SpeedscopeFile {
+    let mut frames: Vec<SpeedscopeFrame> = Vec::new();
+    let mut numbers: HashMap<(String, String, u32), usize> = HashMap::new();
+    let mut number = |row: &Row| {
+        let key = (row.name.clone(), row.file.clone(), row.line);
+        *numbers.entry(key).or_insert_with(|| {
+            frames.push(SpeedscopeFrame {
+                name: row.name.clone(),
+                file: Some(row.file.clone()),
+                line: Some(row.line),
+            });
+            frames.len() - 1
+        })
+    };
+    let first = rows.first().map_or(0, |row| row.at);
+    let last = rows.last().map_or(0, |row| row.at);
+    let mut threads: Vec<((u32, u32), Evented)> = Vec::new();
+    for edge in edges(rows) {
+        let (row, at, opens) = match edge {
+            Edge::Open(row) => (row, row.at, true),
+            Edge::Close(at, row) => (row, at, false),
+        };
+        let key = (row.pid, row.thread);
+        let place = threads.iter().position(|(known, _)| *known == key);
+        let place = place.unwrap_or_else(|| {
+            let name = format!("thread {} of process {}", row.thread, row.pid);
+            threads.push((key, Evented::new(name, last - first)));
+            threads.len() - 1
+        });
+        let frame = number(row);
+        let profile = &mut threads[place].1;
+        if opens {
+            profile.open(frame, at - first);
+        } else {
+            profile.close(frame, at - first);
+        }
+    }
+    let name = path
+        .file_stem()
+        .map(|name| name.to_string_lossy().into_owned());
+    let profiles = threads.into_iter().map(|(_, profile)| profile.ended());
+    SpeedscopeFile::evented(name.unwrap_or_default(), frames, profiles.collect())
+}

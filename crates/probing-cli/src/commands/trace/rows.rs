@@ -1,0 +1,233 @@
+//! What tracers and spans recorded, as stretches of time: what every format is made from.
+
+use std::collections::HashMap;
+
+/// What is asked for; times as whole numbers.
+pub(super) const SQL: &str = "SELECT pid, thread_id, arrow_cast(ts, 'Int64') AS at, kind, name, \
+    coalesce(file, '') AS file, coalesce(lineno, 0) AS lineno, coalesce(duration_ns, -1) AS took, \
+    coalesce(step, -1) AS step, coalesce(span_id, -1) AS span, coalesce(parent_id, -1) AS parent \
+    FROM python.trace_event ORDER BY ts";
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) pid: u32,
+    pub(super) thread: u32,
+    /// Nanoseconds since 1970.
+    pub(super) at: i64,
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) took: Option<i64>,
+    pub(super) step: Option<i64>,
+    pub(super) span: Option<i64>,
+    pub(super) parent: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A function begins, or goes on.
+    Begin,
+    /// It ends, or is left for the time being.
+    End,
+    /// It ends by an exception.
+    Failed,
+    /// A span that was left; its time is when it began.
+    Span,
+    /// A span that was entered.
+    Entered,
+    Event,
+}
+
+impl Kind {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "call" | "resume" => Self::Begin,
+            "return" | "yield" => Self::End,
+            "exception" => Self::Failed,
+            "span" => Self::Span,
+            "begin" => Self::Entered,
+            "event" => Self::Event,
+            _ => return None,
+        })
+    }
+}
+
+/// The rows of a table that was written as CSV.
+pub(super) fn parsed(csv: &str) -> Vec<Row> {
+    let mut records = Records { rest: csv };
+    // Names of columns.
+    records.next();
+    records.filter_map(|fields| row(&fields)).collect()
+}
+
+fn row(fields: &[String]) -> Option<Row> {
+    let [
+        pid,
+        thread,
+        at,
+        kind,
+        name,
+        file,
+        line,
+        took,
+        step,
+        span,
+        parent,
+    ] = fields
+    else {
+        return None;
+    };
+    let known = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
+    Some(Row {
+        pid: pid.parse().ok()?,
+        thread: thread.parse().ok()?,
+        at: at.parse().ok()?,
+        kind: Kind::named(kind)?,
+        name: name.clone(),
+        file: file.clone(),
+        line: line.parse().ok()?,
+        took: known(took),
+        step: known(step),
+        span: known(span),
+        parent: known(parent),
+    })
+}
+
+/// Lines of CSV, with fields in quotation marks where they need them.
+struct Records<'a> {
+    rest: &'a str,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Vec<String>;
+
+    fn next(&mut self) -> Option<Vec<String>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut fields = Vec::new();
+        loop {
+            let (field, rest) = match self.rest.strip_prefix('"') {
+                Some(quoted) => quoted_field(quoted),
+                None => {
+                    let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
+                    (self.rest[..end].to_owned(), &self.rest[end..])
+                }
+            };
+            fields.push(field);
+            let mut rest = rest.chars();
+            let separator = rest.next();
+            self.rest = rest.as_str();
+            if separator != Some(',') {
+                return Some(fields);
+            }
+        }
+    }
+}
+
+/// The field, and what comes behind its closing mark.
+fn quoted_field(text: &str) -> (String, &str) {
+    let mut field = String::new();
+    let mut rest = text;
+    while let Some(end) = rest.find('"') {
+        field.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(behind) => {
+                field.push('"');
+                rest = behind;
+            }
+            None => return (field, rest),
+        }
+    }
+    (field + rest, "")
+}
+
+/// Something that begins or ends on a thread, such that they nest: what ends is what began last.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Edge<'a> {
+    Open(&'a Row),
+    /// When, and what began.
+    Close(i64, &'a Row),
+}
+
+/// Calls of each thread as edges that nest. Ends whose beginnings are gone are left out; what has not ended stays open.
+pub(super) fn edges(rows: &[Row]) -> Vec<Edge<'_>> {
+    let mut edges = Vec::with_capacity(rows.len());
+    let mut open: HashMap<(u32, u32), Vec<&Row>> = HashMap::new();
+    for row in rows {
+        let stack = open.entry((row.pid, row.thread)).or_default();
+        match row.kind {
+            Kind::Begin => {
+                stack.push(row);
+                edges.push(Edge::Open(row));
+            }
+            Kind::End | Kind::Failed => {
+                let is_it = |other: &&Row| {
+                    (&other.name, &other.file, other.line) == (&row.name, &row.file, row.line)
+                };
+                let Some(place) = stack.iter().rposition(is_it) else {
+                    continue;
+                };
+                // Those inside it have ended unseen.
+                for inner in stack.drain(place..).rev() {
+                    edges.push(Edge::Close(row.at, inner));
+                }
+            }
+            Kind::Span | Kind::Entered | Kind::Event => {}
+        }
+    }
+    edges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "pid,thread_id,at,kind,name,file,lineno,took,step,span,parent\n";
+
+    fn names(csv: &str) -> Vec<String> {
+        let rows = parsed(&format!("{HEAD}{csv}"));
+        let edges = edges(&rows);
+        let name = |edge: &Edge<'_>| match edge {
+            Edge::Open(row) => format!("+{}", row.name),
+            Edge::Close(at, row) => format!("-{} {at}", row.name),
+        };
+        edges.iter().map(name).collect()
+    }
+
+    #[test]
+    fn fields_may_have_commas_and_quotation_marks() {
+        let rows = parsed(&format!(
+            "{HEAD}1,2,3,event,\"a \"\"b\"\", c\",,0,-1,7,-1,-1\n"
+        ));
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].name, "a \"b\", c");
+        assert_eq!((rows[0].step, rows[0].took), (Some(7), None));
+    }
+
+    #[test]
+    fn edges_nest_whatever_is_missing() {
+        let row = |at: u32, kind: &str, name: &str| {
+            format!("1,2,{at},{kind},{name},f.py,1,-1,-1,-1,-1\n")
+        };
+        let rows = [
+            row(1, "return", "gone"),
+            row(2, "call", "f"),
+            row(3, "call", "g"),
+            row(4, "yield", "g"),
+            row(5, "resume", "g"),
+            row(6, "call", "lost"),
+            row(7, "exception", "f"),
+            row(8, "call", "open"),
+        ];
+        assert_eq!(
+            names(&rows.concat()),
+            [
+                "+f", "+g", "-g 4", "+g", "+lost", "-lost 7", "-g 7", "-f 7", "+open"
+            ]
+        );
+    }
+}

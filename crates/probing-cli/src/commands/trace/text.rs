@@ -1,0 +1,134 @@
+//! Traces in words: one line each.
+
+use std::time::Duration;
+
+use probing_proto::stops::Spot;
+use probing_proto::trace::{MILLION, Scope, Traced};
+
+use super::super::points::text::spot;
+
+/// Functions of one trace that are written out.
+const SHOWN: usize = 3;
+
+/// What came of beginning it: what it follows, what that costs, how long.
+pub(super) fn begun(trace: &Traced) -> String {
+    let mut parts = vec![bound(trace)];
+    parts.push(format!("cost: {} ({})", trace.cost, trace.by));
+    parts.push(lasts(trace));
+    parts.extend(note(trace));
+    format!("{}: {}", name(trace), parts.join("; "))
+}
+
+/// What it has seen so far, and what that has cost.
+pub(super) fn listed(trace: &Traced) -> String {
+    let mut parts = vec![bound(trace), seen(trace)];
+    parts.extend(muted(trace));
+    if !trace.ended {
+        parts.push(lasts(trace));
+    }
+    parts.extend(note(trace));
+    format!("{}: {}", name(trace), parts.join("; "))
+}
+
+pub(super) fn ended(trace: &Traced) -> String {
+    let mut parts = vec![seen(trace)];
+    parts.extend(muted(trace));
+    let what = asked(trace);
+    format!("{} ended: {what}; {}", name(trace), parts.join("; "))
+}
+
+fn name(trace: &Traced) -> String {
+    format!("trace {}", trace.trace.0)
+}
+
+/// As a user would have typed it.
+fn asked(trace: &Traced) -> String {
+    match &trace.wanted.scope {
+        Scope::Function {
+            function,
+            file: Some(file),
+        } => format!("{file}:{function}"),
+        Scope::Function {
+            function,
+            file: None,
+        } => function.clone(),
+        Scope::Module { module } => format!("module {module}"),
+    }
+}
+
+/// What it follows.
+fn bound(trace: &Traced) -> String {
+    let spots: Vec<String> = trace.bound.iter().take(SHOWN).map(place).collect();
+    let more = (trace.functions as usize).saturating_sub(spots.len());
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = if spots.is_empty() {
+        format!("{} (no such code is loaded yet)", asked(trace))
+    } else {
+        format!("{}{more}", spots.join(", "))
+    };
+    let mut parts = vec![what];
+    if trace.wanted.depth > 0 {
+        parts.push(format!("what it calls down to {}", trace.wanted.depth));
+    }
+    if trace.wanted.stats {
+        parts.push("sums only".to_owned());
+    }
+    if !trace.wanted.watch.is_empty() {
+        parts.push(format!("changes of {}", trace.wanted.watch.join(", ")));
+    }
+    parts.join("; ")
+}
+
+fn place(function: &Spot) -> String {
+    spot(function)
+}
+
+fn seen(trace: &Traced) -> String {
+    let share = percent(trace.cost_ppm);
+    let Traced {
+        events,
+        event_nanos,
+        ..
+    } = trace;
+    format!("{events} events; cost so far {share} of CPU time ({event_nanos} ns an event)")
+}
+
+fn percent(ppm: u64) -> String {
+    format!("{:.2} %", ppm as f64 * 100.0 / f64::from(MILLION))
+}
+
+fn muted(trace: &Traced) -> Option<String> {
+    let budget = percent(trace.wanted.budget_ppm?.into());
+    match (trace.mutings, trace.muted) {
+        (0, _) => None,
+        (_, 0) => Some(format!(
+            "told of in part, {} times muted to stay within {budget}",
+            trace.mutings
+        )),
+        (_, muted) => Some(format!(
+            "{muted} functions muted to stay within {budget}, {} times so far",
+            trace.mutings
+        )),
+    }
+}
+
+fn lasts(trace: &Traced) -> String {
+    let steps = trace.wanted.steps.map(|steps| format!("for {steps} steps"));
+    let time = trace.expires_in_millis.map(|millis| {
+        let seconds = Duration::from_millis(millis).as_secs_f64();
+        format!("ends in {seconds:.0} s")
+    });
+    let parts: Vec<String> = steps.into_iter().chain(time).collect();
+    if parts.is_empty() {
+        "until it is ended".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}
+
+fn note(trace: &Traced) -> Option<String> {
+    trace.note.as_ref().map(|note| format!("note: {note}"))
+}

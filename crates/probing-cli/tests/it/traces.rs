@@ -1,0 +1,325 @@
+//! Traces of functions, on every Python: what is recorded of calls, what it costs, and that the program does not notice.
+
+use rustix::process::Signal;
+
+use probing_testkit::{Python, Sandbox, Target, every_python, wait_until};
+
+use crate::recording::run;
+use crate::sandbox;
+
+/// A program that runs what it is told.
+pub(crate) struct Traced {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) target: Target,
+}
+
+impl Traced {
+    pub(crate) fn start(python: &Python) -> Self {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "traced.py").start();
+        Self { sandbox, target }
+    }
+
+    /// What a command says that must succeed.
+    pub(crate) fn probing(&self, arguments: &[&str]) -> String {
+        let pid = self.target.pid().to_string();
+        let all = [&["-t", &pid], arguments].concat();
+        let ran = self.sandbox.probing(all);
+        assert_eq!(ran.status, 0, "{arguments:?}: {ran:?}");
+        ran.stdout
+    }
+
+    /// What one says that must not.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let pid = self.target.pid().to_string();
+        let all = [&["-t", &pid], arguments].concat();
+        let ran = self.sandbox.probing(all);
+        assert_ne!(ran.status, 0, "{arguments:?}: {ran:?}");
+        ran.stderr
+    }
+
+    pub(crate) fn query(&self, sql: &str) -> Vec<String> {
+        let told = self.probing(&["query", "--csv", sql]);
+        told.lines().skip(1).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn run(&mut self, line: &str) {
+        run(&mut self.target, line);
+    }
+
+    /// Rows of the tracer, in the order in which they were recorded.
+    fn rows(&self) -> Vec<String> {
+        self.query("select kind, function, depth from python.trace_event order by ts")
+    }
+}
+
+#[test]
+fn calls_and_returns_of_a_function_are_rows() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        let begun = traced.probing(&["trace", "traced.py:Trainer.fit"]);
+        assert!(begun.starts_with("trace 1: "), "{begun}");
+        assert!(begun.contains("traced.py:") && begun.contains(" ns a call; nothing elsewhere"));
+        traced.run("assert trainer.fit(1.0) == 4.5; middle(3)");
+        assert_eq!(
+            traced.rows(),
+            ["call,Trainer.fit,0", "return,Trainer.fit,0"]
+        );
+        let row = traced.query(
+            "select lineno, thread_id, duration_ns > 0, file like '%traced.py', name from python.trace_event where kind = 'return'",
+        );
+        let pid = traced.target.pid();
+        assert_eq!(row, [format!("17,{pid},true,true,Trainer.fit")]);
+        let listed = traced.probing(&["trace", "--list"]);
+        assert!(listed.contains("2 events; cost so far"), "{listed}");
+        let ended = traced.probing(&["untrace", "1"]);
+        assert!(
+            ended.starts_with("trace 1 ended: traced.py:Trainer.fit; 2 events"),
+            "{ended}"
+        );
+        traced.run("trainer.fit(1.0)");
+        assert_eq!(traced.rows().len(), 2);
+        assert!(
+            traced
+                .refused(&["untrace", "1"])
+                .contains("no such trace: 1")
+        );
+    });
+}
+
+#[test]
+fn what_a_function_calls_is_followed_as_deep_as_asked() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "Trainer.fit", "--depth", "1", "--watch", "rate"]);
+        traced.run("trainer.fit(1.0); middle(5)");
+        let shallow = [
+            "call,Trainer.fit,0",
+            "call,middle,1",
+            "return,middle,1",
+            "return,Trainer.fit,0",
+        ];
+        assert_eq!(traced.rows(), shallow);
+        let changes =
+            traced.query("select name, old, new, function from python.variables order by ts");
+        assert_eq!(changes.len(), 2, "{changes:?}");
+        assert!(changes[0].starts_with("rate,,0.5,"), "{changes:?}");
+        assert!(changes[1].starts_with("rate,0.5,4.5,"), "{changes:?}");
+        traced.probing(&["untrace", "all"]);
+        traced.probing(&["trace", "traced.py:caught", "--depth", "2"]);
+        traced.run("caught(3); trainer.fit(1.0)");
+        assert_eq!(
+            traced.rows()[4..],
+            [
+                "call,caught,0",
+                "call,failing,1",
+                "exception,failing,1",
+                "call,leaf,1",
+                "return,leaf,1",
+                "return,caught,0",
+            ]
+        );
+    });
+}
+
+#[test]
+fn generators_coroutines_recursion_and_threads_are_told_as_they_run() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        for function in ["counted", "waiting", "recursive", "middle"] {
+            traced.probing(&["trace", function]);
+        }
+        traced.run("assert list(counted(2)) == [0, 1]");
+        traced.run("assert asyncio.run(waiting(4)) == 4");
+        traced.run("assert recursive(2) == 2");
+        let mut expected = vec!["call,counted,0", "yield,counted,0", "resume,counted,0"];
+        expected.extend(["yield,counted,0", "resume,counted,0", "return,counted,0"]);
+        expected.extend(["call,waiting,0", "yield,waiting,0", "resume,waiting,0"]);
+        expected.extend(["return,waiting,0", "call,recursive,0", "call,recursive,1"]);
+        expected.extend(["call,recursive,2", "return,recursive,2"]);
+        expected.extend(["return,recursive,1", "return,recursive,0"]);
+        assert_eq!(traced.rows(), expected);
+        traced.run("in_threads(20)");
+        let threads = traced.query(
+            "select count(*), count(distinct thread_id) > 1 from python.trace_event where name = 'middle'",
+        );
+        assert_eq!(threads, ["40,true"]);
+    });
+}
+
+#[test]
+fn a_whole_module_is_traced_and_summed_up() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        let begun = traced.probing(&["trace", "--module", "__main__", "--stats"]);
+        assert!(begun.contains("sums only"), "{begun}");
+        traced.run("for _ in range(10): trainer.fit(1.0)");
+        traced.run("def later(x):\n    return leaf(x)");
+        traced.run("later(1)");
+        traced.probing(&["trace", "--list"]);
+        let sums = traced.query(
+            "select function, sum(calls), sum(total_ns) >= sum(self_ns), min(min_ns) <= max(max_ns) from python.trace_stats group by function order by 1",
+        );
+        let named = |name: &str| sums.iter().any(|line| line.ends_with(name));
+        for expected in [
+            "fit,10,true,true",
+            "middle,10,true,true",
+            "leaf,11,true,true",
+            "later,1,true,true",
+        ] {
+            assert!(named(expected), "{expected}: {sums:?}");
+        }
+        assert!(traced.rows().is_empty());
+        let histogram = traced.query("select histogram from python.trace_stats limit 1");
+        assert!(histogram[0].contains("[["), "{histogram:?}");
+        let top = traced.probing(&["top", "--once", "--json"]);
+        assert!(
+            top.contains("\"by\": \"trace\"") && top.contains("middle"),
+            "{top}"
+        );
+        traced.probing(&["untrace", "all"]);
+    });
+}
+
+#[test]
+fn a_trace_ends_by_steps_and_by_time_and_waits_for_code() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        let begun = traced.probing(&["trace", "later", "--steps", "2"]);
+        assert!(begun.contains("no such code is loaded yet"), "{begun}");
+        traced.run("def later(x): return x");
+        traced.run("for i in range(5): later(i)");
+        let rows = traced.rows();
+        let calls = rows.iter().filter(|row| row.starts_with("call,later"));
+        assert_eq!(calls.count(), 2, "{rows:?}");
+        let listed = traced.probing(&["trace", "--list"]);
+        assert!(listed.contains("ended: it has had its steps"), "{listed}");
+        traced.probing(&["trace", "leaf", "--for", "100ms"]);
+        wait_until("its time is over", || {
+            traced
+                .probing(&["trace", "--list"])
+                .contains("ended: its time is over")
+        });
+        let before = traced.rows().len();
+        traced.run("leaf(1)");
+        assert_eq!(traced.rows().len(), before);
+        assert_eq!(traced.probing(&["untrace", "all"]).lines().count(), 2);
+    });
+}
+
+#[test]
+fn a_hostile_loop_stays_within_its_budget() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "leaf"]);
+        traced.run("hostile(3_000_000)");
+        // Six million events: at some 50 ns each 0.3 s of CPU time, of which the trace may cost a hundredth.
+        let rows: u64 = traced.query("select count(*) from python.trace_event")[0]
+            .parse()
+            .unwrap();
+        assert!((1_000..1_500_000).contains(&rows), "{rows}");
+        let budget = traced.query(
+            "select action, budget, muted >= 0 from python.probe_budget order by ts limit 1",
+        );
+        assert_eq!(budget, ["mute,0.01,true"]);
+        let listed = traced.probing(&["trace", "--list"]);
+        assert!(listed.contains("muted to stay within 1.00 %"), "{listed}");
+        traced.probing(&["untrace", "all"]);
+        traced.probing(&["trace", "middle", "--budget", "none"]);
+        traced.run("for i in range(20_000): middle(i)");
+        let all = traced.query("select count(*) from python.trace_event where name = 'middle'");
+        assert_eq!(all, ["40000"]);
+    });
+}
+
+#[test]
+fn rows_survive_a_kill_and_become_files_of_viewers() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "Trainer.fit", "--depth", "2"]);
+        traced.run("probing = __import__('probing')\nwith probing.span('epoch'): trainer.fit(1.0)");
+        let Traced { sandbox, target } = traced;
+        let pid = target.pid().to_string();
+        target.signal(Signal::KILL);
+        target.wait();
+        let folder = sandbox.runtime_dir().to_owned();
+        let export = |format: &str| {
+            let file = folder.join(format!("{pid}.{format}"));
+            let path = file.display().to_string();
+            let ran = sandbox.probing(["-t", &pid, "trace", "--export", format, "-o", &path]);
+            assert_eq!(ran.status, 0, "{ran:?}");
+            assert!(ran.stdout.contains("8 events"), "{ran:?}");
+            std::fs::read(&file).unwrap()
+        };
+        let chrome: serde_json::Value = serde_json::from_slice(&export("chrome")).unwrap();
+        let events = chrome["traceEvents"].as_array().unwrap();
+        let names: Vec<&str> = events
+            .iter()
+            .map(|event| event["name"].as_str().unwrap())
+            .collect();
+        assert!(
+            names.contains(&"epoch") && names.iter().any(|name| name.ends_with("fit")),
+            "{names:?}"
+        );
+        assert!(
+            events
+                .iter()
+                .all(|event| event["ph"] == "X" && event["dur"].as_f64().unwrap() >= 0.0)
+        );
+        let speedscope: serde_json::Value = serde_json::from_slice(&export("speedscope")).unwrap();
+        let profile = &speedscope["profiles"][0];
+        let opened: Vec<&str> = profile["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["type"].as_str().unwrap())
+            .collect();
+        assert_eq!(opened, ["O", "O", "O", "C", "C", "C"]);
+        let perfetto = export("perfetto");
+        assert!(perfetto.starts_with(&[0x0a]), "a packet of a trace");
+        assert!(perfetto.windows(5).any(|bytes| bytes == b"epoch"));
+    });
+}
+
+#[test]
+fn a_program_traces_itself_and_its_functions_stay_what_they_are() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        // It checks itself that results, signatures and kinds of functions are as ever, in a child, too.
+        let target = sandbox.target(python, "probed.py").start();
+        let pid = target.pid().to_string();
+        let query = |sql: &str| {
+            let ran = sandbox.probing(["-t", &pid, "query", "--csv", sql]);
+            assert_eq!(ran.status, 0, "{ran:?}");
+            ran.stdout
+                .lines()
+                .skip(1)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let rows = query("select kind || ' ' || name from python.trace_event order by ts");
+        let told = |name: &str| -> Vec<&str> {
+            let of_it = rows
+                .iter()
+                .filter_map(|row| row.strip_suffix(&format!(" {name}")));
+            of_it.collect()
+        };
+        assert_eq!(told("plain"), ["call", "return"]);
+        assert_eq!(told("leaf"), ["call", "return"].repeat(4));
+        for method in ["Kinds.method", "Kinds.fixed", "Kinds.made"] {
+            assert_eq!(told(method), ["call", "return"], "{method}");
+        }
+        let thrice = ["call", "yield", "resume", "yield", "resume", "return"];
+        assert_eq!(told("generator"), thrice);
+        assert_eq!(told("coroutine"), ["call", "yield", "resume", "return"]);
+        assert_eq!(
+            told("stream"),
+            ["call", "yield", "resume", "yield", "resume", "return"]
+        );
+        assert_eq!(told("failing"), ["call", "exception"]);
+        assert_eq!(told("block"), ["begin", "span"]);
+        assert_eq!(told("__exit__").len() + told("_Block.__exit__").len(), 0);
+        let changes = query("select name, old, new from python.variables order by ts");
+        assert_eq!(changes, ["y,,2", "y,2,3"]);
+    });
+}

@@ -1,0 +1,135 @@
+//! Looking at what traces have seen: sums become rows, costs are compared with what they may be.
+//!
+//! Done by a thread of the program every few thousand events, and once a second for what is told of less often.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use probing_store::monotonic_nanos;
+use pyo3::prelude::*;
+
+use super::purse::Verdict;
+use super::table::table_if_free;
+use super::traces::{self, Trace};
+use super::tracing::Sums;
+use super::{arming, clock, functions};
+use crate::recording;
+
+/// Sums become rows that often.
+const ROWS_EVERY_NANOS: i64 = 1_000_000_000;
+
+/// When they last did.
+static LAST_ROWS: AtomicI64 = AtomicI64::new(0);
+
+/// Looks at everything; all sums become rows when `at_once`.
+#[cold]
+pub(super) fn look(py: Python<'_>, at_once: bool) {
+    clock::compare();
+    let Some(traces) = traces::if_any() else {
+        return;
+    };
+    let now = monotonic_nanos();
+    let rows = at_once || now - LAST_ROWS.load(Ordering::Relaxed) >= ROWS_EVERY_NANOS;
+    if rows {
+        LAST_ROWS.store(now, Ordering::Relaxed);
+    }
+    let Some((events, sums)) = taken(rows) else {
+        return;
+    };
+    for (trace, function, sums) in &sums {
+        write(py, *trace, *function, sums);
+    }
+    for trace in traces.all() {
+        let events = events.iter().filter(|(of, _)| Arc::ptr_eq(of, &trace));
+        let events = events.map(|(_, count)| count).sum();
+        judge(py, &trace, events);
+    }
+}
+
+/// A trace is compared with what it may cost.
+fn judge(py: Python<'_>, trace: &Arc<Trace>, events: u64) {
+    match trace.account(events) {
+        Verdict::GoOn | Verdict::MuteAll => {}
+        Verdict::Mute => {
+            say(py, trace, "mute");
+            arming::changed();
+        }
+        Verdict::Resume => resume(py, trace),
+    }
+    if trace.is_over() {
+        arming::put_away(py, trace);
+    }
+}
+
+/// All functions of a trace are told of again.
+pub(super) fn resume(py: Python<'_>, trace: &Arc<Trace>) {
+    let began = monotonic_nanos();
+    say(py, trace, "resume");
+    trace.resume();
+    arming::unmute(py, trace);
+    trace.charge(monotonic_nanos() - began);
+}
+
+fn say(py: Python<'_>, trace: &Trace, action: &str) {
+    let (share, events, event_nanos) = trace.bill();
+    let budget = trace.wanted.budget_ppm.unwrap_or_default();
+    let row = recording::Budget {
+        trace: trace.id.0,
+        action,
+        may_cost: f64::from(budget) / f64::from(probing_proto::trace::MILLION),
+        share,
+        events,
+        event_nanos,
+        muted: trace.muted(),
+    };
+    recording::budget(py, &row);
+}
+
+type Events = Vec<(Arc<Trace>, u64)>;
+/// Trace and function, by number.
+type OfFunction = (u32, u32, Sums);
+
+/// What was seen since the last look, by trace; and sums by function. `None` while the table is being changed.
+fn taken(with_sums: bool) -> Option<(Events, Vec<OfFunction>)> {
+    let mut table = table_if_free()?;
+    let mut events: Events = Vec::new();
+    let mut sums = Vec::new();
+    for tracing in table.tracings() {
+        let seen = u64::from(std::mem::take(&mut tracing.events));
+        if seen == 0 && tracing.sums.calls == 0 {
+            continue;
+        }
+        let of_trace = events
+            .iter_mut()
+            .find(|(trace, _)| Arc::ptr_eq(trace, &tracing.trace));
+        match of_trace {
+            Some((_, count)) => *count += seen,
+            None => events.push((Arc::clone(&tracing.trace), seen)),
+        }
+        // What measures itself is nobody's.
+        if with_sums && tracing.trace.id.0 > 0 && tracing.sums.calls > 0 {
+            sums.push((tracing.trace.id.0, tracing.function, tracing.sums.take()));
+        }
+    }
+    Some((events, sums))
+}
+
+/// The sums of a function become a row.
+pub(super) fn write(py: Python<'_>, trace: u32, function: u32, sums: &Sums) {
+    let histogram = sums.histogram_in_words();
+    let Some(at) = functions::with(function, Clone::clone) else {
+        return;
+    };
+    let row = recording::Sums {
+        trace,
+        at: &at,
+        calls: sums.calls,
+        errors: sums.errors,
+        total: sums.total,
+        own: sums.own,
+        least: sums.least,
+        greatest: sums.greatest,
+        histogram: &histogram,
+    };
+    recording::sums(py, &row);
+}

@@ -1,0 +1,363 @@
+//! Beginning and ending traces: what the interpreter is asked to tell follows from what is traced.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use probing_proto::message::{Event, Failure};
+use probing_proto::stops::{Action, Arm, Hold, Place};
+use probing_proto::trace::{self as proto, Scope, TraceId};
+use pyo3::prelude::*;
+
+use super::table::table;
+use super::traces::{self, MAX_TRACES, Owner, Trace};
+use super::tracing::{Role, Tracing};
+use super::{accounts, clock, cost, functions, tool};
+use crate::codes::{Finder, Found};
+use crate::monitoring;
+use crate::stops::{self, frame};
+use crate::worker;
+
+/// Functions of one trace.
+const MAX_FUNCTIONS: u32 = 20_000;
+/// Traces are looked at that often by the server's thread.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// One that was muted, that often.
+const LOOK_EVERY_MUTED: Duration = Duration::from_millis(100);
+
+/// How it is told before 3.12 of what has no function that could tell.
+const PROFILE: &str = "profile function";
+
+/// Those that look for code that begins to run. Reached with the GIL held only.
+static SEEKERS: Mutex<Vec<Arc<Trace>>> = Mutex::new(Vec::new());
+static SEEKING: AtomicBool = AtomicBool::new(false);
+
+/// Begins a trace; what came of it.
+pub(super) fn begin(
+    py: Python<'_>,
+    wanted: proto::Trace,
+    owner: Owner,
+) -> Result<Arc<Trace>, Failure> {
+    let finder = Finder::of_scope(py, &wanted.scope)
+        .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+    let trace = new(py, wanted, owner, Some(finder))?;
+    let found = trace.finder.as_ref().map(|finder| finder.find(py));
+    let (found, note) = match found {
+        Some(Ok(found)) => found,
+        Some(Err(error)) => {
+            end(py, &[trace.id]);
+            return Err(Failure::new(format!("cannot look for code: {error}")));
+        }
+        None => (Vec::new(), None),
+    };
+    let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
+    let others = bind(&trace, found, Role::Root);
+    trace.note(
+        note.map(|note| note.replace("armed for", "waits for"))
+            .or(others),
+    );
+    if waits {
+        seekers().push(Arc::clone(&trace));
+        seek_or_not(py);
+    }
+    if let Err(failure) = watch(py, &trace) {
+        end(py, &[trace.id]);
+        return Err(failure);
+    }
+    changed();
+    Ok(trace)
+}
+
+/// A trace of nothing yet.
+pub(super) fn new(
+    py: Python<'_>,
+    wanted: proto::Trace,
+    owner: Owner,
+    finder: Option<Finder>,
+) -> Result<Arc<Trace>, Failure> {
+    let traces = traces::of_this_process();
+    if owner == Owner::Client && traces.is_full() {
+        return Err(
+            Failure::new(format!("{MAX_TRACES} traces are there already"))
+                .with_hint("end some: `probing untrace ID`"),
+        );
+    }
+    clock::prepare(py);
+    let mut cost = cost::of_an_event(py)?;
+    if !monitoring::is_there(py) && matches!(wanted.scope, Scope::Module { .. }) {
+        cost.0 = PROFILE;
+    }
+    let id = traces.next_id();
+    let trace = Arc::new(Trace::new(id, wanted, owner, finder, cost));
+    traces.add(Arc::clone(&trace));
+    Ok(trace)
+}
+
+/// Code was found that a trace is to follow: from now on it is told of. What to say of code that another has.
+pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Option<String> {
+    let mut others = 0;
+    for Found { code, mut spot } in found {
+        // A function begins where its name is, not at the first line that does something.
+        spot.lineno = frame::first_line_of(&code);
+        if trace.functions() >= MAX_FUNCTIONS {
+            return Some(format!(
+                "only the first {MAX_FUNCTIONS} functions are followed"
+            ));
+        }
+        let py = code.py();
+        if tool::claim(py).is_err() {
+            return Some("tools of the program use up all of sys.monitoring".to_owned());
+        }
+        let function = functions::number(&spot);
+        let suspends = frame::suspends(&code);
+        let is_new = {
+            let mut table = table();
+            let entry = table.entry_mut(&code);
+            match &entry.tracing {
+                None => {
+                    let tracing = Tracing::new(Arc::clone(trace), function, role, suspends);
+                    entry.tracing = Some(tracing);
+                    true
+                }
+                Some(there) => {
+                    others += u32::from(!Arc::ptr_eq(&there.trace, trace));
+                    false
+                }
+            }
+        };
+        if is_new {
+            trace.bind(spot);
+            tool::tell(&code);
+        }
+    }
+    (others > 0).then(|| format!("{others} of its functions are followed by another trace"))
+}
+
+/// Variables of the function are watched as long as it is traced.
+fn watch(py: Python<'_>, trace: &Arc<Trace>) -> Result<(), Failure> {
+    let Scope::Function { function, .. } = &trace.wanted.scope else {
+        return match trace.wanted.watch.first() {
+            None => Ok(()),
+            Some(_) => Err(Failure::new("variables are watched in a function")
+                .with_hint("name the function: `probing trace FUNCTION --watch NAME`")),
+        };
+    };
+    let mut points = Vec::new();
+    for name in &trace.wanted.watch {
+        let place = if name.contains(['.', '[']) {
+            Place::Value { path: name.clone() }
+        } else {
+            Place::Local {
+                function: function.clone(),
+                name: name.clone(),
+            }
+        };
+        let wanted = Arm {
+            place,
+            condition: None,
+            hits: 1,
+            once: false,
+            action: Action::Count,
+            stats: false,
+            ttl_millis: Some(0),
+            hold: Hold::default(),
+        };
+        match stops::arm(py, wanted) {
+            Event::Armed(point) => points.push(point.point),
+            Event::Failed(failure) => {
+                stops::disarm(py, &points);
+                return Err(failure);
+            }
+            _ => {}
+        }
+    }
+    trace.watched_by(points);
+    Ok(())
+}
+
+/// Ends traces: those that are named, all of clients when none is. They are told as they were.
+pub(super) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
+    let traces = traces::of_this_process();
+    let all = traces.all();
+    let is_unknown = |id: &&TraceId| !all.iter().any(|trace| trace.id == **id);
+    let unknown: Vec<String> = wanted
+        .iter()
+        .filter(is_unknown)
+        .map(|id| id.0.to_string())
+        .collect();
+    if !unknown.is_empty() {
+        return Event::Failed(
+            Failure::new(format!("no such trace: {}", unknown.join(", ")))
+                .with_hint("`probing trace --list` tells which there are"),
+        );
+    }
+    accounts::look(py, true);
+    let taken = traces.take(wanted);
+    let told = taken.iter().map(|trace| trace.told()).collect();
+    for trace in &taken {
+        trace.end();
+        put_away(py, trace);
+    }
+    Event::Traces { traces: told }
+}
+
+/// A trace that is over: nothing is told for it any more. It stays in the list until somebody takes it out.
+pub(super) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
+    let points = trace.points();
+    if !points.is_empty() {
+        trace.watched_by(Vec::new());
+        stops::disarm(py, &points);
+    }
+    seekers().retain(|other| !Arc::ptr_eq(other, trace));
+    seek_or_not(py);
+    let codes = table().codes_of(py, trace);
+    for code in &codes {
+        let tracing = table().entry_mut(code).tracing.take();
+        if let Some(mut tracing) = tracing
+            && tracing.sums.calls > 0
+        {
+            accounts::write(py, trace.id.0, tracing.function, &tracing.sums.take());
+        }
+        tool::tell(code);
+        let forgotten = table().take_if_empty(code);
+        drop(forgotten);
+    }
+    tool::release_if_idle(py);
+    changed();
+}
+
+/// Functions of a trace that were muted are told of again.
+pub(super) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
+    let codes = table().codes_of(py, trace);
+    for code in &codes {
+        let was_muted = {
+            let mut table = table();
+            let tracing = table.entry_mut(code).tracing.as_mut();
+            tracing.is_some_and(|tracing| std::mem::take(&mut tracing.is_muted))
+        };
+        if was_muted {
+            tool::tell(code);
+        }
+    }
+    if is_seeking() {
+        tool::restart(py);
+    }
+}
+
+/// Whether code that begins to run may be what a trace waits for.
+#[inline]
+pub(super) fn is_seeking() -> bool {
+    SEEKING.load(Ordering::Relaxed)
+}
+
+/// Code that nobody wants to know of begins to run: a trace may wait for it.
+#[cold]
+pub(super) fn seek(code: &Bound<'_, PyAny>) {
+    if let Some(frame) = frame::current(code.py()) {
+        seek_in(code, &frame);
+    }
+}
+
+/// The same, where the frame is known.
+pub(super) fn seek_in(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
+    let waiting = seekers().clone();
+    let module = crate::codes::module_of(frame);
+    for trace in waiting.iter().filter(|trace| !trace.is_over()) {
+        let found = trace
+            .finder
+            .as_ref()
+            .map(|finder| finder.bind(code, &module));
+        if let Some(Ok(found)) = found
+            && !found.is_empty()
+        {
+            bind(trace, found, Role::Root);
+            trace.note(None);
+        }
+    }
+}
+
+fn seek_or_not(py: Python<'_>) {
+    let seeks = !seekers().is_empty();
+    let sought = SEEKING.swap(seeks, Ordering::AcqRel);
+    if seeks {
+        // Without a number of ours nothing begins that we hear of.
+        drop(tool::claim(py));
+    }
+    if seeks || sought {
+        tool::refresh(py);
+    }
+    if seeks {
+        tool::restart(py);
+    }
+}
+
+fn seekers() -> std::sync::MutexGuard<'static, Vec<Arc<Trace>>> {
+    SEEKERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the child of a fork: nobody waits any more.
+pub(super) fn forget_seekers() {
+    seekers().clear();
+    SEEKING.store(false, Ordering::Release);
+}
+
+/// Has the server's thread look at the deadlines again.
+pub(super) fn changed() {
+    stops::of_this_process().changed();
+}
+
+/// When [`tick`] has something to do.
+pub(super) fn next_deadline() -> Option<Instant> {
+    let traces = traces::if_any()?.all();
+    let now = Instant::now();
+    let of_one = |trace: &Arc<Trace>| {
+        if trace.is_over() {
+            return None;
+        }
+        let every = if trace.is_overdrawn() {
+            LOOK_EVERY_MUTED
+        } else {
+            LOOK_EVERY
+        };
+        let look = now + every;
+        Some(trace.expires().map_or(look, |expires| expires.min(look)))
+    };
+    traces.iter().filter_map(of_one).min()
+}
+
+/// Ends what has had its time, and looks at the others. Called by the server's thread, which has no GIL.
+pub(super) fn tick() {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let Some(traces) = traces::if_any() else {
+        return;
+    };
+    let now = Instant::now();
+    let all = traces.all();
+    let is_expired = |trace: &&Arc<Trace>| trace.expires().is_some_and(|expires| expires <= now);
+    let expired: Vec<_> = all.iter().filter(is_expired).cloned().collect();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let any = all.iter().any(|trace| !trace.is_over());
+    let is_due = any && last.is_none_or(|last| now - last >= LOOK_EVERY);
+    let is_muted = all.iter().any(|trace| trace.is_overdrawn());
+    if expired.is_empty() && !is_due && !is_muted {
+        return;
+    }
+    if is_due {
+        *last = Some(now);
+    }
+    drop(last);
+    let look = move || {
+        worker::with_interpreter(|py| {
+            accounts::look(py, false);
+            for trace in &expired {
+                if trace.end() {
+                    trace.note(Some("ended: its time is over".to_owned()));
+                    accounts::look(py, true);
+                    put_away(py, trace);
+                }
+            }
+        });
+    };
+    // Without a thread it is looked at a little later.
+    drop(worker::start(look));
+}

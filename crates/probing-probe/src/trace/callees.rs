@@ -1,0 +1,142 @@
+//! What a traced function calls: found where it calls it, so that nothing else need tell.
+#![expect(
+    unsafe_code,
+    reason = "asks for attributes of classes without running anything"
+)]
+
+use std::sync::{Arc, OnceLock};
+
+use probing_proto::stops::Spot;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+
+use super::table::table_if_free;
+use super::tap::Wants;
+use super::traces::Trace;
+use super::tracing::Role;
+use super::{arming, thread, tool};
+use crate::codes::Found;
+use crate::interned::interned;
+use crate::stops::{frame, symbols};
+
+/// The file whose functions are ours, not the program's.
+static OWN_FILE: OnceLock<String> = OnceLock::new();
+
+pub(super) fn leave_out(file: &str) {
+    OWN_FILE.get_or_init(|| file.to_owned());
+}
+
+/// A function that is followed calls something: from now on that is followed, too.
+pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
+    let Some(code) = code_of(callable) else {
+        return;
+    };
+    let Some(levels) = thread::with_own(|thread| thread.levels_of(caller)).flatten() else {
+        return;
+    };
+    let trace = {
+        let Some(mut table) = table_if_free() else {
+            return;
+        };
+        let there = table.entry_there(code.as_ptr() as usize);
+        if let Some(known) = there.and_then(|entry| entry.tracing.as_mut()) {
+            let is_deeper = levels > 1 && !known.wants.has(Wants::CALLS);
+            if !is_deeper {
+                return;
+            }
+            known.wants = known.wants.and(Wants::CALLS);
+            drop(table);
+            tool::tell(&code);
+            return;
+        }
+        let Some(tracing) = table
+            .entry_there(caller)
+            .and_then(|entry| entry.tracing.as_ref())
+        else {
+            return;
+        };
+        Arc::clone(&tracing.trace)
+    };
+    follow_for(&trace, code, levels);
+}
+
+/// Before 3.12: code that nobody knows of was called by a function that is followed.
+pub(super) fn follow(code: Bound<'_, PyAny>, levels: u32) {
+    let trace = {
+        let caller = thread::with_own(|thread| thread.open.last().map(|open| open.code)).flatten();
+        let Some(mut table) = table_if_free() else {
+            return;
+        };
+        let tracing = caller
+            .and_then(|caller| table.entry_there(caller))
+            .and_then(|entry| entry.tracing.as_ref());
+        let Some(tracing) = tracing else {
+            return;
+        };
+        Arc::clone(&tracing.trace)
+    };
+    follow_for(&trace, code, levels);
+}
+
+fn follow_for(trace: &Arc<Trace>, code: Bound<'_, PyAny>, levels: u32) {
+    let file = frame::file_of(&code);
+    if trace.is_over() || OWN_FILE.get() == Some(&file) {
+        return;
+    }
+    let spot = Spot {
+        func: frame::name_of(&code),
+        file,
+        lineno: frame::first_line_of(&code),
+    };
+    let role = Role::Callee { levels: levels - 1 };
+    arming::bind(trace, vec![Found { code, spot }], role);
+}
+
+/// The code that a call runs, if it is of Python. Runs none.
+fn code_of<'py>(callable: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let py = callable.py();
+    let kinds = kinds(py)?;
+    let kind = callable.get_type().as_ptr() as usize;
+    let found = if kind == kinds.function {
+        callable.clone()
+    } else if kind == kinds.method {
+        callable.getattr(interned!(py, "__func__")).ok()?
+    } else if let Ok(class) = callable.cast::<PyType>() {
+        of_class(class, interned!(py, "__init__"))?
+    } else {
+        of_class(&callable.get_type(), interned!(py, "__call__"))?
+    };
+    let is_function = found.get_type().as_ptr() as usize == kinds.function;
+    is_function.then(|| found.getattr(interned!(py, "__code__")).ok())?
+}
+
+/// The classes of functions and of bound methods, which live as long as the interpreter.
+struct Kinds {
+    function: usize,
+    method: usize,
+}
+
+fn kinds(py: Python<'_>) -> Option<&'static Kinds> {
+    static KINDS: OnceLock<Option<Kinds>> = OnceLock::new();
+    let kinds = KINDS.get_or_init(|| {
+        let types = py.import("types").ok()?;
+        let address = |name: &str| types.getattr(name).ok().map(|kind| kind.as_ptr() as usize);
+        Some(Kinds {
+            function: address("FunctionType")?,
+            method: address("MethodType")?,
+        })
+    });
+    kinds.as_ref()
+}
+
+/// What a class has under a name, as it is stored.
+fn of_class<'py>(
+    class: &Bound<'py, PyType>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    let lookup = symbols::symbols().type_lookup?;
+    // SAFETY: a class and a string, and the GIL is held; what comes back is borrowed, or null without an exception.
+    unsafe {
+        Bound::from_borrowed_ptr_or_opt(class.py(), lookup(class.as_ptr().cast(), name.as_ptr()))
+    }
+}

@@ -1,0 +1,99 @@
+//! What one event costs in this process: measured once, by a function that does nothing.
+
+use std::sync::{Mutex, PoisonError};
+
+use probing_proto::message::Failure;
+use probing_proto::stops::Spot;
+use probing_proto::trace::{self as proto, Scope, TraceId};
+use probing_store::monotonic_nanos;
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+use super::table::table;
+use super::traces::{Owner, Trace};
+use super::tracing::{Role, Tracing};
+use super::{functions, tool};
+use crate::eval;
+use crate::guarded::call;
+use crate::monitoring;
+
+/// Rounds, of which the quickest counts, and calls in each.
+const ROUNDS: usize = 5;
+const CALLS: u32 = 500;
+/// When it cannot be measured.
+const USUAL_NANOS: f64 = 50.0;
+
+const SOURCE: &str = "
+def nothing():
+    pass
+
+def loop(count):
+    for _ in range(count):
+        nothing()
+";
+
+/// How events are told here, and nanoseconds of one.
+pub(super) fn of_an_event(py: Python<'_>) -> Result<(&'static str, f64), Failure> {
+    static MEASURED: Mutex<Option<f64>> = Mutex::new(None);
+    tool::claim(py)?;
+    let known = *MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let nanos = match known {
+        Some(nanos) => nanos,
+        None => measured(py).unwrap_or(USUAL_NANOS),
+    };
+    *MEASURED.lock().unwrap_or_else(PoisonError::into_inner) = Some(nanos);
+    let by = if monitoring::is_there(py) {
+        monitoring::NAME
+    } else {
+        "swapped code"
+    };
+    Ok((by, nanos))
+}
+
+fn measured(py: Python<'_>) -> PyResult<f64> {
+    let names = eval::namespace_of(py, SOURCE, "<probing>")?;
+    let get = |name: &str| names.as_any().get_item(name);
+    let (run, nothing) = (get("loop")?, get("nothing")?);
+    let code = nothing.getattr("__code__")?;
+    let quickest = || -> PyResult<f64> {
+        let mut best = f64::INFINITY;
+        for _ in 0..ROUNDS {
+            let began = monotonic_nanos();
+            call(&run, (CALLS,))?;
+            best = best.min((monotonic_nanos() - began) as f64);
+        }
+        Ok(best)
+    };
+    quickest()?;
+    let without = quickest()?;
+    let spot = Spot {
+        func: "nothing".to_owned(),
+        file: "<probing>".to_owned(),
+        lineno: 1,
+    };
+    let wanted = proto::Trace {
+        scope: Scope::Function {
+            function: String::new(),
+            file: None,
+        },
+        depth: 0,
+        watch: Vec::new(),
+        stats: true,
+        for_millis: None,
+        steps: None,
+        budget_ppm: None,
+    };
+    let none = (monitoring::NAME, 0.0);
+    let trace = Arc::new(Trace::new(TraceId(0), wanted, Owner::Client, None, none));
+    let function = functions::number(&spot);
+    table().entry_mut(&code).tracing = Some(Tracing::new(trace, function, Role::Root, false));
+    tool::know(&nothing);
+    tool::tell(&code);
+    let with = quickest();
+    let taken = table().entry_mut(&code).tracing.take();
+    drop(taken);
+    tool::tell(&code);
+    let forgotten = table().take_if_empty(&code);
+    drop(forgotten);
+    Ok(((with? - without) / f64::from(2 * CALLS)).max(1.0))
+}

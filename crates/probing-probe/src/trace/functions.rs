@@ -1,0 +1,38 @@
+//! Functions that were ever traced here, by number: what rows say of them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use probing_proto::stops::Spot;
+
+#[derive(Default)]
+struct Functions {
+    all: Vec<Spot>,
+    numbers: HashMap<Spot, u32>,
+}
+
+/// Reached with the GIL held only.
+static FUNCTIONS: Mutex<Option<Functions>> = Mutex::new(None);
+
+/// The number of a function: the same each time.
+pub(super) fn number(spot: &Spot) -> u32 {
+    let mut functions = functions();
+    let functions = functions.get_or_insert_default();
+    if let Some(number) = functions.numbers.get(spot) {
+        return *number;
+    }
+    let number = functions.all.len() as u32;
+    functions.all.push(spot.clone());
+    functions.numbers.insert(spot.clone(), number);
+    number
+}
+
+pub(super) fn with<T>(number: u32, work: impl FnOnce(&Spot) -> T) -> Option<T> {
+    let functions = functions();
+    let spot = functions.as_ref()?.all.get(number as usize)?;
+    Some(work(spot))
+}
+
+fn functions() -> MutexGuard<'static, Option<Functions>> {
+    FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,546 @@
+//! Python 3.10 and 3.11, which have no `sys.monitoring`: a chosen function gets code that tells when it runs, and only that
+//! function pays for it. What has no function that could get it (all of a module, what a function calls) is told by a
+//! profile function in C, on threads that need one.
+//!
+//! A thread that has a profile function already keeps it.
+#![expect(unsafe_code, reason = "profile functions are set by the C interface")]
+
+use std::ffi::{c_int, c_void};
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use probing_proto::trace::Scope;
+use probing_store::packed::Did;
+use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration};
+use pyo3::ffi::{self, PyFrameObject, PyObject, PyThreadState};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
+
+use super::events;
+use super::table::{table, table_if_free};
+use super::thread;
+use super::tracing::Tracing;
+use super::{accounts, arming, callees, tool};
+use crate::codes;
+use crate::eval;
+use crate::guarded::call;
+use crate::stops::{begins, code_of_frame, is_left_for_now, symbols};
+
+/// A function whose code was swapped, or may be.
+struct Swap {
+    function: Py<PyAny>,
+    original: Py<PyAny>,
+    /// Once it was made.
+    telling: Option<Py<PyAny>>,
+    is_on: bool,
+}
+
+/// Reached with the GIL held only.
+static SWAPS: Mutex<Vec<Swap>> = Mutex::new(Vec::new());
+/// Whether all threads have our profile function.
+static EVERYWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a function has this code, so that it can be told of.
+pub(super) fn know(function: &Bound<'_, PyAny>) {
+    let Ok(code) = function.getattr("__code__") else {
+        return;
+    };
+    let mut swaps = swaps();
+    let is_known = swaps.iter().any(|swap| swap.function.is(function));
+    if !is_known {
+        swaps.push(Swap {
+            function: function.clone().unbind(),
+            original: code.unbind(),
+            telling: None,
+            is_on: false,
+        });
+    }
+}
+
+/// Has a code object tell what is wanted of it now.
+pub(super) fn tell(code: &Bound<'_, PyAny>) {
+    let py = code.py();
+    let (is_wanted, by_function) = {
+        let table = table();
+        let entry = table.entry(code.as_ptr() as usize);
+        let is_wanted = entry.is_some_and(|entry| !entry.wants().is_none() && !entry.is_muted());
+        let tracing = entry.and_then(|entry| entry.tracing.as_ref());
+        let by_function = |tracing: &Tracing| {
+            let is_module = matches!(tracing.trace.wanted.scope, Scope::Module { .. });
+            tracing.is_root() && !is_module
+        };
+        (is_wanted, tracing.is_none_or(by_function))
+    };
+    if is_wanted && by_function {
+        learn(code);
+    }
+    let all: Vec<_> = {
+        let swaps = swaps();
+        let its = swaps.iter().filter(|swap| swap.original.is(code));
+        its.map(|swap| swap.function.clone_ref(py)).collect()
+    };
+    for function in &all {
+        // What cannot be swapped is told by the profile function.
+        drop(swap(function.bind(py), is_wanted && by_function));
+    }
+    if !is_wanted {
+        swaps().retain(|swap| swap.is_on || !swap.original.is(code));
+    }
+    refresh(py);
+}
+
+/// Finds the functions of a code object that was found.
+fn learn(code: &Bound<'_, PyAny>) {
+    let functions = || -> PyResult<Vec<Bound<'_, PyAny>>> {
+        let names = codes::namespace(code.py())?;
+        let found = call(&names.as_any().get_item("functions_of")?, (code,))?;
+        found.try_iter()?.collect()
+    };
+    for function in functions().unwrap_or_default() {
+        know(&function);
+    }
+}
+
+/// Gives a function the code that tells, or its own again.
+fn swap(function: &Bound<'_, PyAny>, wanted: bool) -> PyResult<()> {
+    let py = function.py();
+    let (original, telling, is_on) = {
+        let swaps = swaps();
+        let Some(swap) = swaps.iter().find(|swap| swap.function.is(function)) else {
+            return Ok(());
+        };
+        let telling = swap.telling.as_ref().map(|telling| telling.clone_ref(py));
+        (swap.original.clone_ref(py), telling, swap.is_on)
+    };
+    if is_on == wanted {
+        return Ok(());
+    }
+    let now = function.getattr("__code__")?;
+    let made = match telling {
+        Some(made) => made,
+        None => match made(function, original.bind(py))? {
+            Some(made) => made.unbind(),
+            None => return Ok(()),
+        },
+    };
+    // Somebody else may have given it another code meanwhile, which then stays.
+    let (from, to) = if wanted {
+        (&original, &made)
+    } else {
+        (&made, &original)
+    };
+    if now.is(from.bind(py)) {
+        function.setattr("__code__", to)?;
+    }
+    let mut swaps = swaps();
+    if let Some(swap) = swaps.iter_mut().find(|swap| swap.function.is(function)) {
+        swap.telling = Some(made);
+        swap.is_on = wanted;
+    }
+    Ok(())
+}
+
+fn made<'py>(
+    function: &Bound<'py, PyAny>,
+    original: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = function.py();
+    let names = namespace(py)?;
+    let get = |name: &str| names.as_any().get_item(name);
+    let inner = call(&get("original")?, (function, original))?;
+    let probe = Bound::new(
+        py,
+        Told {
+            code: original.as_ptr() as usize,
+            function: inner.unbind(),
+        },
+    )?;
+    let made = call(&get("telling")?, (original, probe))?;
+    Ok((!made.is_none()).then_some(made))
+}
+
+fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static NAMESPACE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let namespace = NAMESPACE.get_or_try_init(py, || {
+        eval::namespace_of(py, include_str!("older.py"), "<probing>").map(Bound::unbind)
+    })?;
+    Ok(namespace.bind(py))
+}
+
+fn swaps() -> MutexGuard<'static, Vec<Swap>> {
+    SWAPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What code that tells has among its constants.
+#[pyclass(frozen, module = "probing._probe")]
+struct Told {
+    code: usize,
+    #[pyo3(get)]
+    function: Py<PyAny>,
+}
+
+#[pymethods]
+impl Told {
+    fn enter(&self, py: Python<'_>) {
+        hear(py, self.code, Did::Call, None);
+    }
+
+    fn left(&self, value: &Bound<'_, PyAny>) {
+        hear(value.py(), self.code, Did::Return, Some(value));
+    }
+
+    fn unwound(&self, error: &Bound<'_, PyAny>) {
+        hear(error.py(), self.code, Did::Exception, Some(error));
+    }
+
+    /// A generator, a coroutine, or what one awaits, that tells each time it runs.
+    fn around(&self, inner: Py<PyAny>) -> Around {
+        Around {
+            code: self.code,
+            inner,
+            begun: AtomicBool::new(false),
+            is_step: false,
+        }
+    }
+
+    /// One step of an asynchronous generator.
+    fn step(&self, inner: Py<PyAny>, is_first: bool) -> Around {
+        Around {
+            begun: AtomicBool::new(!is_first),
+            is_step: true,
+            ..self.around(inner)
+        }
+    }
+}
+
+#[pyclass(frozen, module = "probing._probe")]
+struct Around {
+    code: usize,
+    inner: Py<PyAny>,
+    begun: AtomicBool,
+    /// What ends it with a value is then no end of the generator.
+    is_step: bool,
+}
+
+#[pymethods]
+impl Around {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __await__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.send(&py.None().into_bound(py))
+    }
+
+    fn send<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let send = self.inner.bind(value.py()).getattr("send")?;
+        self.run(value.py(), || call(&send, (value,)))
+    }
+
+    #[pyo3(signature = (*args))]
+    fn throw<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let throw = self.inner.bind(args.py()).getattr("throw")?;
+        self.run(args.py(), || call(&throw, args.clone()))
+    }
+
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let close = self.inner.bind(py).getattr("close")?;
+        call(&close, ())
+    }
+}
+
+impl Around {
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let did = if self.begun.swap(true, Ordering::Relaxed) {
+            Did::Resume
+        } else {
+            Did::Call
+        };
+        hear(py, self.code, did, None);
+        let came = run();
+        match &came {
+            Ok(value) => hear(py, self.code, Did::Yield, Some(value)),
+            Err(error) => {
+                let did = if error.is_instance_of::<PyStopAsyncIteration>(py) {
+                    Did::Return
+                } else if !error.is_instance_of::<PyStopIteration>(py) {
+                    Did::Exception
+                } else if self.is_step {
+                    Did::Yield
+                } else {
+                    Did::Return
+                };
+                hear(py, self.code, did, Some(error.value(py).as_any()));
+            }
+        }
+        came
+    }
+}
+
+/// Something happened to a function that tells.
+fn hear(py: Python<'_>, code: usize, did: Did, value: Option<&Bound<'_, PyAny>>) {
+    let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
+    let Some(heard) = heard else {
+        return;
+    };
+    if heard.taps.is_some() || heard.is_due {
+        tool::pass_on(py, &heard, did, code, value);
+    }
+    if !heard.again && matches!(did, Did::Call | Did::Resume) {
+        // Muted, or over: the function gets its own code again, and costs nothing.
+        drop(panic::catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the entry keeps the code alive while it is in the table, and it was just found there.
+            let code = unsafe { Bound::from_borrowed_ptr(py, code as *mut PyObject) };
+            tell(&code);
+        })));
+    }
+    profile_this_thread();
+}
+
+/// Inside a function whose calls are followed, this thread has the profile function.
+pub(super) fn profile_this_thread() {
+    if EVERYWHERE.load(Ordering::Relaxed) {
+        return;
+    }
+    let wants = thread::with_own(|thread| {
+        let follows = thread.open.iter().any(|open| open.levels > 0);
+        let is_change = follows != thread.is_profiled;
+        thread.is_profiled = follows;
+        is_change.then_some(follows)
+    });
+    if let Some(Some(follows)) = wants {
+        // SAFETY: this thread's own state; the GIL is held by who is told of an event.
+        unsafe { set(ffi::PyThreadState_Get(), follows) };
+    }
+}
+
+/// Sets the profile function on all threads, or takes it from them, as is wanted now.
+pub(super) fn refresh(py: Python<'_>) {
+    let wanted = arming::is_seeking() || {
+        let by_profile: Vec<usize> = table().told_by_profile();
+        let swaps = swaps();
+        by_profile.iter().any(|code| {
+            !swaps
+                .iter()
+                .any(|swap| swap.is_on && swap.original.as_ptr() as usize == *code)
+        })
+    };
+    if EVERYWHERE.swap(wanted, Ordering::AcqRel) == wanted {
+        return;
+    }
+    let symbols = symbols::symbols();
+    let (Some(interpreter), Some(first), Some(next)) = (
+        symbols.current_interpreter,
+        symbols.first_thread,
+        symbols.next_thread,
+    ) else {
+        return;
+    };
+    // SAFETY: the GIL is held, as `py` shows, so no thread comes or goes; each is a thread state of this interpreter.
+    unsafe {
+        let mut state = first(interpreter());
+        while !state.is_null() {
+            set(state, wanted);
+            state = next(state);
+        }
+    }
+    drop(set_on_new_threads(py, wanted));
+}
+
+/// Threads that begin later get it when they run their first function.
+fn set_on_new_threads(py: Python<'_>, wanted: bool) -> PyResult<()> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    let Ok(threading) = modules.get_item("threading") else {
+        return Ok(());
+    };
+    let hook = threading.getattr("_profile_hook")?;
+    if wanted && hook.is_none() {
+        let begin = PyCFunction::new_closure(
+            py,
+            Some(c"probing"),
+            None,
+            |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                if EVERYWHERE.load(Ordering::Acquire) {
+                    // SAFETY: this thread's own state, with the GIL held.
+                    unsafe { set_here(ffi::PyThreadState_Get()) };
+                }
+                args.py().None()
+            },
+        )?;
+        threading.setattr("_profile_hook", begin)?;
+    } else if !wanted && hook.is_instance_of::<PyCFunction>() {
+        threading.setattr("_profile_hook", py.None())?;
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// A thread state of this interpreter, with the GIL held.
+unsafe fn set(state: *mut PyThreadState, wanted: bool) {
+    // SAFETY: the caller's.
+    if !unsafe { is_others(state) } {
+        // SAFETY: the caller's.
+        unsafe { set_function(state, wanted) };
+    }
+}
+
+/// The same for a new thread, which has one of Python's that leads here.
+///
+/// # Safety
+///
+/// As above.
+unsafe fn set_here(state: *mut PyThreadState) {
+    // SAFETY: the caller's.
+    unsafe { set_function(state, true) };
+}
+
+/// # Safety
+///
+/// As above.
+unsafe fn set_function(state: *mut PyThreadState, wanted: bool) {
+    let Some(set_profile) = symbols::symbols().set_profile else {
+        return;
+    };
+    let function = wanted.then_some(profiled as symbols::TraceFunction);
+    // SAFETY: a thread state, with the GIL held, as the caller says. It fails only where an audit hook refuses.
+    unsafe {
+        if set_profile(state, function, ptr::null_mut()) != 0 {
+            ffi::PyErr_Clear();
+        }
+    }
+}
+
+/// Whether another tool has a profile function there.
+///
+/// # Safety
+///
+/// As above.
+unsafe fn is_others(state: *mut PyThreadState) -> bool {
+    // SAFETY: whoever comes here has the GIL.
+    let version = unsafe { Python::assume_attached() }.version_info();
+    // Where a thread state has it: before that of tracing.
+    let offset = match (version.major, version.minor) {
+        (3, 10) => 56,
+        (3, 11) => 64,
+        _ => return true,
+    };
+    // SAFETY: a thread state of this version has a function pointer there, or null.
+    let function = unsafe { *state.byte_add(offset).cast::<*const c_void>() };
+    !function.is_null() && function != profiled as *const c_void
+}
+
+/// Called by the interpreter, with the GIL held, for all that a thread calls.
+///
+/// # Safety
+///
+/// As `PyEval_SetProfile` says.
+unsafe extern "C" fn profiled(
+    _: *mut PyObject,
+    frame: *mut PyFrameObject,
+    what: c_int,
+    argument: *mut PyObject,
+) -> c_int {
+    const CALL: c_int = 0;
+    const RETURN: c_int = 3;
+    if what != CALL && what != RETURN {
+        return 0;
+    }
+    // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
+    unsafe {
+        let py = Python::assume_attached();
+        let frame = Bound::from_borrowed_ptr(py, frame.cast());
+        drop(panic::catch_unwind(AssertUnwindSafe(|| {
+            if what == CALL {
+                at_call(&frame);
+            } else {
+                at_return(&frame, argument.is_null());
+            }
+        })));
+    }
+    0
+}
+
+fn at_call(frame: &Bound<'_, PyAny>) {
+    let code = code_of_frame(frame);
+    let address = code.as_ptr() as usize;
+    if is_swapped(address) {
+        return;
+    }
+    let is_known = table_if_free().is_none_or(|table| table.entry(address).is_some());
+    if !is_known {
+        if let Some(levels) = thread::with_own(|thread| thread.levels()).flatten() {
+            callees::follow(code.clone(), levels);
+        } else if arming::is_seeking() {
+            arming::seek_in(&code, frame);
+        }
+    }
+    let did = if begins(frame, &code) {
+        Did::Call
+    } else {
+        Did::Resume
+    };
+    profile(frame.py(), address, did);
+}
+
+fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
+    let address = code_of_frame(frame).as_ptr() as usize;
+    let is_known = table_if_free().is_some_and(|table| table.entry(address).is_some());
+    if !is_known || is_swapped(address) {
+        return;
+    }
+    let did = match by_exception {
+        true => Did::Exception,
+        false if is_left_for_now(frame) => Did::Yield,
+        false => Did::Return,
+    };
+    profile(frame.py(), address, did);
+}
+
+fn profile(py: Python<'_>, code: usize, did: Did) {
+    let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
+    let Some(heard) = heard else {
+        return;
+    };
+    if heard.is_due {
+        accounts::look(py, false);
+    }
+    if !heard.again && did == Did::Call {
+        // Muted: where nothing else is told, threads need no profile function for a while.
+        refresh(py);
+    }
+}
+
+/// Whether a code object is one that tells by itself, or stands in the place of one.
+fn is_swapped(code: usize) -> bool {
+    let swaps = swaps();
+    swaps.iter().any(|swap| {
+        let is_it = |other: &Py<PyAny>| other.as_ptr() as usize == code;
+        swap.is_on && (is_it(&swap.original) || swap.telling.as_ref().is_some_and(is_it))
+    })
+}
+
+/// In the child of a fork, and at the end: every function has its own code again.
+pub(super) fn forget(py: Python<'_>) {
+    let all: Vec<_> = swaps()
+        .iter()
+        .map(|swap| swap.function.clone_ref(py))
+        .collect();
+    for function in &all {
+        drop(swap(function.bind(py), false));
+    }
+    let forgotten = std::mem::take(&mut *swaps());
+    drop(forgotten);
+    refresh(py);
+}

@@ -1,0 +1,206 @@
+//! Traces that the program itself asks for: `probing.probe` and `with probing.trace(…)`.
+//!
+//! A decorated function stays the object that it is: what is traced is its code. In the child of a fork they go on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use probing_proto::message::Failure;
+use probing_proto::stops::Spot;
+use probing_proto::trace::{self as proto, Scope};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+
+use super::table::table;
+use super::thread::{self, Open};
+use super::traces::{Owner, Trace};
+use super::tracing::Role;
+use super::{arming, callees, clock, older, tool};
+use crate::codes::Found;
+use crate::lifecycle;
+use crate::monitoring;
+use crate::stops::{self, frame};
+
+/// Functions that the program has decorated, and how; blocks that it has been in. Reached with the GIL held only.
+#[derive(Default)]
+struct Own {
+    functions: Vec<(Py<PyAny>, proto::Trace)>,
+    blocks: HashMap<(usize, u32), Arc<Trace>>,
+}
+
+static OWN: Mutex<Option<Own>> = Mutex::new(None);
+
+/// Puts the functions into the module.
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(trace_function, module)?)?;
+    module.add_function(wrap_pyfunction!(block_enter, module)?)?;
+    module.add_function(wrap_pyfunction!(block_exit, module)?)
+}
+
+/// Trace a function from now on. Returns the number of the trace.
+#[pyfunction]
+fn trace_function(
+    function: &Bound<'_, PyAny>,
+    depth: u32,
+    watch: Vec<String>,
+    stats: bool,
+    budget_ppm: Option<u32>,
+) -> PyResult<u32> {
+    let py = function.py();
+    lifecycle::prepare(py)?;
+    let name: String = function
+        .getattr("__qualname__")
+        .and_then(|name| name.extract())?;
+    let wanted = proto::Trace {
+        scope: Scope::Function {
+            function: name,
+            file: None,
+        },
+        depth,
+        watch,
+        stats,
+        for_millis: None,
+        steps: None,
+        budget_ppm,
+    };
+    let id = begin(function, &wanted).map_err(raised)?;
+    own()
+        .get_or_insert_default()
+        .functions
+        .push((function.clone().unbind(), wanted));
+    Ok(id)
+}
+
+fn begin(function: &Bound<'_, PyAny>, wanted: &proto::Trace) -> Result<u32, Failure> {
+    let py = function.py();
+    let code = super::code_of(function)?;
+    tool::know(function);
+    let trace = arming::new(py, wanted.clone(), Owner::Program, None)?;
+    let found = || Found {
+        spot: Spot {
+            func: qualified(&code, wanted),
+            file: frame::file_of(&code),
+            lineno: frame::first_line_of(&code),
+        },
+        code: code.clone(),
+    };
+    let note = arming::bind(&trace, vec![found()], Role::Root);
+    trace.note(note);
+    let mut points = Vec::new();
+    for name in &wanted.watch {
+        let Scope::Function { function, .. } = &wanted.scope else {
+            break;
+        };
+        points.push(stops::watch_local(py, function, name, found())?);
+    }
+    trace.watched_by(points);
+    arming::changed();
+    Ok(trace.id.0)
+}
+
+/// As functions call themselves; before 3.11 code knows only its name.
+fn qualified(code: &Bound<'_, PyAny>, wanted: &proto::Trace) -> String {
+    match &wanted.scope {
+        Scope::Function { function, .. } => function.clone(),
+        Scope::Module { .. } => frame::name_of(code),
+    }
+}
+
+/// Follow what the caller of the caller calls, on this thread, until `block_exit`.
+#[pyfunction]
+fn block_enter(
+    py: Python<'_>,
+    name: String,
+    depth: u32,
+    budget_ppm: Option<u32>,
+) -> PyResult<usize> {
+    let own_frame = frame::current(py);
+    if let Some(frame) = &own_frame {
+        callees::leave_out(&frame::file_of(&frame::code_of(frame)));
+    }
+    let Some(frame) = own_frame.as_ref().and_then(frame::caller_of) else {
+        return Err(PyRuntimeError::new_err("there is no code around it"));
+    };
+    let code = frame::code_of(&frame);
+    let key = (code.as_ptr() as usize, depth);
+    let is_known = own().get_or_insert_default().blocks.contains_key(&key);
+    if !is_known {
+        lifecycle::prepare(py)?;
+        let wanted = proto::Trace {
+            scope: Scope::Function {
+                function: name,
+                file: None,
+            },
+            depth,
+            watch: Vec::new(),
+            stats: false,
+            for_millis: None,
+            steps: None,
+            budget_ppm,
+        };
+        let trace = arming::new(py, wanted, Owner::Program, None).map_err(raised)?;
+        let spot = frame::spot_of(&frame);
+        let found = Found {
+            code: code.clone(),
+            spot,
+        };
+        arming::bind(&trace, vec![found], Role::Block);
+        own().get_or_insert_default().blocks.insert(key, trace);
+    }
+    let open = Open {
+        code: key.0,
+        began: clock::now(),
+        of_others: 0,
+        levels: depth,
+    };
+    thread::with_own(|thread| thread.enter(open));
+    follow_here(py);
+    Ok(key.0)
+}
+
+/// End what `block_enter` began.
+#[pyfunction]
+fn block_exit(py: Python<'_>, block: usize) {
+    thread::with_own(|thread| thread.leave(block));
+    follow_here(py);
+}
+
+/// Before 3.12: the thread tells what it calls while it is in such a block.
+fn follow_here(py: Python<'_>) {
+    if !monitoring::is_there(py) {
+        older::profile_this_thread();
+    }
+}
+
+/// In the child of a fork: what the program asked for goes on there.
+pub(super) fn after_fork(py: Python<'_>) {
+    let functions = {
+        let mut own = own();
+        let Some(own) = own.as_mut() else {
+            return;
+        };
+        own.blocks.clear();
+        own.functions
+            .iter()
+            .map(|(function, wanted)| (function.clone_ref(py), wanted.clone()))
+            .collect::<Vec<_>>()
+    };
+    for (function, wanted) in &functions {
+        // A child in which that cannot be goes on without.
+        drop(begin(function.bind(py), wanted));
+    }
+}
+
+/// Whether anything of the program's is traced.
+pub(super) fn is_used() -> bool {
+    own().is_some() && !table().is_empty()
+}
+
+fn own() -> MutexGuard<'static, Option<Own>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn raised(failure: Failure) -> PyErr {
+    let hint = failure.hint.map(|hint| format!("\nhint: {hint}"));
+    PyTypeError::new_err(format!("{}{}", failure.error, hint.unwrap_or_default()))
+}

@@ -1,0 +1,327 @@
+//! What is traced: each trace with what it has seen and cost so far. Read by the server's thread, which has no GIL.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use probing_proto::stops::{PointId, Spot};
+use probing_proto::trace::{self as proto, Scope, TraceId};
+
+use super::purse::{Purse, Verdict};
+use crate::codes::Finder;
+use crate::forked;
+
+/// Traces of one process.
+pub(super) const MAX_TRACES: usize = 100;
+/// Functions that are told of one trace.
+const MAX_BOUND: usize = 100;
+/// How long a trace lasts that a client began, if nobody says.
+const USUAL_TTL: Duration = Duration::from_mins(10);
+
+/// Whose trace it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// It ends in the child of a fork, and after a while.
+    Client,
+    /// `probing.probe`: it lasts.
+    Program,
+}
+
+/// One trace.
+pub(super) struct Trace {
+    pub(super) id: TraceId,
+    pub(super) wanted: proto::Trace,
+    pub(super) owner: Owner,
+    /// How its code is found.
+    pub(super) finder: Option<Finder>,
+    /// How the interpreter tells us.
+    pub(super) by: &'static str,
+    expires: Option<Instant>,
+    is_over: AtomicBool,
+    is_overdrawn: AtomicBool,
+    is_deep_in_debt: AtomicBool,
+    functions: AtomicU32,
+    muted: AtomicU32,
+    mutings: AtomicU64,
+    steps_left: AtomicU64,
+    last_step: Mutex<Option<i64>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    bound: Vec<Spot>,
+    note: Option<String>,
+    points: Vec<PointId>,
+    purse: Purse,
+}
+
+impl Trace {
+    pub(super) fn new(
+        id: TraceId,
+        wanted: proto::Trace,
+        owner: Owner,
+        finder: Option<Finder>,
+        (by, event_nanos): (&'static str, f64),
+    ) -> Self {
+        let ttl = match (wanted.for_millis, owner) {
+            (Some(0), _) | (None, Owner::Program) => None,
+            (Some(millis), _) => Some(Duration::from_millis(millis)),
+            (None, Owner::Client) => Some(USUAL_TTL),
+        };
+        Self {
+            id,
+            owner,
+            finder,
+            by,
+            expires: ttl.and_then(|ttl| Instant::now().checked_add(ttl)),
+            is_over: AtomicBool::new(false),
+            is_overdrawn: AtomicBool::new(false),
+            is_deep_in_debt: AtomicBool::new(false),
+            functions: AtomicU32::new(0),
+            muted: AtomicU32::new(0),
+            mutings: AtomicU64::new(0),
+            steps_left: AtomicU64::new(wanted.steps.unwrap_or(u64::MAX)),
+            last_step: Mutex::new(None),
+            state: Mutex::new(State {
+                bound: Vec::new(),
+                note: None,
+                points: Vec::new(),
+                purse: Purse::new(wanted.budget_ppm, event_nanos),
+            }),
+            wanted,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was not until now.
+    pub(super) fn end(&self) -> bool {
+        !self.is_over.swap(true, Ordering::AcqRel)
+    }
+
+    #[inline]
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.is_overdrawn.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn is_deep_in_debt(&self) -> bool {
+        self.is_deep_in_debt.load(Ordering::Relaxed)
+    }
+
+    /// The function that it is of begins: whether that is one step too many.
+    #[inline]
+    pub(super) fn has_had_its_steps(&self) -> bool {
+        self.wanted.steps.is_some() && self.count_step()
+    }
+
+    #[cold]
+    fn count_step(&self) -> bool {
+        let now = crate::step::now();
+        let mut last = self
+            .last_step
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Where nobody counts steps, each call is one.
+        let is_new = now.is_none() || *last != now;
+        *last = now;
+        drop(last);
+        let left = self.steps_left.load(Ordering::Relaxed);
+        if is_new && left > 0 {
+            self.steps_left.store(left - 1, Ordering::Relaxed);
+        }
+        is_new && left == 0
+    }
+
+    /// One more of its functions is not told of for the time being.
+    pub(super) fn mute_one(&self) {
+        self.muted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn muted(&self) -> u32 {
+        self.muted.load(Ordering::Relaxed)
+    }
+
+    /// Notes what was seen since the last time; what is to be done about its cost.
+    pub(super) fn account(&self, events: u64) -> Verdict {
+        let verdict = self.state().purse.account(events, self.is_overdrawn());
+        match verdict {
+            Verdict::Mute => {
+                self.mutings.fetch_add(1, Ordering::Relaxed);
+                self.is_overdrawn.store(true, Ordering::Release);
+            }
+            Verdict::MuteAll => self.is_deep_in_debt.store(true, Ordering::Release),
+            Verdict::GoOn | Verdict::Resume => {}
+        }
+        verdict
+    }
+
+    /// All of its functions are told of again.
+    pub(super) fn resume(&self) {
+        self.is_deep_in_debt.store(false, Ordering::Release);
+        self.is_overdrawn.store(false, Ordering::Release);
+        self.muted.store(0, Ordering::Relaxed);
+    }
+
+    /// Something of ours was done for it that took so long.
+    pub(super) fn charge(&self, nanos: i64) {
+        self.state().purse.charge(nanos);
+    }
+
+    /// What it has cost: share, events, and what one costs.
+    pub(super) fn bill(&self) -> (f64, u64, f64) {
+        self.state().purse.bill()
+    }
+
+    pub(super) fn bind(&self, spot: Spot) {
+        self.functions.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.state();
+        if state.bound.len() < MAX_BOUND {
+            state.bound.push(spot);
+        }
+    }
+
+    pub(super) fn functions(&self) -> u32 {
+        self.functions.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note(&self, note: Option<String>) {
+        self.state().note = note;
+    }
+
+    pub(super) fn watched_by(&self, points: Vec<PointId>) {
+        self.state().points = points;
+    }
+
+    pub(super) fn points(&self) -> Vec<PointId> {
+        self.state().points.clone()
+    }
+
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.expires.filter(|_| !self.is_over())
+    }
+
+    /// As it is now.
+    pub(super) fn told(&self) -> proto::Traced {
+        let state = self.state();
+        let (share, events, event_nanos) = state.purse.bill();
+        let left = self.expires();
+        let left = left.map(|expires| expires.saturating_duration_since(Instant::now()));
+        proto::Traced {
+            trace: self.id,
+            wanted: self.wanted.clone(),
+            bound: state.bound.clone(),
+            functions: self.functions(),
+            by: self.by.to_owned(),
+            cost: self.cost(event_nanos),
+            events,
+            event_nanos: event_nanos.round() as u64,
+            cost_ppm: (share * f64::from(proto::MILLION)).round() as u64,
+            muted: self.muted(),
+            mutings: self.mutings.load(Ordering::Relaxed),
+            points: state.points.clone(),
+            expires_in_millis: left.map(|left| left.as_millis() as u64),
+            note: state.note.clone(),
+            ended: self.is_over(),
+        }
+    }
+
+    fn cost(&self, event_nanos: f64) -> String {
+        let call = (2.0 * event_nanos).round();
+        let budget = self.wanted.budget_ppm.map_or_else(
+            || "no limit".to_owned(),
+            |ppm| format!("at most {} % of CPU time", f64::from(ppm) / 10_000.0),
+        );
+        let elsewhere = match (&self.wanted.scope, self.wanted.depth) {
+            (Scope::Function { .. }, 0) => "nothing elsewhere",
+            (Scope::Function { .. }, _) => "as much each time something else calls what it calls",
+            (Scope::Module { .. }, _) => {
+                "each function of other modules once, when it first begins"
+            }
+        };
+        format!("about {call} ns a call; {elsewhere}; {budget}")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All traces of a process, in the order in which they began. One that has ended stays until somebody takes it out.
+pub(super) struct Traces {
+    generation: u32,
+    all: Mutex<Vec<Arc<Trace>>>,
+    last: AtomicU32,
+}
+
+/// This process's, or null. In a child of a fork the parent's is left alone.
+static OF_THIS_PROCESS: AtomicPtr<Traces> = AtomicPtr::new(ptr::null_mut());
+
+/// This process's.
+#[expect(unsafe_code, reason = "reached through an atomic pointer")]
+pub(super) fn of_this_process() -> &'static Traces {
+    let generation = forked::generation();
+    let there = OF_THIS_PROCESS.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below and never freed.
+    if let Some(traces) = unsafe { there.as_ref() }
+        && traces.generation == generation
+    {
+        return traces;
+    }
+    let fresh: *mut Traces = Box::leak(Box::new(Traces {
+        generation,
+        all: Mutex::default(),
+        last: AtomicU32::new(0),
+    }));
+    let stored =
+        OF_THIS_PROCESS.compare_exchange(there, fresh, Ordering::AcqRel, Ordering::Acquire);
+    // Of two threads one was first; what the other has made is a few words that stay.
+    let chosen = stored.map_or_else(|first| first, |_| fresh);
+    // SAFETY: not null: just made here or by the other thread, and never freed.
+    unsafe { &*chosen }
+}
+
+/// This process's, if there ever was one.
+#[expect(unsafe_code, reason = "reached through an atomic pointer")]
+pub(super) fn if_any() -> Option<&'static Traces> {
+    // SAFETY: null, or leaked and never freed.
+    let traces = unsafe { OF_THIS_PROCESS.load(Ordering::Acquire).as_ref() };
+    traces.filter(|traces| traces.generation == forked::generation())
+}
+
+impl Traces {
+    pub(super) fn next_id(&self) -> TraceId {
+        TraceId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().len() >= MAX_TRACES
+    }
+
+    pub(super) fn add(&self, trace: Arc<Trace>) {
+        self.lock().push(trace);
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Trace>> {
+        self.lock().clone()
+    }
+
+    /// Takes these out; all that clients began, when none is named.
+    pub(super) fn take(&self, wanted: &[TraceId]) -> Vec<Arc<Trace>> {
+        let is_wanted = |trace: &Arc<Trace>| {
+            wanted.contains(&trace.id) || (wanted.is_empty() && trace.owner == Owner::Client)
+        };
+        let mut all = self.lock();
+        let (taken, left) = all.drain(..).partition(is_wanted);
+        *all = left;
+        taken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Trace>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,140 @@
+//! What is known of one function that is traced: whose it is, and the sums of its calls.
+
+use std::sync::Arc;
+
+use super::tap::Wants;
+use super::traces::Trace;
+
+/// Buckets of a histogram: one for each power of two of nanoseconds.
+pub(super) const BUCKETS: usize = 48;
+/// A function that was told of so often since the last look is muted first when a trace costs too much.
+const OFTEN: u32 = 500;
+
+/// What a function is to a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The trace is of it.
+    Root,
+    /// It was called by one that is followed; how far to follow what it calls.
+    Callee { levels: u32 },
+    /// A part of it is, while a thread is there.
+    Block,
+}
+
+/// One function.
+pub(super) struct Tracing {
+    pub(super) trace: Arc<Trace>,
+    /// Its number among all that were ever traced here.
+    pub(super) function: u32,
+    role: Role,
+    pub(super) wants: Wants,
+    pub(super) is_muted: bool,
+    /// Since the last look.
+    pub(super) events: u32,
+    pub(super) sums: Sums,
+}
+
+/// Of calls since the last look.
+#[derive(Clone)]
+pub(super) struct Sums {
+    pub(super) calls: u64,
+    pub(super) total: i64,
+    /// Without that of traced functions that it called.
+    pub(super) own: i64,
+    pub(super) least: i64,
+    pub(super) greatest: i64,
+    pub(super) errors: u64,
+    pub(super) histogram: [u32; BUCKETS],
+}
+
+impl Tracing {
+    pub(super) fn new(trace: Arc<Trace>, function: u32, role: Role, suspends: bool) -> Self {
+        let wants = if role == Role::Block {
+            Wants::CALLS
+        } else {
+            let levels = match role {
+                Role::Callee { levels } => levels,
+                Role::Root | Role::Block => trace.wanted.depth,
+            };
+            let runs = Wants::STARTS.and(Wants::RETURNS).and(Wants::UNWINDS);
+            let goes_on = if suspends {
+                Wants::YIELDS
+            } else {
+                Wants::default()
+            };
+            let calls = if levels > 0 {
+                Wants::CALLS
+            } else {
+                Wants::default()
+            };
+            runs.and(goes_on).and(calls)
+        };
+        Self {
+            trace,
+            function,
+            role,
+            wants,
+            is_muted: false,
+            events: 0,
+            sums: Sums::new(),
+        }
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.role == Role::Root
+    }
+
+    /// Whether it is to be told of no more for the time being.
+    #[inline]
+    pub(super) fn is_too_much(&self) -> bool {
+        self.is_muted
+            || self.trace.is_overdrawn() && (self.events > OFTEN || self.trace.is_deep_in_debt())
+    }
+}
+
+impl Sums {
+    fn new() -> Self {
+        Self {
+            calls: 0,
+            total: 0,
+            own: 0,
+            least: i64::MAX,
+            greatest: 0,
+            errors: 0,
+            histogram: [0; BUCKETS],
+        }
+    }
+
+    /// A call, or a part of one between being resumed and left, has ended.
+    #[inline]
+    pub(super) fn add(&mut self, took: i64, of_others: i64) {
+        self.calls += 1;
+        self.total += took;
+        self.own += (took - of_others).max(0);
+        self.least = self.least.min(took);
+        self.greatest = self.greatest.max(took);
+        let bucket = (i64::BITS - took.leading_zeros()) as usize;
+        self.histogram[bucket.min(BUCKETS - 1)] += 1;
+    }
+
+    /// What there is, which is then forgotten.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new())
+    }
+
+    /// `[[1024, 3], …]`: how many calls took at least so many nanoseconds, and less than twice as many.
+    pub(super) fn histogram_in_words(&self) -> String {
+        let buckets = self.histogram.iter().enumerate();
+        let buckets = buckets
+            .filter(|(_, count)| **count > 0)
+            .map(|(bucket, count)| {
+                let least = if bucket == 0 {
+                    0
+                } else {
+                    1_u64 << (bucket - 1)
+                };
+                format!("[{least}, {count}]")
+            });
+        format!("[{}]", buckets.collect::<Vec<_>>().join(", "))
+    }
+}

@@ -1,0 +1,112 @@
+"""``probing.probe`` and ``probing.trace``: what functions of this program do, recorded as they do it."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from probing import _probe
+from probing._recording import span
+
+__all__ = ["probe", "trace"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Kinds of ``trace`` that are more than a stretch of code: the module and the name of what makes them.
+KINDS: dict[str, tuple[str, str]] = {}
+
+# Of CPU time, in percent.
+_BUDGET = 1.0
+_PPM_PER_PERCENT = 10_000
+
+
+@overload
+def probe(function: Function, /) -> Function: ...
+
+
+@overload
+def probe(
+    *, watch: Sequence[str] = (), depth: int = 0, stats: bool = False, budget: float | None = _BUDGET
+) -> Callable[[Function], Function]: ...
+
+
+def probe(
+    function: Function | None = None,
+    /,
+    *,
+    watch: Sequence[str] = (),
+    depth: int = 0,
+    stats: bool = False,
+    budget: float | None = _BUDGET,
+) -> Function | Callable[[Function], Function]:
+    """Trace a function or method: ``@probe`` or ``@probe(watch=["x"], depth=1)``.
+
+    Calls, returns, durations and exceptions are rows of ``python.trace_event``, and of what it calls down to ``depth``;
+    changes of the variables named in ``watch`` are rows of ``python.variables``. With ``stats`` there are only sums, in
+    ``python.trace_stats``. ``budget`` is the most that it may cost, in percent of CPU time (None: no limit): a function
+    that is called too often is recorded a part of the time.
+
+    Works for plain, ``async`` and generator functions, static and class methods. The function stays the object it is.
+    """
+
+    def traced(function: Function) -> Function:
+        inner: Any = function
+        while isinstance(inner, (staticmethod, classmethod)):
+            inner = inner.__func__
+        if not hasattr(inner, "__code__"):
+            raise TypeError(f"only functions of Python can be traced, not {inner!r}")
+        _probe.trace_function(inner, depth, list(watch), stats, _ppm(budget))
+        return function
+
+    return traced if function is None else traced(function)
+
+
+def trace(
+    name: str, /, *, depth: int = 0, budget: float | None = _BUDGET, **attributes: object
+) -> AbstractContextManager[Any]:
+    """Trace a stretch of code: ``with trace("load", depth=1): ...``.
+
+    It is a span of ``python.trace_event``, with ``attributes``. Functions that the code in it calls are traced down to
+    ``depth``, on this thread.
+
+    Some names mean more; what they take is said where they are made: ``"memory_usage"``, ``"collective_ops"``.
+    """
+    kind = KINDS.get(name)
+    if kind is not None:
+        module, maker = kind
+        made: AbstractContextManager[Any] = getattr(importlib.import_module(module), maker)(**attributes)
+        return made
+    return _Block(name, depth, _ppm(budget), attributes)
+
+
+class _Block(span):
+    """A span that follows what the code in it calls."""
+
+    __slots__ = ("_budget", "_depth", "_token")
+
+    def __init__(self, name: str, depth: int, budget: int | None, attributes: dict[str, object]) -> None:
+        super().__init__(name, **attributes)
+        self._depth, self._budget = depth, budget
+        self._token: int | None = None
+
+    def __enter__(self) -> "_Block":
+        super().__enter__()
+        if self._depth > 0:
+            self._token = _probe.block_enter(self._name, self._depth, self._budget)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        token, self._token = self._token, None
+        if token is not None:
+            _probe.block_exit(token)
+        super().__exit__(kind, error, traceback)
+
+    def _another(self) -> "_Block":
+        return _Block(self._name, self._depth, self._budget, self._attributes)
+
+
+def _ppm(percent: float | None) -> int | None:
+    return None if percent is None else round(percent * _PPM_PER_PERCENT)

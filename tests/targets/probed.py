@@ -1,0 +1,111 @@
+"""Traces its own functions, and checks that they are what they would be without that."""
+
+import asyncio
+import inspect
+import os
+import pickle
+import sys
+
+import probing
+
+
+def leaf(x):
+    return x + 1
+
+
+@probing.probe(watch=["y"], depth=1)
+def plain(a, b=2, /, *args, c=3, **more):
+    y = leaf(a)
+    y = leaf(y)
+    return a, b, args, c, more, y
+
+
+class Kinds:
+    @probing.probe
+    def method(self, x):
+        return x
+
+    @probing.probe
+    @staticmethod
+    def fixed(x):
+        return x
+
+    @classmethod
+    @probing.probe
+    def made(cls, x):
+        return cls, x
+
+
+@probing.probe
+def generator(n):
+    got = yield n
+    yield got
+    return 7
+
+
+@probing.probe
+async def coroutine(n):
+    await asyncio.sleep(0)
+    return n
+
+
+@probing.probe
+async def stream(n):
+    for i in range(n):
+        yield i
+
+
+@probing.probe
+def failing():
+    raise KeyError(1)
+
+
+def closing(z):
+    @probing.probe
+    def inner(q):
+        return q + z
+
+    return inner
+
+
+async def collected():
+    return [i async for i in stream(2)]
+
+
+def checked():
+    assert plain(1, 5, 6, c=9, z=1) == (1, 5, (6,), 9, {"z": 1}, 3)
+    assert str(inspect.signature(plain)) == "(a, b=2, /, *args, c=3, **more)"
+    assert pickle.loads(pickle.dumps(plain)) is plain
+    assert "y = leaf(a)" in inspect.getsource(plain)
+    assert Kinds().method(1) == 1 and Kinds.fixed(2) == 2 and Kinds.made(3) == (Kinds, 3)
+    running = generator(1)
+    assert next(running) == 1 and running.send(5) == 5
+    try:
+        next(running)
+    except StopIteration as end:
+        assert end.value == 7
+    assert inspect.isgeneratorfunction(generator) and inspect.isasyncgenfunction(stream)
+    assert inspect.iscoroutinefunction(coroutine)
+    assert asyncio.run(coroutine(4)) == 4
+    assert asyncio.run(collected()) == [0, 1]
+    assert closing(5)(6) == 11
+    try:
+        failing()
+    except KeyError as error:
+        trace = error.__traceback__
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        assert trace.tb_frame.f_code.co_name == "failing"
+    with probing.trace("block", depth=1, tag=1):
+        leaf(10)
+        leaf(11)
+
+
+checked()
+child = os.fork()
+if child == 0:
+    checked()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("ready", flush=True)
+sys.stdin.read()
