@@ -26,6 +26,7 @@ from environments import (
     OLDER,
     PY_SPY,
     PYSTACK,
+    VIZTRACER,
     pinned,
     prepare_bare,
     prepare_debuggers,
@@ -43,8 +44,9 @@ from stacks_tools import our_stacks, py_spy, pystack
 from stops_figures import StopsBench, stops_figures
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
+from trace_figures import TraceBench, trace_figures
 
-PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops")
+PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops", "trace")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -112,6 +114,10 @@ local: by pid. plain, TLS: through an agent of the same user, on a loopback addr
 STOPS_NOTES = """\
 How many times as long a loop takes with one breakpoint in it, of which nothing is seen; ratio: best other / ours. Each
 is compared with itself without one, in the same process. dowhen needs Python 3.12; pdb has sys.monitoring from 3.14."""
+
+
+TRACE_NOTES = """\
+ratio: best other / ours. CPU time, the least of three processes, each of which takes the least of several runs."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +198,11 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
             versions = {"ours": ours.version, "debugpy": pinned(DEBUGPY), "dowhen": pinned(DOWHEN), "pdb": version}
             figures = stops_figures(StopsBench(version, python, ours.environ))
             sections.append(Section(f"Breakpoints, Python {version}", versions, figures, STOPS_NOTES))
+    if "trace" in chosen:
+        for version, python in prepare_debuggers().items():
+            versions = {"ours": ours.version, "viztracer": pinned(VIZTRACER), "settrace": version}
+            figures = trace_figures(TraceBench(version, python, ours.environ))
+            sections.append(Section(f"Tracing, Python {version}", versions, figures, TRACE_NOTES))
     return sections
 
 

@@ -18,6 +18,7 @@ PYSTACK = ("pystack==1.7.2",)
 DUCKDB = ("duckdb==2.0.0",)
 # Needs `sys.monitoring`.
 DOWHEN = ("dowhen==0.1.0",)
+VIZTRACER = ("viztracer==1.1.1",)
 # The Python to compare on, if it is there.
 PREFERRED = "3.12"
 
@@ -29,7 +30,7 @@ def prepare_debuggers() -> dict[str, Path]:
         folder = _folder(f"debuggers-{version}")
         has_monitoring = tuple(map(int, version.split("."))) >= (3, 12)
         try:
-            _make(folder, (*DEBUGPY, *(DOWHEN if has_monitoring else ())), python)
+            _make(folder, (*DEBUGPY, *VIZTRACER, *(DOWHEN if has_monitoring else ())), python)
         except subprocess.CalledProcessError:
             print(f"    no debuggers for Python {version} (no network?); going on without it", file=sys.stderr)
             continue

@@ -1,6 +1,5 @@
 """``probing.probe`` and ``probing.trace``: what functions of this program do, recorded as they do it."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -13,8 +12,8 @@ __all__ = ["probe", "trace"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Kinds of ``trace`` that are more than a stretch of code: the module and the name of what makes them.
-KINDS: dict[str, tuple[str, str]] = {}
+# Names of ``trace`` that mean more than a stretch of code: the native half knows what to do for them.
+KINDS = ("memory_usage", "collective_ops")
 
 # Of CPU time, in percent.
 _BUDGET = 1.0
@@ -70,13 +69,11 @@ def trace(
     It is a span of ``python.trace_event``, with ``attributes``. Functions that the code in it calls are traced down to
     ``depth``, on this thread.
 
-    Some names mean more; what they take is said where they are made: ``"memory_usage"``, ``"collective_ops"``.
+    Two names mean more, for as long as the block lasts: ``"memory_usage"`` (rows of ``python.memory``) and
+    ``"collective_ops"`` (rows of ``python.collectives``).
     """
-    kind = KINDS.get(name)
-    if kind is not None:
-        module, maker = kind
-        made: AbstractContextManager[Any] = getattr(importlib.import_module(module), maker)(**attributes)
-        return made
+    if name in KINDS:
+        return _Kind(name, 0, None, attributes)
     return _Block(name, depth, _ppm(budget), attributes)
 
 
@@ -106,6 +103,26 @@ class _Block(span):
 
     def _another(self) -> "_Block":
         return _Block(self._name, self._depth, self._budget, self._attributes)
+
+
+class _Kind(_Block):
+    """A span in which something is recorded besides."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> "_Kind":
+        _probe.trace_begin(self._name)
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        _probe.trace_end(self._name)
+
+    def _another(self) -> "_Kind":
+        return _Kind(self._name, 0, None, self._attributes)
 
 
 def _ppm(percent: float | None) -> int | None:

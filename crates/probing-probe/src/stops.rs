@@ -125,6 +125,11 @@ pub(crate) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
     arming::arm(py, wanted, client)
 }
 
+/// The same for a trace, which disarms it.
+pub(crate) fn arm_for_trace(py: Python<'_>, wanted: Arm) -> Result<PointId, Failure> {
+    arming::try_arm(py, wanted, None).map(|point| point.point)
+}
+
 /// A change that a client has seen from outside is a row, too.
 pub(crate) fn record(py: Python<'_>, seen: &Seen) -> Event {
     recording::variable(

@@ -13,7 +13,6 @@ use crate::error::ReadError;
 use crate::reader::{Ring, RingChunk};
 use crate::snapshot::{ColumnData, Strings};
 use crate::text;
-use crate::value::Value;
 use crate::writer::{AppendError, Writer};
 
 /// The columns of such a ring, behind its time.
@@ -25,7 +24,7 @@ const COLUMNS: [(&str, Kind); 5] = [
     ("packed_shape", Kind::U32),
 ];
 const FUNCTION: usize = 1;
-const DURATION: usize = 2;
+pub(crate) const DURATION: usize = 2;
 const THREAD: usize = 3;
 const STEP: usize = 4;
 const SHAPE: usize = 5;
@@ -98,15 +97,15 @@ impl Writer {
     #[inline]
     pub fn append_trace(&mut self, row: &TraceRow) -> Result<(), AppendError> {
         let step = row.step.and_then(|step| u32::try_from(step).ok());
-        let shape = i64::from(row.depth) << 8 | i64::from(row.did as u8);
-        self.append(
+        let shape = u32::from(row.depth) << 8 | u32::from(row.did as u8);
+        self.append_words(
             row.ts,
-            &[
-                Value::Symbol(row.function),
-                Value::I64(row.duration_nanos.unwrap_or(NO_DURATION)),
-                Value::I64(i64::from(row.thread_id)),
-                Value::I64(i64::from(step.unwrap_or(NO_STEP))),
-                Value::I64(shape),
+            row.duration_nanos.unwrap_or(NO_DURATION),
+            [
+                (FUNCTION, row.function),
+                (THREAD, row.thread_id),
+                (STEP, step.unwrap_or(NO_STEP)),
+                (SHAPE, shape),
             ],
         )
     }

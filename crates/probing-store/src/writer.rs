@@ -6,6 +6,8 @@
 //! release store. The ring's header says by another which generation is the newest: all that was stored in chunks before
 //! it can be relied on.
 
+mod words;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -21,7 +21,7 @@ pub(super) use crate::monitoring::is_there as has_monitoring;
 
 /// Arms a point; what came of it.
 pub(super) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
-    let armed = match try_arm(py, wanted, client) {
+    let armed = match try_arm(py, wanted, Some(client)) {
         Ok(point) => Event::Armed(point),
         Err(failure) => Event::Failed(failure),
     };
@@ -41,7 +41,11 @@ pub(super) fn disarm_owned(py: Python<'_>, client: &Arc<Outbox>) {
     }
 }
 
-fn try_arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Result<stops::Point, Failure> {
+pub(super) fn try_arm(
+    py: Python<'_>,
+    wanted: Arm,
+    client: Option<&Arc<Outbox>>,
+) -> Result<stops::Point, Failure> {
     let stops = of_this_process();
     if stops.points().is_full() {
         return Err(
@@ -49,7 +53,7 @@ fn try_arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Result<stops::P
                 .with_hint("disarm some: `probing disarm ID`"),
         );
     }
-    let owner = wanted.own.then(|| Arc::downgrade(client));
+    let owner = client.filter(|_| wanted.own).map(Arc::downgrade);
     let parts = Parts {
         owner,
         ..parts(py, &wanted)?
@@ -104,6 +108,7 @@ pub(super) fn watch_local(
         once: false,
         action: Action::Count,
         stats: false,
+        own: false,
         ttl_millis: Some(0),
         hold: stops::Hold::default(),
     };

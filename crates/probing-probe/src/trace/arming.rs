@@ -159,16 +159,16 @@ fn watch(py: Python<'_>, trace: &Arc<Trace>) -> Result<(), Failure> {
             once: false,
             action: Action::Count,
             stats: false,
+            own: false,
             ttl_millis: Some(0),
             hold: Hold::default(),
         };
-        match stops::arm(py, wanted) {
-            Event::Armed(point) => points.push(point.point),
-            Event::Failed(failure) => {
+        match stops::arm_for_trace(py, wanted) {
+            Ok(point) => points.push(point),
+            Err(failure) => {
                 stops::disarm(py, &points);
                 return Err(failure);
             }
-            _ => {}
         }
     }
     trace.watched_by(points);

@@ -11,7 +11,6 @@ use probing_proto::trace::{self as proto, Scope};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
-use super::table::table;
 use super::thread::{self, Open};
 use super::traces::{Owner, Trace};
 use super::tracing::Role;
@@ -189,11 +188,6 @@ pub(super) fn after_fork(py: Python<'_>) {
         // A child in which that cannot be goes on without.
         drop(begin(function.bind(py), wanted));
     }
-}
-
-/// Whether anything of the program's is traced.
-pub(super) fn is_used() -> bool {
-    own().is_some() && !table().is_empty()
 }
 
 fn own() -> MutexGuard<'static, Option<Own>> {

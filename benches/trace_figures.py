@@ -1,0 +1,90 @@
+"""Every figure of tracing: what an event costs, beside other tracers, on each Python."""
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from clients import NoAnswer
+from environments import ROOT
+from table import Budget, Row
+
+PROGRAM = ROOT / "benches/trace_target.py"
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class TraceBench:
+    """One Python."""
+
+    version: str
+    # That of an environment with all that are compared.
+    python: Path
+    environ: Mapping[str, str]
+
+    @property
+    def has_monitoring(self) -> bool:
+        return tuple(map(int, self.version.split("."))) >= (3, 12)
+
+
+def least(bench: TraceBench, case: str, tool: str) -> float:
+    """The least of several processes."""
+    argv = [bench.python, "-B", PROGRAM, case, tool]
+    printed = []
+    for _ in range(ROUNDS):
+        ran = subprocess.run(argv, env=dict(bench.environ), capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise NoAnswer(f"{tool} cannot trace {case}: {ran.stderr.strip().splitlines()[-1:]}")
+        printed.append(float(ran.stdout))
+    return min(printed)
+
+
+def events(bench: TraceBench) -> list[Row]:
+    new = bench.has_monitoring
+    ours = partial(least, bench, tool="ours")
+    function, program, watch = ours(case="function"), ours(case="program"), ours(case="watch")
+    viztracer = least(bench, "program", "viztracer")
+    settrace = least(bench, "watch", "settrace")
+    most = viztracer * 0.65
+    return [
+        Row(
+            "one function, an event",
+            "ns",
+            {"ours": function, "viztracer": "-", "settrace": "-"},
+            "a call is two: CPU time, the loop taken off",
+            Budget("≤ 50", 50) if new else None,
+        ),
+        Row(
+            "a whole program, an event",
+            "ns",
+            {"ours": program, "viztracer": viztracer, "settrace": "-"},
+            "fib(21); viztracer without C functions",
+            Budget("≤ 0.65 × viztracer", most) if new else None,
+        ),
+        Row(
+            "a function that is not called",
+            "x",
+            {"ours": ours(case="elsewhere"), "viztracer": "-", "settrace": "-"},
+            "how many times as long a loop takes",
+            Budget("1.00", 1.03),
+        ),
+        Row(
+            "a watched variable, a write",
+            "ns",
+            {"ours": watch, "viztracer": "-", "settrace": settrace},
+            "settrace: a function in Python that compares at each line",
+            Budget("≤ settrace / 25", settrace / 25) if new else None,
+        ),
+        Row(
+            "a hostile loop, budget 1 %",
+            "x",
+            {"ours": ours(case="hostile"), "viztracer": "-", "settrace": "-"},
+            "a second after it began: with all its turns of telling",
+            Budget("≤ 1.03", 1.03),
+        ),
+    ]
+
+
+def trace_figures(bench: TraceBench) -> Sequence[tuple[str, Callable[[], list[Row]]]]:
+    return ((f"tracing on Python {bench.version}", partial(events, bench)),)
