@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+Trace = Callable[[FrameType, str, Any], Any]
+
 PASSES = 50_000
 # A log point records so many lines in a second at most; a run stays below.
 LOGGED = 500
@@ -124,14 +126,14 @@ def settrace(case: str) -> Iterator[None]:
     """How a watch is written without a tool: each line of the function compares."""
     last: object = None
 
-    def compare(frame: FrameType, _event: str, _argument: object) -> Any:
+    def compare(frame: FrameType, _event: str, _argument: object) -> Trace:
         nonlocal last
         value = frame.f_locals.get("total") if case == "write" else CONFIG["rate"]
         if value != last:
             last = value
         return compare
 
-    def begin(frame: FrameType, _event: str, _argument: object) -> Any:
+    def begin(frame: FrameType, _event: str, _argument: object) -> Trace | None:
         return compare if frame.f_code in (hot.__code__, writing.__code__) else None
 
     sys.settrace(begin)

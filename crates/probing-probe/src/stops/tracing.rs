@@ -343,7 +343,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
     if watches::look_at_lines() {
         watches::compare_at(py, code, line_of(frame), Some(frame));
     }
-    if has_stores(code) {
+    if watches::look_at_locals() && has_stores(code) {
         watches::compare_locals(frame, code, Some(line_of(frame)));
     }
     if events::is_special() {
