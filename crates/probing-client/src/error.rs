@@ -114,6 +114,8 @@ pub enum ClientError {
     NotBytes(#[from] NotBytes),
     #[error(transparent)]
     Watchpoint(#[from] WatchpointError),
+    #[error("bytes of memory are watched on the machine of their process: {target}")]
+    WatchedThere { target: String },
     /// What was to be watched has no place, and this is why.
     #[error("{why}")]
     NoStorage { why: String },
@@ -265,6 +267,7 @@ impl ClientError {
             Self::Stacks(error) => return error.hint(),
             Self::NotBytes(error) => return error.hint(),
             Self::Watchpoint(error) => return error.hint(),
+            Self::WatchedThere { .. } => "run `probing watch` there, for instance over ssh".to_owned(),
             Self::NoStorage { .. } => {
                 "a tensor or an array, as in model.fc1.weight, weight[3, 5], memoryview(data)[8:]; any bytes: --addr".to_owned()
             }

@@ -63,6 +63,10 @@ pub struct Writes {
 impl Target {
     /// Watches bytes of it. Only an expression needs a probe.
     pub fn writes(&self, watched: &Watched, entry: &Entry) -> Result<Writes, ClientError> {
+        if let Self::Remote(remote) = self {
+            let target = remote.to_string();
+            return Err(ClientError::WatchedThere { target });
+        }
         let subject = self.subject()?;
         let (probe, bytes, name) = match watched {
             Watched::Address { address, length } => {

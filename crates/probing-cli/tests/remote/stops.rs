@@ -28,6 +28,12 @@ fn a_thread_is_stopped_stepped_and_released_through_its_agent_and_that_is_writte
             "{released:?}"
         );
         assert_eq!(target.line(), "total 6");
+        // Debug registers are set by who is there.
+        let refused = ask(&["watch", "--addr", "0x7f0000000000"]);
+        assert!(
+            refused.stderr.contains("hint: run `probing watch` there"),
+            "{refused:?}"
+        );
 
         let mut debug = agent.command(&sandbox, ["debug", "add_up"]);
         let pipes = debug.stdin(Stdio::piped()).stdout(Stdio::piped());
