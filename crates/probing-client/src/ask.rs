@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::idle;
 
 /// How many are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +49,10 @@ where
         while next < those.len() && asked.len() < at_once.max(1) {
             let (ask, sender, one, index) =
                 (Arc::clone(&ask), sender.clone(), those[next].clone(), next);
-            thread::spawn(move || {
+            idle::run(Box::new(move || {
                 // Nobody listens any more when it comes too late.
                 sender.send((index, ask(&one))).ok();
-            });
+            }));
             asked.push_back((next, patience.map(|patience| Instant::now() + patience)));
             next += 1;
         }
@@ -82,6 +83,7 @@ where
 mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
 
     use super::*;
 

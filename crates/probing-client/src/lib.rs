@@ -15,6 +15,7 @@ mod error;
 mod excerpts;
 mod facts;
 mod hang_up;
+mod idle;
 mod inside;
 mod kept;
 mod list;

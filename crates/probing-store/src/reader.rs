@@ -7,6 +7,7 @@
 use std::cell::LazyCell;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,8 +51,8 @@ pub(crate) struct RingChunk {
     pub(crate) wall_offset: i64,
     pub(crate) first_row: u64,
     text_used: u32,
-    /// By column; known when the chunk gets no more rows.
-    zones: Option<Vec<(Option<Zone>, Tally)>>,
+    /// Its head, once it is full: what it says of its columns is read when somebody asks.
+    sealed: Option<Head>,
 }
 
 impl Ring {
@@ -143,9 +144,15 @@ impl Ring {
             let Some(heads) = self.read(self.layout.head(first), bytes as usize)? else {
                 break;
             };
-            let heads = heads.as_slice().chunks(self.layout.head_bytes as usize);
-            for (slot, head) in (first..).zip(heads) {
-                chunks.extend(self.chunk(slot, head, newest)?);
+            let heads = Arc::new(heads);
+            for slot in 0..count {
+                let each = self.layout.head_bytes as usize;
+                let begin = each * slot as usize;
+                let head = Head {
+                    bytes: Arc::clone(&heads),
+                    range: begin..begin + each,
+                };
+                chunks.extend(self.chunk(first + slot, head, newest)?);
             }
         }
         // Loads before: what chunks say of themselves. After: which of them were used again meanwhile.
@@ -157,12 +164,13 @@ impl Ring {
     }
 
     /// A chunk by its head, unless it is empty, just being used again, or newer than the newest.
-    fn chunk(&self, slot: u32, head: &[u8], newest: u64) -> Result<Option<RingChunk>, ReadError> {
-        let generation = u64_at(head, GENERATION);
+    fn chunk(&self, slot: u32, head: Head, newest: u64) -> Result<Option<RingChunk>, ReadError> {
+        let generation = u64_at(head.as_slice(), GENERATION);
         if generation == 0 || generation % 2 == 1 || generation > newest {
             return Ok(None);
         }
-        let (rows, is_sealed) = (u32_at(head, COMMITTED), u32_at(head, SEALED) == 1);
+        let rows = u32_at(head.as_slice(), COMMITTED);
+        let is_sealed = u32_at(head.as_slice(), SEALED) == 1;
         let chunk = if generation < newest {
             self.described(slot, head, is_sealed)
         } else {
@@ -173,7 +181,11 @@ impl Ring {
             let Some(later) = later else {
                 return Ok(None);
             };
-            let chunk = self.described(slot, later.as_slice(), is_sealed);
+            let later = Head {
+                range: 0..later.len(),
+                bytes: Arc::new(later),
+            };
+            let chunk = self.described(slot, later, is_sealed);
             if chunk.generation != generation || chunk.rows < rows {
                 return Ok(None);
             }
@@ -186,33 +198,29 @@ impl Ring {
         Ok(is_sane.then_some(chunk))
     }
 
-    fn described(&self, slot: u32, head: &[u8], is_sealed: bool) -> RingChunk {
-        let rows = u32_at(head, COMMITTED);
-        let zone = |column: usize, kind: Kind| {
-            let words = |at| [u64_at(head, at), u64_at(head, at + 8)];
-            let at = Layout::zone(column);
-            (
-                Zone::from_words(kind, words(at)),
-                Tally::from_words(words(at + 16), rows),
-            )
-        };
-        let zones = || {
-            let columns = self.schema.columns.iter().enumerate();
-            columns
-                .map(|(index, column)| zone(index, column.kind))
-                .collect()
-        };
+    fn described(&self, slot: u32, head: Head, is_sealed: bool) -> RingChunk {
+        let word = |at| u64_at(head.as_slice(), at);
+        let half = |at| u32_at(head.as_slice(), at);
         RingChunk {
             slot,
-            generation: u64_at(head, GENERATION),
-            rows,
-            ts_min: u64_at(head, TS_MIN) as i64,
-            ts_max: u64_at(head, TS_MAX) as i64,
-            wall_offset: u64_at(head, WALL_OFFSET) as i64,
-            first_row: u64_at(head, FIRST_ROW),
-            text_used: u32_at(head, TEXT_USED).min(self.layout.shape.text_bytes),
-            zones: is_sealed.then(zones),
+            generation: word(GENERATION),
+            rows: half(COMMITTED),
+            ts_min: word(TS_MIN) as i64,
+            ts_max: word(TS_MAX) as i64,
+            wall_offset: word(WALL_OFFSET) as i64,
+            first_row: word(FIRST_ROW),
+            text_used: half(TEXT_USED).min(self.layout.shape.text_bytes),
+            sealed: is_sealed.then_some(head),
         }
+    }
+
+    /// The bounds of a column's values in a chunk, if they are known.
+    pub(crate) fn zone(&self, chunk: &RingChunk, column: usize) -> Option<Zone> {
+        if column == 0 {
+            return chunk.time();
+        }
+        let kind = self.schema.columns.get(column)?.kind;
+        Zone::from_words(kind, chunk.sealed.as_ref()?.words(Layout::zone(column)))
     }
 
     /// Copies a column of a chunk. To be believed only if [`Ring::still_holds`] afterwards; damage, too.
@@ -347,13 +355,10 @@ impl Ring {
 }
 
 impl RingChunk {
-    /// The zone of a column, if it is known.
-    pub(crate) fn zone(&self, column: usize) -> Option<Zone> {
-        if column == 0 {
-            let (min, max) = (self.ts_min, self.ts_max);
-            return (min <= max).then(|| Zone::Int { min, max }.shifted(self.wall_offset));
-        }
-        self.zones.as_ref()?.get(column)?.0
+    /// The bounds of the time, if they are known.
+    pub(crate) fn time(&self) -> Option<Zone> {
+        let (min, max) = (self.ts_min, self.ts_max);
+        (min <= max).then(|| Zone::Int { min, max }.shifted(self.wall_offset))
     }
 
     /// Whether it is known that a column has a value in every row.
@@ -364,7 +369,26 @@ impl RingChunk {
 
     /// What else is known of a column.
     pub(crate) fn tally(&self, column: usize) -> Option<Tally> {
-        Some(self.zones.as_ref()?.get(column)?.1)
+        let words = self.sealed.as_ref()?.words(Layout::zone(column) + 16);
+        Some(Tally::from_words(words, self.rows))
+    }
+}
+
+/// What a chunk says of itself, among what others say.
+#[derive(Debug, Clone)]
+struct Head {
+    bytes: Arc<Bytes>,
+    range: Range<usize>,
+}
+
+impl Head {
+    fn as_slice(&self) -> &[u8] {
+        let all = self.bytes.as_slice();
+        all.get(self.range.clone()).unwrap_or_default()
+    }
+
+    fn words(&self, at: u64) -> [u64; 2] {
+        [at, at + 8].map(|at| u64_at(self.as_slice(), at))
     }
 }
 

@@ -135,7 +135,7 @@ impl Snapshot {
 
     /// When the last row was recorded, since 1970; `None` without rows.
     pub fn last_row_nanos(&self) -> Option<i64> {
-        let last = |chunk: &Chunk| match chunk.of_ring.zone(0)? {
+        let last = |chunk: &Chunk| match chunk.of_ring.time()? {
             Zone::Int { max, .. } => Some(max),
             Zone::Float { .. } | Zone::Empty => None,
         };
@@ -151,7 +151,7 @@ impl Snapshot {
             Whence::Packed(_) => return None,
             Whence::Column(place) => place,
         };
-        let zone = chunk.of_ring.zone(place)?;
+        let zone = part.ring.zone(&chunk.of_ring, place)?;
         let kind = part.ring.schema().columns.get(place)?.kind;
         widen::zone(zone, kind, wanted)
     }
