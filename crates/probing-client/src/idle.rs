@@ -48,24 +48,18 @@ fn work_on(first: Work) {
 /// Waits for more to do; `None` when there is none for long.
 fn more() -> Option<Work> {
     let (number, receiver) = wait()?;
-    match receiver.recv_timeout(PATIENCE) {
-        Ok(work) => Some(work),
-        Err(_) => {
-            let mut idle = idle();
-            let place = idle.waiting.iter().position(|(other, _)| *other == number);
-            match place {
-                Some(place) => {
-                    idle.waiting.remove(place);
-                    None
-                }
-                // Somebody has just taken it to give it something.
-                None => {
-                    drop(idle);
-                    receiver.recv().ok()
-                }
-            }
-        }
+    if let Ok(work) = receiver.recv_timeout(PATIENCE) {
+        return Some(work);
     }
+    let mut idle = idle();
+    let place = idle.waiting.iter().position(|(other, _)| *other == number);
+    if let Some(place) = place {
+        idle.waiting.remove(place);
+        return None;
+    }
+    drop(idle);
+    // Somebody has just taken it to give it something.
+    receiver.recv().ok()
 }
 
 /// Takes a place among those that wait; `None` when they are enough.
