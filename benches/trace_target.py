@@ -53,7 +53,7 @@ def watched_by_settrace(name: str) -> None:
     """Set the trace function that everybody writes first."""
     last: dict[str, Any] = {}
 
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as `sys.settrace` takes it
         if frame.f_code.co_name != "writing":
             return None
         if event == "line":

@@ -77,14 +77,16 @@ def checked():
     assert str(inspect.signature(plain)) == "(a, b=2, /, *args, c=3, **more)"
     assert pickle.loads(pickle.dumps(plain)) is plain
     assert "y = leaf(a)" in inspect.getsource(plain)
-    assert Kinds().method(1) == 1 and Kinds.fixed(2) == 2 and Kinds.made(3) == (Kinds, 3)
+    assert [Kinds().method(1), Kinds.fixed(2), Kinds.made(3)] == [1, 2, (Kinds, 3)]
     running = generator(1)
-    assert next(running) == 1 and running.send(5) == 5
+    assert [next(running), running.send(5)] == [1, 5]
     try:
         next(running)
     except StopIteration as end:
-        assert end.value == 7
-    assert inspect.isgeneratorfunction(generator) and inspect.isasyncgenfunction(stream)
+        returned = end.value
+    assert returned == 7
+    assert inspect.isgeneratorfunction(generator)
+    assert inspect.isasyncgenfunction(stream)
     assert inspect.iscoroutinefunction(coroutine)
     assert asyncio.run(coroutine(4)) == 4
     assert asyncio.run(collected()) == [0, 1]

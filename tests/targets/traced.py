@@ -40,8 +40,7 @@ def caught(x):
 
 
 def counted(n):
-    for i in range(n):
-        yield i
+    yield from range(n)
 
 
 async def waiting(n):

@@ -118,16 +118,13 @@ impl Looker<'_> {
             pause: Pause::Never,
         };
         let (samples, failures) = sample_each(&members.all, &plan, &self.stop, |_| {});
-        let samples = match samples {
-            Some(samples) => samples,
-            None => {
-                let first = failures.into_iter().next();
-                return Err(first.map_or_else(
-                    || anyhow::anyhow!("there is nothing to look at"),
-                    |(_, error)| anyhow::Error::from(error),
-                ))
-                .context("nothing is traced, and its stacks cannot be sampled");
-            }
+        let Some(samples) = samples else {
+            let first = failures.into_iter().next();
+            return Err(first.map_or_else(
+                || anyhow::anyhow!("there is nothing to look at"),
+                |(_, error)| anyhow::Error::from(error),
+            ))
+            .context("nothing is traced, and its stacks cannot be sampled");
         };
         Ok(Top::Sampled(sampled(&samples, self.arguments.functions)))
     }

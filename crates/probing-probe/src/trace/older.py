@@ -1,4 +1,7 @@
-"""Makes code that tells when it runs, for Pythons without `sys.monitoring`. Runs inside the target, called by older.rs alone."""
+"""Makes code that tells when it runs, for Pythons without `sys.monitoring`.
+
+Runs inside the target, called by older.rs alone.
+"""
 
 from __future__ import annotations
 

@@ -148,10 +148,7 @@ impl Table {
             let tracing = entry.tracing.as_ref();
             tracing.is_some_and(|tracing| tracing.is_root() && !tracing.is_muted)
         };
-        entries
-            .filter(is_told)
-            .map(|entry| entry.address())
-            .collect()
+        entries.filter(is_told).map(Entry::address).collect()
     }
 
     /// The codes that are traced for one trace.
