@@ -66,7 +66,8 @@ def watched_by_settrace(name: str) -> None:
 
 
 FIB = 21
-FIB_CALLS = 28_656
+# Calls that it takes: two times the number that it gives for 22, less one.
+FIB_CALLS = 35_421
 
 
 def function(tool: str) -> float:
