@@ -24,7 +24,7 @@ const INTERVALS: u32 = 6;
 /// Between two looks whether somebody has pressed Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 /// For bringing the probe in, and for answers that need the GIL.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status> {
     let watch = Watch {

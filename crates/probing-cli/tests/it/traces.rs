@@ -242,7 +242,7 @@ fn rows_survive_a_kill_and_become_files_of_viewers() {
         let pid = target.pid().to_string();
         target.signal(Signal::KILL);
         target.wait();
-        let folder = sandbox.runtime_dir().to_owned();
+        let folder = sandbox.runtime_dir().clone();
         let export = |format: &str| {
             let file = folder.join(format!("{pid}.{format}"));
             let path = file.display().to_string();

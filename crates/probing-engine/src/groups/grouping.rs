@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray as _, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::logical_expr::GroupsAccumulator;
@@ -72,7 +72,7 @@ impl Grouping {
             }
             let filter = aggregate.filter.as_slice();
             let filter = arrays(filter, batch)?;
-            let filter = filter.first().map(|filter| filter.as_boolean());
+            let filter = filter.first().map(AsArray::as_boolean);
             if self.groups.is_empty() {
                 let groups = groups.iter().map(|group| *group as usize);
                 self.groups.extend(groups);

@@ -59,9 +59,10 @@ impl Grouped {
     fn over(&self, child: Arc<dyn ExecutionPlan>, how: ReplaceChildrenOptions) -> Result<Self> {
         let plan = Arc::clone(&self.plan) as Arc<dyn ExecutionPlan>;
         let plan = plan.replace_children(vec![child], how)?;
-        match plan.downcast_ref::<AggregateExec>() {
-            Some(plan) => Ok(Self::of(plan.clone())),
-            None => internal_err!("groups are made of rows"),
+        if let Some(plan) = plan.downcast_ref::<AggregateExec>() {
+            Ok(Self::of(plan.clone()))
+        } else {
+            internal_err!("groups are made of rows")
         }
     }
 }
@@ -102,9 +103,10 @@ impl ExecutionPlan for Grouped {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         how: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match children.pop().filter(|_| children.is_empty()) {
-            Some(child) => Ok(Arc::new(self.over(child, how)?)),
-            None => internal_err!("groups are made of the rows of one node"),
+        if let Some(child) = children.pop().filter(|_| children.is_empty()) {
+            Ok(Arc::new(self.over(child, how)?))
+        } else {
+            internal_err!("groups are made of the rows of one node")
         }
     }
 

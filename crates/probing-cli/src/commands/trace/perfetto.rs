@@ -134,15 +134,15 @@ impl Writer {
                 event.number(field::EVENT_NAME, name);
                 if !row.file.is_empty() {
                     note(event, "file", |note| {
-                        note.bytes(field::NOTE_TEXT, row.file.as_bytes())
+                        note.bytes(field::NOTE_TEXT, row.file.as_bytes());
                     });
                     note(event, "line", |note| {
-                        note.number(field::NOTE_INT, row.line.into())
+                        note.number(field::NOTE_INT, row.line.into());
                     });
                 }
                 if let Some(step) = row.step {
                     note(event, "step", |note| {
-                        note.number(field::NOTE_INT, step.cast_unsigned())
+                        note.number(field::NOTE_INT, step.cast_unsigned());
                     });
                 }
             });

@@ -109,12 +109,11 @@ impl Iterator for Records<'_> {
         }
         let mut fields = Vec::new();
         loop {
-            let (field, rest) = match self.rest.strip_prefix('"') {
-                Some(quoted) => quoted_field(quoted),
-                None => {
-                    let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
-                    (self.rest[..end].to_owned(), &self.rest[end..])
-                }
+            let (field, rest) = if let Some(quoted) = self.rest.strip_prefix('"') {
+                quoted_field(quoted)
+            } else {
+                let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
+                (self.rest[..end].to_owned(), &self.rest[end..])
             };
             fields.push(field);
             let mut rest = rest.chars();
