@@ -32,6 +32,7 @@ from environments import (
     prepare_debuggers,
     prepare_ours,
     prepare_peer,
+    prepare_torch,
 )
 from figures import EVAL_FIGURES, FIGURES, Bench
 from peers import ENVIRON, Debugpy, Peer
@@ -44,9 +45,10 @@ from stacks_tools import our_stacks, py_spy, pystack
 from stops_figures import StopsBench, stops_figures
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
+from torch_figures import TorchBench, torch_figures
 from trace_figures import TraceBench, trace_figures
 
-PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops", "trace")
+PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops", "trace", "torch")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -118,6 +120,11 @@ is compared with itself without one, in the same process. dowhen needs Python 3.
 
 TRACE_NOTES = """\
 ratio: best other / ours. CPU time, the least of three processes, each of which takes the least of several runs."""
+
+
+TORCH_NOTES = """\
+How many times as much CPU a step takes; ratio: best other / ours. hooks: forward hooks in Python that only look at the
+clock. older: as it is when it is switched on; it records one module of each step. Each beside a step without."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +210,14 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
             versions = {"ours": ours.version, "viztracer": pinned(VIZTRACER), "settrace": version}
             figures = trace_figures(TraceBench(version, python, ours.environ))
             sections.append(Section(f"Tracing, Python {version}", versions, figures, TRACE_NOTES))
+    if "torch" in chosen:
+        with_ours, with_older = prepare_torch("torch-ours", None), prepare_torch("torch-older-probing", OLDER)
+        if with_ours:
+            versions = {"ours": ours.version, "hooks": "of torch", "older": pinned(OLDER)}
+            figures = torch_figures(TorchBench(with_ours, with_older, ours.environ))
+            sections.append(Section("Training", versions, figures, TORCH_NOTES))
+        else:
+            print("==> no torch: get it with scripts/torch-environment; going on without it", file=sys.stderr)
     return sections
 
 

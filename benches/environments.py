@@ -40,6 +40,28 @@ def prepare_debuggers() -> dict[str, Path]:
     return found
 
 
+def prepare_torch(name: str, requirements: tuple[str, ...] | None) -> Path | None:
+    """An interpreter that has torch, with something from PyPI or with our wheel; None without torch."""
+    found = subprocess.run([ROOT / "scripts/torch-environment", "--find"], capture_output=True, text=True)
+    torch = found.stdout.strip()
+    if found.returncode or not torch:
+        return None
+    folder = _folder(name)
+    try:
+        _make(folder, requirements or (), torch)
+    except subprocess.CalledProcessError:
+        print("    it cannot be installed (no network?); going on without it", file=sys.stderr)
+        return None
+    packages = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    where = subprocess.run([torch, "-c", packages], check=True, capture_output=True, text=True).stdout
+    own = subprocess.run([folder / "bin/python", "-c", packages], check=True, capture_output=True, text=True).stdout
+    (Path(own.strip()) / "torch.pth").write_text(where)
+    if requirements is None:
+        for wheel in _folder("wheel").glob("*.whl"):
+            _quietly(folder / "bin/python", "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel)
+    return folder / "bin/python"
+
+
 def prepare_bare() -> Path:
     """An environment with nothing in it; its interpreter."""
     folder = _folder("bare")

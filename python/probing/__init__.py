@@ -8,7 +8,7 @@ a row for whoever looks, now or when the process is gone. Importing this package
 # As type checkers know it; importing typing for it would cost every target some milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from probing import debugger
+    from probing import debugger, torch
     from probing._connect import Probe, connect
     from probing._errors import (
         ProbingError,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from probing._recording import span, table
     from probing._results import Backtrace, EvalResult, Table
     from probing._stops import Breakpoint, Stop
+    from probing._tensors import TensorHook, hook_tensor
     from probing._tracing import probe, trace
 
 __all__ = [
@@ -36,12 +37,14 @@ __all__ = [
     "Stop",
     "Table",
     "TargetError",
+    "TensorHook",
     "UnsupportedError",
     "__version__",
     "breakpoint",
     "connect",
     "debugger",
     "event",
+    "hook_tensor",
     "probe",
     "record",
     "span",
@@ -49,6 +52,7 @@ __all__ = [
     "step",
     "stop",
     "table",
+    "torch",
     "trace",
 ]
 
@@ -87,10 +91,10 @@ if not TYPE_CHECKING:
             from probing import _probe
 
             return _probe.__version__
-        if name == "debugger":
+        if name in ("debugger", "torch"):
             import importlib
 
-            return importlib.import_module("probing.debugger")
+            return importlib.import_module(f"probing.{name}")
         modules: tuple[object, ...] = ()
         if name in ("record", "event", "step"):
             from probing import _probe
@@ -100,6 +104,10 @@ if not TYPE_CHECKING:
             from probing import _recording
 
             modules = (_recording,)
+        elif name in ("TensorHook", "hook_tensor"):
+            from probing import _tensors
+
+            modules = (_tensors,)
         elif name in ("probe", "trace"):
             from probing import _tracing
 

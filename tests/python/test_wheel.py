@@ -89,6 +89,7 @@ def test_public_names_are_few_and_typed() -> None:
         "connect",
         "debugger",
         "event",
+        "hook_tensor",
         "probe",
         "record",
         "span",
@@ -96,6 +97,7 @@ def test_public_names_are_few_and_typed() -> None:
         "step",
         "stop",
         "table",
+        "torch",
         "trace",
     ]
     assert probing.__version__ == distribution("probing").version

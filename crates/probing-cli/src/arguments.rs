@@ -15,6 +15,7 @@ mod query;
 mod run;
 mod session;
 mod stops;
+mod torch;
 mod trace;
 mod watch;
 
@@ -43,6 +44,7 @@ pub(crate) use query::{ExportArguments, QueryArguments, QueryFormat};
 pub(crate) use run::RunArguments;
 pub(crate) use session::{ConnectArguments, ReplArguments};
 pub(crate) use stops::{DebugArguments, ReleaseArguments, StopsArguments};
+pub(crate) use torch::{TorchArguments, WatchNanArguments};
 pub(crate) use trace::{TopArguments, TraceArguments, TraceFormat, Tracing, UntraceArguments};
 pub(crate) use watch::{BytesWatch, Variable, WatchArguments, Watching};
 
@@ -152,6 +154,10 @@ pub(crate) enum Command {
     Memory(MemoryArguments),
     /// Find what grows: the places that allocated it, and its types
     Leak(LeakArguments),
+    /// Record what a training with torch does: modules, backward passes, steps, statistics of tensors
+    Torch(TorchArguments),
+    /// Find the first value of a training that is not finite, and what it came from
+    WatchNan(WatchNanArguments),
     /// Bring the probe into a running process (other commands do it by themselves)
     Attach(AttachArguments),
     /// Take the probe out of the target again: its thread ends, its files are removed
@@ -203,6 +209,8 @@ impl Command {
             | Self::Debug(DebugArguments { named, .. })
             | Self::Memory(MemoryArguments { named, .. })
             | Self::Leak(LeakArguments { named, .. })
+            | Self::Torch(TorchArguments { named, .. })
+            | Self::WatchNan(WatchNanArguments { named, .. })
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
@@ -253,6 +261,7 @@ impl Arguments {
             | Command::Disarm(_)
             | Command::Stops(_)
             | Command::Release(_) => Entry::Forbidden,
+            Command::Torch(torch) if !torch.needs_probe() => Entry::Forbidden,
             Command::Attach(attach) => Entry::Attach(AttachOptions {
                 deadline: attach.timeout,
                 force: attach.force,

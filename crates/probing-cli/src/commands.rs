@@ -25,7 +25,9 @@ pub(crate) mod run;
 mod screen;
 pub(crate) mod stops;
 pub(crate) mod top;
+pub(crate) mod torch;
 pub(crate) mod trace;
+pub(crate) mod watch_nan;
 
 use std::io::Write as _;
 

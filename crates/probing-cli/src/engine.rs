@@ -14,7 +14,7 @@ use anyhow::bail;
 
 use crate::arguments::{
     AgentArguments, CaptureArguments, DebugArguments, ExportArguments, QueryArguments,
-    TopArguments, TraceArguments,
+    TopArguments, TraceArguments, WatchNanArguments,
 };
 use crate::commands::{self, Aim};
 use crate::exit::Status;
@@ -33,6 +33,7 @@ pub(crate) enum Needy<'a> {
     /// Which writes files of traces.
     Trace(&'a TraceArguments),
     Top(&'a TopArguments),
+    WatchNan(&'a WatchNanArguments),
     /// Which is asked to.
     Agent(&'a AgentArguments),
     /// Which may be asked to.
@@ -62,6 +63,7 @@ fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
         Needy::Capture(arguments) => commands::capture::run(arguments, aim),
         Needy::Trace(arguments) => commands::trace::export::run(arguments, aim),
         Needy::Top(arguments) => commands::top::run(arguments, aim),
+        Needy::WatchNan(arguments) => commands::watch_nan::run(arguments, aim),
         Needy::Agent(arguments) => commands::agent::run(arguments),
         Needy::Connect => commands::connect::run(aim),
         Needy::Repl => commands::repl::run(aim),

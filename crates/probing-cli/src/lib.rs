@@ -66,6 +66,8 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Debug(arguments) => (engines.run)(Needy::Debug(&arguments), &aim),
         Command::Memory(arguments) => commands::memory::run(&arguments, &aim),
         Command::Leak(arguments) => commands::leak::run(&arguments, &aim),
+        Command::Torch(arguments) => commands::torch::run(&arguments, &aim),
+        Command::WatchNan(arguments) => (engines.run)(Needy::WatchNan(&arguments), &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
         Command::Detach(_) => commands::detach::run(&aim),
         Command::Connect(_) => (engines.run)(Needy::Connect, &aim),

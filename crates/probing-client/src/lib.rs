@@ -35,6 +35,7 @@ mod stops;
 mod sweep;
 mod target;
 mod tasks;
+mod torch;
 mod trace;
 mod tracers;
 mod tree;

@@ -45,6 +45,7 @@ mod step;
 mod stops;
 mod task;
 mod threading;
+mod torch;
 #[allow(dead_code, reason = "taps come with what uses them")]
 mod trace;
 mod traceback;
@@ -86,7 +87,9 @@ mod _probe {
         super::recording::add_to(module)?;
         super::step::add_to(module)?;
         super::tracers::add_to(module)?;
-        super::trace::add_to(module)
+        super::trace::add_to(module)?;
+        super::torch::add_to(module)?;
+        super::stops::hooks::add_to(module)
     }
 
     /// Stop the caller of the caller, if somebody follows this process. Returns whether it did.

@@ -23,6 +23,7 @@ use crate::memory;
 use crate::outbox::Waker;
 use crate::peer;
 use crate::stops::{self, Order, Stops};
+use crate::torch;
 use crate::trace;
 use crate::tracers;
 use crate::worker::{self, Job, Work};
@@ -125,6 +126,7 @@ impl Life {
     /// Gives clients that still read their last answers, and removes the files.
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
+        torch::leave_soon();
         stops::leave_soon();
         trace::leave_soon();
         tracers::leave_soon();
@@ -291,6 +293,7 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
         Call::Arm(wanted) => begin(evals, connection, id, Job::Arm(Box::new(wanted))),
         Call::Disarm { points } => begin(evals, connection, id, Job::Disarm(points)),
         Call::Record(seen) => begin(evals, connection, id, Job::Record(seen)),
+        Call::Torch(asked) => begin(evals, connection, id, Job::Torch(asked)),
         Call::Source { file, first, count } => {
             begin(evals, connection, id, Job::Source(file, first, count));
         }

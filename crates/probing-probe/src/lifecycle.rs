@@ -21,7 +21,7 @@ use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, main_thread, moment, output, stops, trace, tracers};
+use crate::{eval, forked, forks, main_thread, moment, output, stops, torch, trace, tracers};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -91,9 +91,9 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         .import("sys")
         .and_then(|sys| sys.getattr("prefix")?.extract());
     let wanted = Wanted::here(prefix.ok());
-    let _starting = Starting::begin();
+    let starting = Starting::begin();
     tracers::follow_environment(py);
-    forks::kept_out(py, || {
+    let started = forks::kept_out(py, || {
         py.detach(|| {
             let directory = Directory::open(key)?;
             let server = Server::start(directory, hello, Evals::of_this_process(), wanted)
@@ -101,7 +101,10 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
             RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
             Ok(true)
         })
-    })
+    });
+    drop(starting);
+    torch::start(py);
+    started
 }
 
 /// While this lives the probe is being started.
@@ -192,6 +195,7 @@ fn after_fork(py: Python<'_>) {
 /// Before the interpreter goes: evaluated code is asked to end, then the probe leaves.
 #[pyfunction]
 fn at_exit(py: Python<'_>) {
+    torch::leave(py);
     stops::leave(py);
     tracers::leave(py);
     trace::leave(py);
@@ -236,6 +240,7 @@ fn reap(py: Python<'_>) {
     if server.is_null() {
         return;
     }
+    torch::leave(py);
     stops::leave(py);
     tracers::leave(py);
     trace::leave(py);

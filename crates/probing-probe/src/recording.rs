@@ -9,6 +9,7 @@ mod captures;
 mod process;
 mod sites;
 mod tables;
+mod torch;
 mod trace;
 mod tracers;
 mod values;
@@ -30,6 +31,8 @@ pub(crate) use captures::{
     Capture, Exception, Variable, capture, exception, make_room_for_variables, memory, variable,
 };
 pub(crate) use tracers::{Budget, Sums, budget, ring_of_tracers, sums};
+
+pub(crate) use torch::{Called, Stage, TensorRow, TorchRow, called, tensor_row, torch_row};
 
 /// What this process records, or null. Reached with the GIL held only.
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());

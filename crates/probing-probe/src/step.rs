@@ -24,6 +24,27 @@ pub(crate) fn now() -> Option<i64> {
     }
 }
 
+/// Somebody counts from now on: the first step is 0.
+pub(crate) fn begin() {
+    // Where a step is known already, it stays.
+    CURRENT
+        .compare_exchange(NONE, 0, Ordering::Relaxed, Ordering::Relaxed)
+        .ok();
+}
+
+/// A step has ended, as far as torch can tell. A program that counts knows better.
+pub(crate) fn count(py: Python<'_>) {
+    if !is_told() {
+        advance();
+        usage::stepped(py);
+    }
+}
+
+/// Whether the program counts.
+pub(crate) fn is_told() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
 /// Puts the function into the module.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(step, module)?)

@@ -27,6 +27,7 @@ mod events;
 mod exceptions;
 mod expression;
 pub(crate) mod frame;
+pub(crate) mod hooks;
 mod kept;
 pub(crate) mod lent;
 mod monitoring;
@@ -67,6 +68,7 @@ pub(crate) use self::session::Order;
 pub(crate) use self::source::answer as source;
 pub(crate) use self::storage::of as storage;
 pub(crate) use self::tracing::{begins, is_left_for_now};
+pub(crate) use self::watches::tensors;
 pub(crate) use symbols::found;
 
 /// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
@@ -142,6 +144,7 @@ pub(crate) fn record(py: Python<'_>, seen: &Seen) -> Event {
             thread: Some(seen.thread_id),
             thread_name: &seen.thread_name,
             at: seen.at.as_ref(),
+            operation: None,
         },
     );
     Event::Done

@@ -7,6 +7,7 @@ use std::thread;
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use probing_proto::names::{Complete, Describe};
 use probing_proto::stops::{Arm, PointId, Seen};
+use probing_proto::torch::TorchCall;
 use probing_proto::trace::{Trace, TraceId};
 use probing_proto::tracers::TracerCall;
 use pyo3::prelude::*;
@@ -23,6 +24,7 @@ use crate::signals::Mask;
 use crate::sink::{Ear, Sink};
 use crate::stops;
 use crate::threading;
+use crate::torch;
 use crate::trace;
 use crate::tracers;
 
@@ -42,6 +44,7 @@ pub(crate) enum Job {
     Trace(Box<Trace>),
     Untrace(Vec<TraceId>),
     Traces,
+    Torch(TorchCall),
     /// Lines of a file: its name, the first, how many.
     Source(String, u32, u32),
     Tracer(TracerCall),
@@ -138,6 +141,7 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Trace(wanted) => with_interpreter(|py| trace::begin(py, (**wanted).clone())),
         Job::Untrace(wanted) => with_interpreter(|py| trace::end(py, wanted)),
         Job::Traces => with_interpreter(trace::told),
+        Job::Torch(asked) => with_interpreter(|py| torch::answer(py, asked)),
         Job::Source(file, first, count) => {
             with_interpreter(|py| stops::source(py, file, *first, *count))
         }

@@ -85,6 +85,13 @@ pub const PROBING_MEMORY: Variable = Variable {
     doc: "`1` records `python.memory` and `python.heap` from the start of the probe on (`PROBING=1` starts it); `usage` only the former. \
           See docs/memory.md.",
 };
+pub const PROBING_TORCH: Variable = Variable {
+    name: "PROBING_TORCH",
+    read_by: ReadBy::Target,
+    doc: "Starts the probe as `PROBING=1` does (`PROBING=0` wins), and records what torch does from its import on. Words separated by commas: `1` or `trace`: modules, backward passes \
+          and steps (`python.torch_trace`); `tensors`: statistics of parameters and gradients every 100 steps (`python.tensors`); \
+          `nan`: what is not finite first. See docs/torch.md.",
+};
 pub const PROBING_TARGET: Variable = Variable {
     name: "PROBING_TARGET",
     read_by: ReadBy::Command,
@@ -159,7 +166,7 @@ pub const PROBING_TEST_PYTHONS: Variable = Variable {
 pub const PROBING_TEST_TORCH: Variable = Variable {
     name: "PROBING_TEST_TORCH",
     read_by: ReadBy::Development,
-    doc: "The interpreter that has torch, for tests that need it; set by `make test` when it is installed.",
+    doc: "The interpreter that has torch, for tests that need it, and behind a `:` an older one; set by `make test` when it is installed.",
 };
 
 pub const PROBING_TEST_SCHEMATHESIS: Variable = Variable {
@@ -179,6 +186,7 @@ pub const ALL: &[Variable] = &[
     PROBING_DIR,
     PROBING_CAPTURE_DIR,
     PROBING_STORE_BYTES,
+    PROBING_TORCH,
     PROBING_MEMORY,
     PROBING_TARGET,
     PROBING_PACKAGE,

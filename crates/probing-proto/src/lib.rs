@@ -22,6 +22,7 @@ pub mod size;
 pub mod speedscope;
 pub mod stops;
 pub mod store;
+pub mod torch;
 pub mod trace;
 pub mod tracers;
 pub mod wire;

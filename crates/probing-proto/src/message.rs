@@ -10,6 +10,7 @@ use crate::omitted::{is_false, is_none_at_all, is_zero};
 use crate::process::{Pid, ProcessKey};
 use crate::reads::{FileCall, Pieces};
 use crate::stops::{Arm, Point, PointId, Seen, Source, StepCall, Stop, StopId, StopNews};
+use crate::torch::{TorchCall, TorchStatus};
 use crate::trace::{Trace, TraceId, Traced};
 use crate::tracers::{Heap, TracerCall, TracerState};
 
@@ -72,6 +73,8 @@ pub enum Call {
     Step(StepCall),
     /// Have these stopped threads go on, whoever drives them; all, when none is named. Answered by `stops`: those that do.
     Release { stops: Vec<StopId> },
+    /// Record what torch does, or no longer. Answered by `torch`.
+    Torch(TorchCall),
     /// Tell lines of a source file, as the target has it. Answered by `source`.
     Source {
         file: String,
@@ -182,6 +185,8 @@ pub enum Event {
     },
     /// To one who follows.
     News(StopNews),
+    /// What is recorded of torch.
+    Torch(TorchStatus),
     Source(Source),
     Tracer(TracerState),
     Heap(Heap),

@@ -182,6 +182,12 @@ pub const VARIABLES: OwnTable = OwnTable {
         THREAD,
         THREAD_NAME,
         STEP,
+        (
+            "operation",
+            Kind::Symbol,
+            Perhaps,
+            "of a tensor that was changed in place: by what, as far as its line tells",
+        ),
     ],
 };
 
@@ -411,13 +417,132 @@ pub const PROBE_BUDGET: OwnTable = OwnTable {
     ],
 };
 
-pub const ALL: [OwnTable; 8] = [
+/// What modules and optimizers of torch do.
+pub const TORCH_TRACE: OwnTable = OwnTable {
+    name: "python.torch_trace",
+    doc: "What a training does: modules, backward passes and steps of optimizers, as `probing torch on` records them.",
+    time: "when it happened",
+    columns: &[
+        (
+            "step",
+            Kind::I64,
+            Always,
+            "the step of the training; one ends with a step of the optimizer",
+        ),
+        ("seq", Kind::I64, Always, "the row's number in its step"),
+        (
+            "module",
+            Kind::Symbol,
+            Always,
+            "the module's name in its model, like `layers.3.mlp`; of a model itself, of a step, its class",
+        ),
+        ("class", Kind::Symbol, Always, "its class"),
+        (
+            "stage",
+            Kind::Symbol,
+            Always,
+            "`pre` or `post`, and `forward`, `backward` or `step`",
+        ),
+        (
+            "duration",
+            Kind::F64,
+            Always,
+            "seconds since its `pre`; 0 where it begins. On a GPU: until its work was handed over, not until it was done",
+        ),
+        (
+            "allocated",
+            Kind::I64,
+            Perhaps,
+            "bytes that tensors have on the GPU, where it was read",
+        ),
+        (
+            "max_allocated",
+            Kind::I64,
+            Perhaps,
+            "the most that they ever had",
+        ),
+        (
+            "root",
+            Kind::Symbol,
+            Perhaps,
+            "the class of the model that it belongs to",
+        ),
+        THREAD,
+    ],
+};
+
+/// How the numbers of tensors lie.
+pub const TENSORS: OwnTable = OwnTable {
+    name: "python.tensors",
+    doc: "Statistics of parameters, gradients and activations, as `probing torch on --tensors` and `probing watch-nan` record them. \
+          Least, greatest, mean, deviation and norm are those of the finite numbers.",
+    time: "when it was looked at",
+    columns: &[
+        STEP,
+        (
+            "kind",
+            Kind::Symbol,
+            Always,
+            "`parameter`, `gradient`, `input` or `output`",
+        ),
+        (
+            "name",
+            Kind::Symbol,
+            Always,
+            "the parameter's name in its model, `layers.0.weight`; of inputs and outputs, the module's",
+        ),
+        (
+            "module",
+            Kind::Symbol,
+            Always,
+            "the module that has it, gives it or takes it",
+        ),
+        ("dtype", Kind::Symbol, Always, "the kind of its numbers"),
+        ("shape", Kind::Symbol, Always, "how many in each dimension"),
+        ("device", Kind::Symbol, Always, "where it is"),
+        ("count", Kind::I64, Always, "how many numbers it has"),
+        ("min", Kind::F64, Perhaps, "the least"),
+        ("max", Kind::F64, Perhaps, "the greatest"),
+        ("mean", Kind::F64, Perhaps, "their mean"),
+        ("std", Kind::F64, Perhaps, "their standard deviation"),
+        (
+            "norm",
+            Kind::F64,
+            Perhaps,
+            "the root of the sum of their squares",
+        ),
+        ("nan", Kind::I64, Always, "how many are no numbers"),
+        ("inf", Kind::I64, Always, "how many are infinite"),
+        (
+            "zero_share",
+            Kind::F64,
+            Perhaps,
+            "how much of it is zero, from 0 to 1",
+        ),
+        (
+            "finding",
+            Kind::I64,
+            Perhaps,
+            "which finding of `watch-nan` it belongs to, from 1 on",
+        ),
+        (
+            "role",
+            Kind::Symbol,
+            Perhaps,
+            "in a finding: `found`, or `context` for what it came from",
+        ),
+    ],
+};
+
+pub const ALL: [OwnTable; 10] = [
     TRACE_EVENT,
     TRACE_STATS,
     PROBE_BUDGET,
     CAPTURES,
     VARIABLES,
     EXCEPTIONS,
+    TORCH_TRACE,
+    TENSORS,
     MEMORY,
     HEAP,
 ];

@@ -5,6 +5,7 @@ mod recordings;
 mod sets;
 mod stops;
 mod tasks;
+mod torch;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub use sets::{
 };
 pub use stops::{PointsReport, StopsReport, TracesReport};
 pub use tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
+pub use torch::{LookedAt, NanFinding, NanReport, TorchReport};
 
 /// A process that can be looked at: one element of `probing list --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

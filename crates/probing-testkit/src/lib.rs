@@ -16,7 +16,7 @@ mod terminal;
 pub use command::Ran;
 pub use docs::{Document, documents};
 pub use process::{Usage, wait_until};
-pub use pythons::{Python, every_python};
+pub use pythons::{Python, every_python, every_torch};
 pub use sandbox::Sandbox;
 pub use screen::Screen;
 pub use socket::RawClient;

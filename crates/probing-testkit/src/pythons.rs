@@ -36,10 +36,17 @@ impl Python {
     ///
     /// When there is none: `make test` leaves such tests out then, and says so.
     pub fn with_torch() -> Self {
-        let path = PROBING_TEST_TORCH.value().expect(
+        Self::all_with_torch().swap_remove(0)
+    }
+
+    /// That one, and one that is older than 3.12, where there is one.
+    fn all_with_torch() -> Vec<Self> {
+        let paths = PROBING_TEST_TORCH.value().expect(
             "PROBING_TEST_TORCH is not set: run `scripts/torch-environment`, `make environments` and `eval $(make test-env)` before cargo",
         );
-        Self::at(Path::new(&path))
+        std::env::split_paths(&paths)
+            .map(|path| Self::at(&path))
+            .collect()
     }
 
     fn at(path: &Path) -> Self {
@@ -68,7 +75,15 @@ impl Python {
 
 /// Runs `test` on each Python; a failure says on which, after all had their turn. Its snapshots hold for all of them.
 pub fn every_python(test: impl Fn(&Python)) {
-    let pythons = Python::all();
+    on_each(&Python::all(), test);
+}
+
+/// The same on each that has torch.
+pub fn every_torch(test: impl Fn(&Python)) {
+    on_each(&Python::all_with_torch(), test);
+}
+
+fn on_each(pythons: &[Python], test: impl Fn(&Python)) {
     let failed: Vec<String> = insta::allow_duplicates! {
         pythons
             .iter()

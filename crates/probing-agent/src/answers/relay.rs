@@ -19,6 +19,7 @@ use probing_proto::agent::{ATTACHED_HEADER, AttachedByAgent, RelayRequest};
 use probing_proto::message::{Call, Event, Failure, Message, Request, RequestId};
 use probing_proto::packets::{Packet, id_in};
 use probing_proto::process::Pid;
+use probing_proto::torch::TorchCall;
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -233,6 +234,9 @@ impl Clerk {
             Call::Disarm { .. } => ("disarm", None),
             Call::Trace(trace) => ("trace", serde_json::to_string(trace).ok()),
             Call::Untrace { .. } => ("untrace", None),
+            Call::Torch(asked) if *asked != TorchCall::Status => {
+                ("torch", serde_json::to_string(asked).ok())
+            }
             Call::Drive { .. } | Call::Follow { driving: true } => ("drive", None),
             Call::Step(_) => ("step", None),
             Call::Release { .. } => ("release", None),
@@ -247,6 +251,7 @@ impl Clerk {
             | Call::Describe(_)
             | Call::Progress { .. }
             | Call::Cancel { .. }
+            | Call::Torch(_)
             | Call::Points
             | Call::Traces
             | Call::Stops

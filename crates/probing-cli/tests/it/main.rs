@@ -32,6 +32,7 @@ mod start;
 mod stress;
 mod tasks;
 mod threads;
+mod torch;
 mod traces;
 mod training;
 mod watch;

@@ -16,8 +16,13 @@ struct Job {
 impl Job {
     /// `probing run -- torchrun …`, of an environment that does not have the package.
     fn start() -> Self {
+        Self::of("job.py", "")
+    }
+
+    /// The same of another program, and what is recorded of torch.
+    fn of(program: &str, recorded: &str) -> Self {
         let sandbox = sandbox();
-        let program = root().join("tests/targets/with_torch/job.py");
+        let program = root().join("tests/targets/with_torch").join(program);
         let mut command = sandbox.command();
         command
             .args(["run", "--"])
@@ -25,7 +30,8 @@ impl Job {
             .args(["--standalone", "--nproc-per-node", "2"])
             .arg(program)
             .env("GLOO_SOCKET_IFNAME", "lo")
-            .env("OMP_NUM_THREADS", "1");
+            .env("OMP_NUM_THREADS", "1")
+            .env("PROBING_TORCH", recorded);
         let mut torchrun = sandbox.target_command(command).start_without_waiting();
         let mut said = [torchrun.line(), torchrun.line()];
         said.sort();
@@ -107,4 +113,46 @@ fn ranks_of_torchrun_are_found_asked_and_helped() {
     });
     let ended = job.torchrun.end();
     assert_eq!(ended.status, 0, "{ended:?}");
+}
+
+/// `PROBING_TORCH` counts before torch is imported, in every rank.
+#[test]
+fn each_rank_of_a_training_is_recorded() {
+    let job = Job::of("ranks.py", "1");
+    let rows = |sql: &str| {
+        let ran = job.probing(&["query", "--csv", sql]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        let rows = ran.stdout.lines().skip(1);
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let steps = "SELECT rank, stage, count(DISTINCT step), count(*) FROM python.torch_trace \
+                 WHERE stage LIKE 'post%' AND module IN ('module.0', 'SGD') GROUP BY rank, stage ORDER BY rank, stage";
+    assert_eq!(
+        rows(steps),
+        [
+            "0,post backward,3,3",
+            "0,post forward,3,3",
+            "0,post step,3,3",
+            "1,post backward,3,3",
+            "1,post forward,3,3",
+            "1,post step,3,3",
+        ]
+    );
+    let modules = "SELECT DISTINCT module, class FROM python.torch_trace WHERE stage = 'post forward' ORDER BY module";
+    assert_eq!(
+        rows(modules),
+        [
+            "DistributedDataParallel,DistributedDataParallel",
+            "module,Sequential",
+            "module.0,Linear",
+            "module.1,ReLU",
+            "module.2,Linear",
+        ]
+    );
+    let status = job.probing(&["torch", "status"]);
+    for rank in ["rank 0", "rank 1"] {
+        let line = format!("{rank}: step: 3, counted by steps of SGD");
+        assert!(status.ok().contains(&line), "{status:?}");
+    }
+    assert_eq!(job.torchrun.end().status, 0);
 }

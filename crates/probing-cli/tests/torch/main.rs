@@ -7,9 +7,11 @@
 #[expect(dead_code, reason = "most of it is for tests of agents")]
 mod agent;
 mod compiled;
+mod examples;
 mod job;
 mod remote;
 mod rows;
+mod trace;
 mod training;
 mod watches;
 

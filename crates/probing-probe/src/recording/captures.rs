@@ -42,6 +42,8 @@ pub(crate) struct Variable<'a> {
     pub(crate) thread: Option<u32>,
     pub(crate) thread_name: &'a str,
     pub(crate) at: Option<&'a Spot>,
+    /// What changed a tensor in place.
+    pub(crate) operation: Option<&'a str>,
 }
 
 /// Without memory for a table there are no rows, and nobody here to tell.
@@ -135,6 +137,7 @@ pub(crate) fn variable(py: Python<'_>, row: &Variable<'_>) {
     append(py, &VARIABLES, |table| {
         let name = symbol(table, row.name);
         let thread_name = symbol(table, row.thread_name);
+        let operation = row.operation.map_or(Value::Null, |it| symbol(table, it));
         let [func, file, line] = place(table, row.at);
         table.append(&[
             number(row.point),
@@ -147,6 +150,7 @@ pub(crate) fn variable(py: Python<'_>, row: &Variable<'_>) {
             number(Some(row.thread.unwrap_or_else(thread_id))),
             thread_name,
             step(),
+            operation,
         ]);
     });
 }

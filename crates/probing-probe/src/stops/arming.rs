@@ -41,6 +41,7 @@ pub(super) fn disarm_owned(py: Python<'_>, client: &Arc<Outbox>) {
     }
 }
 
+/// Arms a point for a client, or for the program itself.
 pub(super) fn try_arm(
     py: Python<'_>,
     wanted: Arm,

@@ -8,6 +8,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from dis import Instruction
     from types import CodeType
     from typing import Any
 
@@ -19,6 +20,25 @@ _CACHES: Any = getattr(opcode, "_inline_cache_entries", {})
 _JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs))
 # When a place tells of a write: behind it, or behind it if it was met just before.
 AFTER, GUARDED, BEFORE = 0, 1, 2
+# Tensors of so few numbers are told by all of them.
+FEW = 8
+# How Python calls what changes an object in place.
+_IN_PLACE = {
+    "+=": "__iadd__",
+    "-=": "__isub__",
+    "*=": "__imul__",
+    "/=": "__itruediv__",
+    "//=": "__ifloordiv__",
+    "%=": "__imod__",
+    "**=": "__ipow__",
+    "@=": "__imatmul__",
+    "&=": "__iand__",
+    "|=": "__ior__",
+    "^=": "__ixor__",
+    "<<=": "__ilshift__",
+    ">>=": "__irshift__",
+}
+_operations: dict[tuple[CodeType, int], str | None] = {}
 
 
 def stores(code: CodeType, name: str) -> list[tuple[CodeType, list[tuple[int, int, int]]]]:
@@ -129,6 +149,8 @@ def statistics(value: object) -> str | None:
             data = tensor.detach()
             if data.numel() == 0 or data.is_complex():
                 return None
+            if data.numel() <= FEW:
+                return f"values={data.tolist()}"
             data = data.to(torch.float64 if data.dtype == torch.float64 else torch.float32)
             finite = data[torch.isfinite(data)]
             odd = data.numel() - finite.numel()
@@ -139,3 +161,45 @@ def statistics(value: object) -> str | None:
             return " ".join([*texts, f"nonfinite={odd}"] if odd else texts)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return None
+
+
+def operation(code: CodeType, line: int) -> str | None:
+    """Name what a line does to tensors in place: methods whose names end with ``_``, assignments to items, ``+=``."""
+    if len(_operations) > 1000:
+        _operations.clear()
+    if (code, line) not in _operations:
+        _operations[code, line] = _operation(code, line)
+    return _operations[code, line]
+
+
+def _operation(code: CodeType, line: int) -> str | None:
+    import dis
+
+    names = []
+    at = None
+    for instruction in dis.get_instructions(code):
+        starts = instruction.starts_line
+        if starts is not None and not isinstance(starts, bool):
+            at = starts
+        elif starts:
+            at = getattr(instruction, "line_number", at)
+        if at != line:
+            continue
+        name = _in_place(instruction)
+        if name is not None and name not in names:
+            names.append(name)
+    return ", ".join(names) or None
+
+
+def _in_place(instruction: Instruction) -> str | None:
+    told = instruction.argval
+    if instruction.opname == "STORE_SUBSCR":
+        return "__setitem__"
+    if instruction.opname == "BINARY_OP":
+        return _IN_PLACE.get(instruction.argrepr)
+    if instruction.opname.startswith("INPLACE_"):
+        return f"__i{instruction.opname[8:].lower().replace('subtract', 'sub').replace('multiply', 'mul')}__"
+    if isinstance(told, str) and instruction.opname.startswith("LOAD_") and "CONST" not in instruction.opname:
+        name = told.rpartition(".")[2]
+        return name if name.endswith("_") and not name.endswith("__") else None
+    return None

@@ -11,7 +11,7 @@ mod lines;
 mod path;
 mod pending;
 mod remembered;
-mod tensors;
+pub(crate) mod tensors;
 mod values;
 mod words;
 mod writes;
@@ -45,6 +45,9 @@ pub(super) use self::writes::{
     Store, are_some as look_at_locals, at_instruction, at_line as compare_locals, bind,
 };
 
+/// Where the package keeps the tensors that a program has hooked.
+const HOOKED: &str = "probing._tensors.hooked['";
+
 /// What a point watches.
 pub(super) enum Watch {
     Local(writes::Local),
@@ -60,6 +63,8 @@ pub(super) struct Change {
     at: Option<Spot>,
     /// What it has become, when more is asked about it.
     value: Option<Py<PyAny>>,
+    /// What changed a tensor in place.
+    operation: Option<String>,
 }
 
 /// What a watch is, how it is told and what that costs; `None` for what is no watch.
@@ -134,7 +139,15 @@ pub(super) fn begin(py: Python<'_>, point: &Arc<Point>) -> Result<(), Failure> {
     };
     dictionaries::claim(py)?;
     armed().values.push(Arc::clone(point));
-    let now = value.begin(py, point);
+    let mut now = value.begin(py, point);
+    if let Some(now) = &mut now
+        && let Some(tensor) = value.now(py).filter(|_| point.armed.stats)
+        && tensors::is_tensor(&tensor)
+    {
+        // What it was before its first change is told with its numbers, too.
+        add_numbers(&tensor, now);
+        value.remember(now);
+    }
     point.note(Some(match now {
         Some(now) => format!("now {now}"),
         None => "not bound yet: armed for when it is".to_owned(),
@@ -212,13 +225,10 @@ fn add_statistics(py: Python<'_>, point: &Point, change: &mut Change) {
         return;
     };
     let value = value.into_bound(py);
-    if tensors::is_tensor(&value)
-        && let Ok(told) = function(py, "statistics").and_then(|it| call(&it, (&value,)))
-        && !told.is_none()
-        && let Some(new) = &mut change.new
+    if let Some(new) = &mut change.new
+        && tensors::is_tensor(&value)
+        && add_numbers(&value, new)
     {
-        new.push(' ');
-        new.push_str(&text_of(&told));
         match &point.watch {
             Some(Watch::Local(local)) => local.remember(new),
             Some(Watch::Value(value)) => value.remember(new),
@@ -228,14 +238,46 @@ fn add_statistics(py: Python<'_>, point: &Point, change: &mut Change) {
     release(value);
 }
 
+/// Adds the numbers of a tensor to what it is called; whether there are some.
+fn add_numbers(value: &Bound<'_, PyAny>, words: &mut String) -> bool {
+    let py = value.py();
+    let told = function(py, "statistics").and_then(|it| call(&it, (value,)));
+    match told {
+        Ok(told) if !told.is_none() => {
+            words.push(' ');
+            words.push_str(&text_of(&told));
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A tensor in words, with its numbers; also one of a class of the program.
+pub(super) fn with_numbers(tensor: &Bound<'_, PyAny>) -> String {
+    let mut told = words::of(tensor);
+    add_numbers(tensor, &mut told);
+    told
+}
+
+/// What a line does to a tensor in place, as far as its code tells.
+fn operation(code: &Bound<'_, PyAny>, line: u32) -> Option<String> {
+    let told = function(code.py(), "operation").and_then(|it| call(&it, (code, line)));
+    told.ok()?.extract().ok()?
+}
+
 /// As it was asked for.
 fn name(point: &Point) -> String {
     match &point.armed.place {
         Place::Local { name, .. } => name.clone(),
-        Place::Value { path } => path.clone(),
+        Place::Value { path } => hooked_name(path).unwrap_or(path).to_owned(),
         Place::Environment { name } => format!("env:{name}"),
         _ => String::new(),
     }
+}
+
+/// What `probing.hook_tensor` calls it.
+fn hooked_name(path: &str) -> Option<&str> {
+    path.strip_prefix(HOOKED)?.strip_suffix("']")
 }
 
 /// A row of `python.variables`, and news for those who follow. Runs no Python.
@@ -250,6 +292,7 @@ fn record(py: Python<'_>, point: &Point, change: &Change) {
         thread: None,
         thread_name: &thread_name,
         at: change.at.as_ref(),
+        operation: change.operation.as_deref(),
     };
     recording::variable(py, &row);
     if sessions::are_followed() {

@@ -28,6 +28,7 @@ fn every_kind_of_message_has_an_example() {
         "progress",
         "cancel",
         "detach",
+        "torch",
         "tracer",
         "heap",
         "arm",

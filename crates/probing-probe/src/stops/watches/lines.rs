@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use super::super::armed::armed;
 use super::super::{arming, events, frame, is_of_this_process};
-use super::{count, record, seen, values};
+use super::{count, operation, record, seen, values};
 use crate::forks;
 use crate::guarded::release;
 
@@ -105,8 +105,13 @@ pub(in crate::stops) fn at_line<'py>(
         return;
     }
     let at = (before.round == round).then(|| spot(py, before)).flatten();
-    for (_, change) in &mut changes {
+    for (point, change) in &mut changes {
         change.at.clone_from(&at);
+        if values::of(point).is_some_and(|value| value.is_compared(py).0) {
+            change.operation = code_at(py, before)
+                .filter(|_| before.round == round && !events::is_quiet())
+                .and_then(|code| operation(&code, before.number));
+        }
     }
     match frame.cloned().or_else(|| frame::current(py)) {
         Some(frame) if !events::is_quiet() => seen(&frame, changes),
@@ -143,10 +148,14 @@ fn keep(py: Python<'_>, code: usize) {
     }
 }
 
-fn spot(py: Python<'_>, at: Line) -> Option<Spot> {
+fn code_at<'py>(py: Python<'py>, at: Line) -> Option<Bound<'py, PyAny>> {
     let address = std::ptr::with_exposed_provenance_mut::<ffi::PyObject>(at.code);
     // SAFETY: null, or a code object that is kept, as its round says.
-    let code: Bound<'_, PyAny> = unsafe { Bound::from_borrowed_ptr_or_opt(py, address)? };
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, address) }
+}
+
+fn spot(py: Python<'_>, at: Line) -> Option<Spot> {
+    let code = code_at(py, at)?;
     Some(Spot {
         func: frame::name_of(&code),
         file: frame::file_of(&code),

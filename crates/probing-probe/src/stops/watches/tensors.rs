@@ -26,7 +26,7 @@ pub(super) struct Version {
 }
 
 /// Whether it is one of torch's own.
-pub(super) fn is_tensor(value: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn is_tensor(value: &Bound<'_, PyAny>) -> bool {
     let py = value.py();
     let kind = value.get_type();
     let Some(look_up) = symbols().type_lookup else {

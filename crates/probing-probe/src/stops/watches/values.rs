@@ -166,6 +166,7 @@ impl Value {
             new: followed.value.as_ref().map(words::of),
             at: None,
             value: stats_of(point, &followed),
+            operation: None,
         });
         let new = change.as_ref().and_then(|change| change.new.as_deref());
         state.remember(&followed, new);
@@ -210,7 +211,14 @@ impl Value {
             new,
             at: None,
             value: value.filter(|_| point.armed.stats).map(Bound::unbind),
+            operation: None,
         })
+    }
+
+    /// What it is now.
+    pub(super) fn now<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let state = self.state()?;
+        self.value(py, &state)
     }
 
     /// Has the words remembered that were found later.

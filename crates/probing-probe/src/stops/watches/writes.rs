@@ -162,6 +162,7 @@ impl Local {
                 .stats
                 .then(|| value.cloned().map(Bound::unbind))
                 .flatten(),
+            operation: None,
         })
     }
 

@@ -1,0 +1,162 @@
+"""Trains small models with and without somebody looking, taking turns, and prints nanoseconds of a step as JSON.
+
+`torch_target.py ours` compares what this project records, and hooks of torch; `older` what the older probing does.
+"""
+
+import contextlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+ROUNDS = 40
+STEPS = {"mlp": 16, "transformer": 6}
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+
+def mlp() -> tuple[nn.Module, torch.Tensor]:
+    layers = [layer for _ in range(4) for layer in (nn.Linear(128, 128), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(128, 1)), torch.randn(64, 128)
+
+
+def transformer() -> tuple[nn.Module, torch.Tensor]:
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+    return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.randn(8, 32, 64)
+
+
+MODELS = {"mlp": mlp, "transformer": transformer}
+
+
+@contextlib.contextmanager
+def plain(_: nn.Module, __: object) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def ours(_: nn.Module, __: object) -> Iterator[None]:
+    import probing
+
+    probing.torch.enable()
+    try:
+        yield
+    finally:
+        probing.torch.disable()
+
+
+@contextlib.contextmanager
+def tensors(_: nn.Module, __: object) -> Iterator[None]:
+    """Statistics of all parameters and gradients in every step."""
+    import probing
+
+    probing.torch.enable(tensors=1)
+    try:
+        yield
+    finally:
+        probing.torch.disable()
+
+
+@contextlib.contextmanager
+def nan(_: nn.Module, __: object) -> Iterator[None]:
+    import probing
+
+    probing.torch.enable(nan=True)
+    try:
+        yield
+    finally:
+        probing.torch.disable()
+
+
+@contextlib.contextmanager
+def hooks(model: nn.Module, _: object) -> Iterator[None]:
+    """The least that hooks in Python can do: a time before and after each module's call."""
+    began: list[int] = []
+    took: list[int] = []
+
+    def before(module: nn.Module, args: object) -> None:
+        began.append(time.perf_counter_ns())
+
+    def after(module: nn.Module, args: object, result: object) -> None:
+        took.append(time.perf_counter_ns() - began.pop())
+
+    handles = [part.register_forward_pre_hook(before) for part in model.modules()]
+    handles += [part.register_forward_hook(after) for part in model.modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor) -> None:
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def timed(run: Callable[[], None], steps: int) -> float:
+    # Of the processor: what others do on the machine counts less. One thread does all of it.
+    began = time.thread_time_ns()
+    for _ in range(steps):
+        run()
+    return (time.thread_time_ns() - began) / steps
+
+
+Ways = dict[str, Callable[[nn.Module, torch.optim.Optimizer], contextlib.AbstractContextManager[None]]]
+
+
+def compared(name: str, ways: Ways) -> dict[str, float]:
+    """The median of each way; all take turns."""
+    model, inputs = MODELS[name]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, looking in ways.items():
+            with looking(model, optimizer):
+                step(model, optimizer, inputs)
+                taken[way].append(timed(lambda: step(model, optimizer, inputs), STEPS[name]))
+    return {way: statistics.median(times) for way, times in taken.items()}
+
+
+def graph_breaks() -> dict[str, int]:
+    """Of a model that is to be one graph, while it is looked at."""
+    model, inputs = mlp()
+    with ours(model, None):
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        for _ in range(3):
+            compiled(inputs).sum().backward()
+    counters = torch._dynamo.utils.counters
+    return {"graphs": counters["stats"]["unique_graphs"], "breaks": len(counters["graph_break"])}
+
+
+@contextlib.contextmanager
+def older(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """What the older probing installs behind the first step of an optimizer."""
+    from probing.profiling.torch import install_hooks, uninstall_hooks
+    from probing.profiling.torch_probe import TorchProbe, TorchProbeConfig
+
+    tracer = TorchProbe(config=TorchProbeConfig(enabled=True))
+    install_hooks(model, tracer=tracer)
+    install_hooks(opt=optimizer, tracer=tracer)
+    try:
+        yield
+    finally:
+        uninstall_hooks()
+
+
+def main() -> None:
+    if sys.argv[1] == "older":
+        print(json.dumps({name: compared(name, {"plain": plain, "older": older}) for name in MODELS}))
+        return
+    ways: Ways = {"plain": plain, "ours": ours, "hooks": hooks, "tensors": tensors, "nan": nan}
+    found: dict[str, object] = {name: compared(name, ways) for name in MODELS}
+    print(json.dumps({**found, "compiled": graph_breaks()}))
+
+
+if __name__ == "__main__":
+    main()

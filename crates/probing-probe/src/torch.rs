@@ -1,0 +1,251 @@
+//! What a training with torch does, recorded: rows of `python.torch_trace` and `python.tensors`.
+//!
+//! `library.rs` has torch tell when a module is called (`forward.rs`), a backward pass runs (`backward.rs`) and an optimizer
+//! steps (`steps.rs`), which is how steps are counted. What modules are called is found by `modules.rs`. What tensors hold is
+//! looked at by `tensors.rs`, from memory (`numbers.rs`, `statistics.rs`) or by torch (`elsewhere.rs`). All of it is reached
+//! through `state.rs`. Where torch is not imported yet, `arrival.rs` waits for it.
+//!
+//! Observed, never substituted: no tensor, module or optimizer of the program becomes another, and results are the same to
+//! the last bit. A child of a fork records nothing of its own accord.
+
+mod arrival;
+mod backward;
+mod cuda;
+mod elsewhere;
+mod forward;
+mod library;
+mod modules;
+mod numbers;
+mod state;
+mod statistics;
+mod steps;
+mod tensors;
+
+use probing_proto::env::PROBING_TORCH;
+use probing_proto::message::{Event, Failure};
+use probing_proto::torch::{
+    TensorKind, Tensors, TorchCall, TorchState, TorchStatus, Trace, Wanted,
+};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use self::library::Torch;
+use crate::eval;
+use crate::step;
+use crate::worker;
+
+pub(crate) use self::statistics::Statistics;
+
+/// Of how many steps one has its tensors looked at, when nothing else is said.
+const TENSORS_EVERY: u32 = 100;
+
+/// Does what a client asks, on a thread that has the GIL.
+pub(crate) fn answer(py: Python<'_>, asked: &TorchCall) -> Event {
+    let done = match asked {
+        TorchCall::On(wanted) => on(py, wanted),
+        TorchCall::Off => off(py),
+        TorchCall::Status => Ok(()),
+    };
+    match done {
+        Ok(()) => Event::Torch(status(py)),
+        Err(failure) => Event::Failed(failure),
+    }
+}
+
+/// What the program's environment asks for, when the probe starts. There is nobody to tell what is wrong with it.
+pub(crate) fn start(py: Python<'_>) {
+    let Some(asked) = PROBING_TORCH.value() else {
+        return;
+    };
+    let wanted = asked_for(&asked.to_string_lossy());
+    if wanted != Wanted::default() {
+        // What the program can import is not known yet.
+        drop(begin(py, &wanted));
+    }
+}
+
+/// `1`, or words: `trace`, `tensors`, `nan`. Other words are for others.
+fn asked_for(text: &str) -> Wanted {
+    let mut wanted = Wanted::default();
+    for word in text.split(',').map(str::trim) {
+        match word {
+            "1" | "trace" => wanted.trace = Some(Trace::default()),
+            "tensors" => {
+                wanted.tensors = Some(Tensors {
+                    every: TENSORS_EVERY,
+                    kinds: vec![TensorKind::Parameters, TensorKind::Gradients],
+                    only: Vec::new(),
+                });
+            }
+            "nan" => wanted.nan = true,
+            _ => {}
+        }
+    }
+    wanted
+}
+
+/// Begins, or goes on with other settings, where torch is or can be imported.
+fn on(py: Python<'_>, wanted: &Wanted) -> Result<(), Failure> {
+    eval::prepare(py).map_err(|error| Failure::new(error.to_string()))?;
+    if library::imported(py).is_none() && !arrival::may_come(py) {
+        return Err(
+            Failure::new("torch is not installed where this program runs")
+                .with_hint("`probing -t PID trace` records any function, without torch"),
+        );
+    }
+    begin(py, wanted)
+}
+
+fn begin(py: Python<'_>, wanted: &Wanted) -> Result<(), Failure> {
+    {
+        let Some(mut state) = state::begin() else {
+            return Err(
+                Failure::new("torch is being set up by another thread").with_hint("try again")
+            );
+        };
+        let before = &mut state.wanted;
+        before.trace = wanted.trace.clone().or(before.trace.take());
+        before.tensors = wanted.tensors.clone().or(before.tensors.take());
+        before.nan |= wanted.nan;
+    }
+    match library::imported(py) {
+        Some(torch) => listen(&torch),
+        None => arrival::wait(py),
+    }
+}
+
+/// torch is there: has it tell.
+fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
+    let py = torch.py();
+    let is_new = state::state().is_some_and(|state| state.torch.is_none());
+    if is_new {
+        let mut found = Torch::find(torch)?;
+        found.listen(py).inspect_err(|_| found.leave(py))?;
+        if let Some(mut state) = state::state() {
+            state.torch = Some(found);
+        }
+    }
+    if let Some(state) = state::state() {
+        step::begin();
+        state::apply(&state.wanted);
+    }
+    Ok(())
+}
+
+/// Ends all of it.
+fn off(py: Python<'_>) -> Result<(), Failure> {
+    arrival::forget(py);
+    let Some(state) = state::end() else {
+        return Ok(());
+    };
+    let mut state = *state;
+    if let Some(torch) = &mut state.torch {
+        torch.leave(py);
+    }
+    for hook in std::mem::take(&mut state.hooks) {
+        hook.remove(py);
+    }
+    drop(state);
+    Ok(())
+}
+
+/// When the probe leaves.
+pub(crate) fn leave(py: Python<'_>) {
+    drop(off(py));
+}
+
+/// The same, for who must not wait for the GIL: it is done when that can be had.
+pub(crate) fn leave_soon() {
+    if state::is_used() {
+        drop(worker::start(|| {
+            worker::with_interpreter(leave);
+        }));
+    }
+}
+
+fn status(py: Python<'_>) -> TorchStatus {
+    let version = library::imported(py)
+        .and_then(|torch| torch.getattr("__version__").ok()?.str().ok())
+        .map(|version| crate::traceback::text_of(version.as_any()));
+    let state = state::state();
+    let Some(state) = state.as_ref() else {
+        return TorchStatus {
+            state: TorchState::Off,
+            version,
+            wanted: Wanted::default(),
+            by: None,
+            step: step::now(),
+            counted_by: None,
+            roots: Vec::new(),
+            modules: 0,
+            findings: 0,
+        };
+    };
+    let counted_by = if step::is_told() {
+        Some("program".to_owned())
+    } else {
+        state.counter.class.clone()
+    };
+    TorchStatus {
+        state: match state.torch {
+            Some(_) => TorchState::On,
+            None => TorchState::Waiting,
+        },
+        version: state
+            .torch
+            .as_ref()
+            .map(|torch| torch.version.clone())
+            .or(version),
+        wanted: state.wanted.clone(),
+        by: state.torch.as_ref().map(|torch| torch.by().to_owned()),
+        step: step::now(),
+        counted_by,
+        roots: state.modules.roots.clone(),
+        modules: state.modules.count() as u64,
+        findings: state.findings.count() as u64,
+    }
+}
+
+/// Puts the functions into the module.
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(torch, module)?)?;
+    module.add_function(wrap_pyfunction!(tensor_statistics, module)?)
+}
+
+/// Do what a message asks for (as JSON), and give the answer (as JSON).
+#[pyfunction]
+fn torch(py: Python<'_>, asked: &str) -> PyResult<String> {
+    let asked: TorchCall =
+        serde_json::from_str(asked).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    match answer(py, &asked) {
+        Event::Torch(status) => serde_json::to_string(&status)
+            .map_err(|error| PyRuntimeError::new_err(error.to_string())),
+        Event::Failed(failure) => {
+            let hint = failure.hint.map(|hint| format!("\nhint: {hint}"));
+            let words = format!("{}{}", failure.error, hint.unwrap_or_default());
+            Err(PyRuntimeError::new_err(words))
+        }
+        _ => Err(PyRuntimeError::new_err("no answer")),
+    }
+}
+
+/// What a tensor in this process's memory holds: counts, then least, greatest, mean, deviation and norm.
+#[pyfunction]
+fn tensor_statistics(tensor: &Bound<'_, PyAny>) -> PyResult<Option<Told>> {
+    let py = tensor.py();
+    let tell = py.import("torch")?.getattr("_C")?.getattr("_to_dlpack")?;
+    Ok(numbers::Numbers::of(&tell, tensor).map(|numbers| {
+        let told = numbers.statistics(py);
+        let counts = (told.count, told.nan, told.inf, told.zero);
+        let finite = told.finite;
+        (
+            counts,
+            finite.map(|it| (it.min, it.max, it.mean, it.std, it.norm)),
+        )
+    }))
+}
+
+type Told = (
+    (u64, u64, u64, u64),
+    Option<(f64, f64, f64, Option<f64>, f64)>,
+);

@@ -1,0 +1,29 @@
+//! The memory that tensors have on a GPU, where the program uses one. Asking torch takes longer than a row: once in a step,
+//! unless more is asked for.
+
+use probing_proto::torch::MemoryRead;
+use pyo3::prelude::*;
+
+use super::state;
+use crate::guarded::call;
+
+pub(super) fn after_module(py: Python<'_>) -> Option<(i64, i64)> {
+    state::reads_module_memory().then(|| read(py)).flatten()
+}
+
+pub(super) fn after_step(py: Python<'_>) -> Option<(i64, i64)> {
+    let asked = state::state()?.memory_read();
+    (asked != MemoryRead::Never).then(|| read(py)).flatten()
+}
+
+/// Bytes now, and at most so far. `None` where no GPU is in use.
+fn read(py: Python<'_>) -> Option<(i64, i64)> {
+    let cuda = state::state()?.torch.as_ref()?.cuda.clone_ref(py);
+    let cuda = cuda.into_bound(py);
+    let ask = |name: &str| call(&cuda.getattr(name).ok()?, ()).ok();
+    if !ask("is_initialized")?.is_truthy().ok()? {
+        return None;
+    }
+    let bytes = |name: &str| ask(name)?.extract::<i64>().ok();
+    Some((bytes("memory_allocated")?, bytes("max_memory_allocated")?))
+}

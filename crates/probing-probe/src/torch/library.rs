@@ -1,0 +1,298 @@
+//! torch itself: what we use of it, and how its functions tell us that they run.
+//!
+//! From Python 3.12 on three code objects are tapped: that of every call of a module, that around every optimizer's step, and
+//! that around every backward pass. Nothing of torch is changed, so `torch.compile` sees what it always sees. Before 3.12 the
+//! first and the last get other code, which calls what they had, and optimizers are hooked as torch offers.
+
+use probing_proto::message::Failure;
+use pyo3::Borrowed;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::{backward, forward, steps};
+use crate::eval;
+use crate::guarded::call;
+use crate::interned::interned;
+use crate::monitoring;
+use crate::stops::frame;
+use crate::trace::{self, At, Tap, Wants};
+use crate::traceback::text_of;
+
+/// What we use of torch.
+#[derive(Debug)]
+pub(super) struct Torch {
+    pub(super) module_class: Py<PyAny>,
+    pub(super) to_dlpack: Py<PyAny>,
+    pub(super) cuda: Py<PyAny>,
+    pub(super) version: String,
+    call: Py<PyAny>,
+    pass: Py<PyAny>,
+    /// The code around every optimizer's step; none before 3.12.
+    step: Option<Py<PyAny>>,
+    /// What `older.py` is to take back.
+    older: Option<Py<PyAny>>,
+}
+
+const STARTS_AND_RETURNS: Wants = Wants::STARTS.and(Wants::RETURNS);
+
+/// torch, if it has been imported, to its end.
+pub(super) fn imported(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    let modules = py.import("sys").ok()?.getattr("modules").ok()?;
+    let torch = modules.cast::<PyDict>().ok()?.get_item("torch").ok()??;
+    let spec = torch.getattr("__spec__").ok()?;
+    let is_half = spec.getattr("_initializing");
+    (!is_half.is_ok_and(|half| half.is_truthy().unwrap_or(false))).then_some(torch)
+}
+
+impl Torch {
+    /// Finds what we need in it. An unusual torch lacks something.
+    pub(super) fn find(torch: &Bound<'_, PyAny>) -> Result<Self, Failure> {
+        Self::found(torch).map_err(|error| {
+            Failure::new(format!("this torch cannot be traced: {error}"))
+                .with_hint("torch 2.1 and newer can")
+        })
+    }
+
+    fn found(torch: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = torch.py();
+        let module_class = torch.getattr("nn")?.getattr("Module")?;
+        let autograd = torch.getattr("autograd")?;
+        let graph = autograd.getattr("graph");
+        let pass = graph
+            .and_then(|graph| graph.getattr("_engine_run_backward"))
+            .or_else(|_| autograd.getattr("backward"))?;
+        let step = if monitoring::is_there(py) {
+            let optimizer = torch.getattr("optim")?.getattr("Optimizer")?;
+            Some(code_inside(&optimizer.getattr("profile_hook_step")?, "wrapper")?.unbind())
+        } else {
+            None
+        };
+        Ok(Self {
+            to_dlpack: torch.getattr("_C")?.getattr("_to_dlpack")?.unbind(),
+            cuda: torch.getattr("cuda")?.unbind(),
+            version: text_of(torch.getattr("__version__")?.str()?.as_any()),
+            call: module_class.getattr("_call_impl")?.unbind(),
+            pass: pass.unbind(),
+            step,
+            module_class: module_class.unbind(),
+            older: None,
+        })
+    }
+
+    /// From now on we are told.
+    pub(super) fn listen(&mut self, py: Python<'_>) -> Result<(), Failure> {
+        let Some(step) = &self.step else {
+            let taken = call(
+                &function(py, "swap").map_err(refused)?,
+                (
+                    self.call.bind(py),
+                    self.pass.bind(py),
+                    natives(py).map_err(refused)?,
+                ),
+            );
+            self.older = Some(taken.map_err(refused)?.unbind());
+            return Ok(());
+        };
+        trace::tap(self.call.bind(py), &Forward)?;
+        trace::tap(self.pass.bind(py), &Backward)?;
+        trace::tap(step.bind(py), &Step)
+    }
+
+    /// From now on we are not.
+    pub(super) fn leave(&mut self, py: Python<'_>) {
+        if let Some(taken) = self.older.take() {
+            let back = function(py, "take_back");
+            // It fails only when the interpreter ends.
+            drop(back.and_then(|back| call(&back, (taken,))));
+        }
+        if let Some(step) = &self.step {
+            trace::untap(self.call.bind(py), &Forward);
+            trace::untap(self.pass.bind(py), &Backward);
+            trace::untap(step.bind(py), &Step);
+        }
+    }
+
+    /// How it is told.
+    pub(super) fn by(&self) -> &'static str {
+        match self.step {
+            Some(_) => "sys.monitoring",
+            None => "code in the place of torch's",
+        }
+    }
+}
+
+fn refused(error: PyErr) -> Failure {
+    Failure::new(format!("torch cannot be traced: {error}"))
+}
+
+/// A function that a function makes.
+fn code_inside<'py>(function: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    let constants = function.getattr("__code__")?.getattr("co_consts")?;
+    for constant in constants.cast::<PyTuple>()? {
+        if let Ok(found) = constant.getattr(interned!(py, "co_name"))
+            && text_of(&found) == name
+        {
+            return Ok(constant);
+        }
+    }
+    Err(pyo3::exceptions::PyAttributeError::new_err(format!(
+        "no function {name} around steps of optimizers"
+    )))
+}
+
+/// A function of `older.py`.
+fn function<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    static OWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let own = OWN.get_or_try_init(py, || {
+        eval::namespace_of(py, include_str!("older.py"), "<probing>").map(Bound::unbind)
+    })?;
+    own.bind(py).as_any().get_item(name)
+}
+
+/// A call of a module.
+struct Forward;
+
+impl Tap for Forward {
+    fn wants(&self) -> Wants {
+        STARTS_AND_RETURNS
+    }
+
+    fn started(&self, at: At<'_, '_>) {
+        let py = at.code.py();
+        if let Some(frame) = frame::current(py)
+            && let Some(module) = forward::module_of(&frame)
+        {
+            forward::began(py, at.nanos, &module, frame.as_ptr() as usize);
+        }
+    }
+
+    fn returned(&self, at: At<'_, '_>, value: Borrowed<'_, '_, PyAny>) {
+        let py = at.code.py();
+        if let Some(frame) = frame::current(py) {
+            forward::ended(py, at.nanos, &frame, value);
+        }
+    }
+}
+
+/// A backward pass.
+struct Backward;
+
+impl Tap for Backward {
+    fn wants(&self) -> Wants {
+        STARTS_AND_RETURNS
+    }
+
+    fn started(&self, at: At<'_, '_>) {
+        backward::began(at.code.py(), at.nanos);
+    }
+
+    fn returned(&self, at: At<'_, '_>, _: Borrowed<'_, '_, PyAny>) {
+        backward::ended(at.code.py(), at.nanos);
+    }
+}
+
+/// A step of an optimizer.
+struct Step;
+
+impl Step {
+    /// The optimizer is the first argument.
+    fn optimizer<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        let arguments = frame::variable(frame, interned!(frame.py(), "args"))?;
+        arguments.cast::<PyTuple>().ok()?.get_item(0).ok()
+    }
+}
+
+impl Tap for Step {
+    fn wants(&self) -> Wants {
+        STARTS_AND_RETURNS
+    }
+
+    fn started(&self, at: At<'_, '_>) {
+        if let Some(frame) = frame::current(at.code.py())
+            && let Some(optimizer) = Self::optimizer(&frame)
+        {
+            steps::began(&optimizer, &frame, at.nanos);
+        }
+    }
+
+    fn returned(&self, at: At<'_, '_>, _: Borrowed<'_, '_, PyAny>) {
+        if let Some(frame) = frame::current(at.code.py())
+            && let Some(optimizer) = Self::optimizer(&frame)
+        {
+            steps::ended(&optimizer, &frame, at.nanos);
+        }
+    }
+}
+
+/// What the code in the place of torch's calls.
+fn natives(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let functions = [
+        wrap_pyfunction!(call_began, py)?,
+        wrap_pyfunction!(call_ended, py)?,
+        wrap_pyfunction!(pass_began, py)?,
+        wrap_pyfunction!(pass_ended, py)?,
+        wrap_pyfunction!(step_began, py)?,
+        wrap_pyfunction!(step_ended, py)?,
+    ];
+    PyTuple::new(py, functions)
+}
+
+/// No panic leaves the probe.
+fn quietly(work: impl FnOnce()) {
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)));
+}
+
+#[pyfunction]
+fn call_began(module: &Bound<'_, PyAny>) {
+    quietly(|| {
+        let py = module.py();
+        if let Some(frame) = frame::current(py) {
+            let nanos = probing_store::monotonic_nanos();
+            forward::began(py, nanos, module, frame.as_ptr() as usize);
+        }
+    });
+}
+
+#[pyfunction]
+fn call_ended(value: &Bound<'_, PyAny>) {
+    quietly(|| {
+        let py = value.py();
+        if let Some(frame) = frame::current(py) {
+            let nanos = probing_store::monotonic_nanos();
+            forward::ended(py, nanos, &frame, value.as_borrowed());
+        }
+    });
+}
+
+#[pyfunction]
+fn pass_began(py: Python<'_>) {
+    quietly(|| backward::began(py, probing_store::monotonic_nanos()));
+}
+
+#[pyfunction]
+fn pass_ended(py: Python<'_>) {
+    quietly(|| backward::ended(py, probing_store::monotonic_nanos()));
+}
+
+/// Called by a hook of an optimizer, which its step calls.
+#[pyfunction]
+fn step_began(optimizer: &Bound<'_, PyAny>) {
+    quietly(|| {
+        let hook = frame::current(optimizer.py());
+        if let Some(frame) = hook.and_then(|hook| frame::caller_of(&hook)) {
+            steps::began(optimizer, &frame, probing_store::monotonic_nanos());
+        }
+    });
+}
+
+#[pyfunction]
+fn step_ended(optimizer: &Bound<'_, PyAny>) {
+    quietly(|| {
+        let hook = frame::current(optimizer.py());
+        if let Some(frame) = hook.and_then(|hook| frame::caller_of(&hook)) {
+            steps::ended(optimizer, &frame, probing_store::monotonic_nanos());
+        }
+    });
+}

@@ -1,0 +1,312 @@
+//! Modules, and what they are called in their models.
+//!
+//! A model is found when one of its modules is called for the first time: whoever called it is on the stack, and the
+//! outermost module there that contains it is its model. Its tree is then walked once, without calling anything of it. No
+//! object is looked for anywhere else, so a process with millions of them is no slower.
+#![expect(
+    unsafe_code,
+    reason = "dictionaries and weak references are had by the C interface, without asking the program"
+)]
+
+use std::collections::{HashMap, HashSet};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::interned::interned;
+use crate::recording::{self, Called};
+use crate::stops::frame;
+use crate::traceback::text_of;
+
+/// Modules of one model that get names.
+const MAX_MODULES: usize = 100_000;
+/// Frames on the way to a model.
+const MAX_FRAMES: usize = 200;
+
+/// One module.
+#[derive(Debug)]
+pub(super) struct Module {
+    weak: Py<PyAny>,
+    pub(super) called: Called,
+    pub(super) name: Box<str>,
+    pub(super) is_root: bool,
+    /// Its own parameters, with their names in the model, which are not kept alive.
+    pub(super) parameters: Vec<Parameter>,
+}
+
+#[derive(Debug)]
+pub(super) struct Parameter {
+    pub(super) name: Box<str>,
+    weak: Py<PyAny>,
+}
+
+impl Parameter {
+    pub(super) fn tensor<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        target(py, &self.weak)
+    }
+}
+
+/// Those that are known, by address.
+#[derive(Debug, Default)]
+pub(super) struct Modules {
+    known: HashMap<usize, Module>,
+    pub(super) roots: Vec<String>,
+    /// The step in which a walk did not find what it was for: modules that belong to nothing are made and thrown away by
+    /// some programs, and each of them would cost a walk.
+    in_vain: Option<i64>,
+}
+
+/// What a walk has found, before it is known.
+pub(super) struct Found<'py> {
+    module: Bound<'py, PyAny>,
+    name: String,
+    parameters: Vec<(String, Bound<'py, PyAny>)>,
+}
+
+impl Modules {
+    #[inline]
+    pub(super) fn get(&self, module: &Bound<'_, PyAny>) -> Option<&Module> {
+        let known = self.known.get(&(module.as_ptr() as usize))?;
+        is_target(&known.weak, module).then_some(known)
+    }
+
+    pub(super) fn at(&self, address: usize) -> Option<&Module> {
+        self.known.get(&address)
+    }
+
+    pub(super) fn addresses(&self) -> Vec<usize> {
+        self.known.keys().copied().collect()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Module> {
+        self.known.values()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(super) fn may_walk(&self, step: i64) -> bool {
+        self.in_vain != Some(step)
+    }
+
+    pub(super) fn walked_in_vain(&mut self, step: i64) {
+        self.in_vain = Some(step);
+    }
+
+    /// Takes over what a walk has found. What is gone is forgotten: given back, to be dropped outside.
+    pub(super) fn learn(&mut self, learned: Vec<(usize, Module)>, root: String) -> Vec<Module> {
+        let mut gone: Vec<Module> = Vec::new();
+        if self.known.len() > 2 * learned.len() + 64 {
+            let is_dead = |_: &usize, module: &mut Module| target_is_gone(&module.weak);
+            gone.extend(self.known.extract_if(is_dead).map(|(_, module)| module));
+        }
+        for (address, module) in learned {
+            gone.extend(self.known.insert(address, module));
+        }
+        if !self.roots.contains(&root) && self.roots.len() < 64 {
+            self.roots.push(root);
+        }
+        gone
+    }
+}
+
+/// Whether a value is a module of torch's, or derived from it.
+pub(super) fn is_module(value: &Bound<'_, PyAny>, class: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: both are live objects, and the second is a class.
+    unsafe { ffi::PyType_IsSubtype(ffi::Py_TYPE(value.as_ptr()), class.as_ptr().cast()) != 0 }
+}
+
+/// A model, and how one of its modules led to it.
+pub(super) struct Model<'py> {
+    pub(super) root: Bound<'py, PyAny>,
+    pub(super) found: Vec<Found<'py>>,
+    /// The module was called inside of another model, and belongs to none: made for this call, perhaps.
+    pub(super) is_stray: bool,
+}
+
+/// The model that a module belongs to, and all modules of it: the outermost on the stack that contains it, else itself.
+pub(super) fn model_of<'py>(
+    module: &Bound<'py, PyAny>,
+    class: &Bound<'py, PyAny>,
+    may_walk: bool,
+) -> Model<'py> {
+    let py = module.py();
+    let mut callers: Vec<Bound<'py, PyAny>> = Vec::new();
+    let mut next = frame::current(py);
+    for _ in 0..MAX_FRAMES {
+        let Some(current) = next.filter(|_| may_walk) else {
+            break;
+        };
+        if let Some(caller) = frame::variable(&current, interned!(py, "self"))
+            && is_module(&caller, class)
+            && !callers.iter().any(|other| other.is(&caller))
+            && !caller.is(module)
+        {
+            callers.push(caller);
+        }
+        next = frame::caller_of(&current);
+    }
+    let is_stray = !callers.is_empty() || !may_walk;
+    for root in callers.into_iter().rev() {
+        let found = walk(&root);
+        if found.iter().any(|found| found.module.is(module)) {
+            return Model {
+                root,
+                found,
+                is_stray: false,
+            };
+        }
+    }
+    Model {
+        root: module.clone(),
+        found: walk(module),
+        is_stray,
+    }
+}
+
+/// All modules of a model with their names, as `named_modules` gives them, without calling anything of the program.
+fn walk<'py>(root: &Bound<'py, PyAny>) -> Vec<Found<'py>> {
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    let mut left = vec![(root.clone(), String::new())];
+    while let Some((module, name)) = left.pop() {
+        if found.len() >= MAX_MODULES || !seen.insert(module.as_ptr() as usize) {
+            continue;
+        }
+        let Some(own) = dictionary_of(&module) else {
+            continue;
+        };
+        let inside = |key| {
+            if name.is_empty() {
+                key
+            } else {
+                format!("{name}.{key}")
+            }
+        };
+        let children = entries(&own, "_modules");
+        let children = children
+            .into_iter()
+            .map(|(key, child)| (child, inside(key)));
+        left.extend(children.rev());
+        let parameters = entries(&own, "_parameters");
+        let parameters = parameters.into_iter().map(|(key, it)| (inside(key), it));
+        let parameters = parameters.collect();
+        found.push(Found {
+            module,
+            name,
+            parameters,
+        });
+    }
+    found
+}
+
+/// What one of a module's dictionaries holds.
+fn entries<'py>(own: &Bound<'py, PyDict>, name: &str) -> Vec<(String, Bound<'py, PyAny>)> {
+    let inner = own.get_item(name).ok().flatten();
+    let inner = inner.and_then(|inner| inner.cast_into::<PyDict>().ok());
+    let pairs = inner.iter().flat_map(|inner| inner.iter());
+    pairs
+        .filter(|(_, value)| !value.is_none())
+        .filter_map(|(key, value)| {
+            Some((
+                key.cast::<PyString>().ok()?.to_str().ok()?.to_owned(),
+                value,
+            ))
+        })
+        .collect()
+}
+
+/// An object's own dictionary.
+fn dictionary_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: a live object, and the GIL is held. A new reference, or null with an exception.
+    unsafe {
+        let found = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
+        if found.is_null() {
+            ffi::PyErr_Clear();
+        }
+        let found: Option<Bound<'py, PyAny>> = Bound::from_owned_ptr_or_opt(object.py(), found);
+        found?.cast_into::<PyDict>().ok()
+    }
+}
+
+/// What was found, with everything that is needed to know it again.
+pub(super) fn named(model: Model<'_>) -> (Vec<(usize, Module)>, String) {
+    let Model {
+        root,
+        found,
+        is_stray,
+    } = model;
+    let py = root.py();
+    let root_class = class_name(&root);
+    let mut all = Vec::with_capacity(found.len());
+    for Found {
+        module,
+        name,
+        parameters,
+    } in found
+    {
+        let class = class_name(&module);
+        let is_root = name.is_empty();
+        let name = if is_root { root_class.clone() } else { name };
+        let is_root = is_root && !is_stray;
+        let Some(weak) = weak_of(&module) else {
+            continue;
+        };
+        let parameters = parameters.into_iter().filter_map(|(name, tensor)| {
+            let name = name.into_boxed_str();
+            Some(Parameter {
+                name,
+                weak: weak_of(&tensor)?,
+            })
+        });
+        let known = Module {
+            weak,
+            called: recording::called(py, &name, &class, &root_class),
+            parameters: parameters.collect(),
+            name: name.into_boxed_str(),
+            is_root,
+        };
+        all.push((module.as_ptr() as usize, known));
+    }
+    (all, root_class)
+}
+
+/// The name of an object's class.
+pub(super) fn class_name(object: &Bound<'_, PyAny>) -> String {
+    let name = object
+        .get_type()
+        .getattr(interned!(object.py(), "__name__"));
+    name.map(|name| text_of(&name)).unwrap_or_default()
+}
+
+pub(super) fn weak_of(object: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
+    // SAFETY: a live object, and the GIL is held. A new reference, or null with an exception.
+    unsafe {
+        let weak = ffi::PyWeakref_NewRef(object.as_ptr(), std::ptr::null_mut());
+        if weak.is_null() {
+            ffi::PyErr_Clear();
+        }
+        Bound::from_owned_ptr_or_opt(object.py(), weak).map(Bound::unbind)
+    }
+}
+
+/// What a weak reference leads to.
+fn target<'py>(py: Python<'py>, weak: &Py<PyAny>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a weak reference; what is borrowed becomes ours before anything else happens. None when it is gone.
+    let target: Option<Bound<'py, PyAny>> =
+        unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyWeakref_GetObject(weak.as_ptr())) };
+    target.filter(|target| !target.is_none())
+}
+
+#[inline]
+pub(super) fn is_target(weak: &Py<PyAny>, object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a weak reference; what is borrowed is only compared.
+    unsafe { ffi::PyWeakref_GetObject(weak.as_ptr()) == object.as_ptr() }
+}
+
+pub(super) fn target_is_gone(weak: &Py<PyAny>) -> bool {
+    // SAFETY: as above.
+    unsafe { ffi::PyWeakref_GetObject(weak.as_ptr()) == ffi::Py_None() }
+}

@@ -1,0 +1,250 @@
+//! What is recorded of torch in this process, and what is known of its models. Reached with the GIL held.
+
+use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+
+use probing_proto::torch::{MemoryRead, TensorKind, Wanted};
+use pyo3::prelude::*;
+
+use super::backward::Hook;
+use super::library::Torch;
+use super::modules::Modules;
+use super::steps::Counter;
+use super::tensors::Findings;
+use crate::forked;
+use crate::recording::Called;
+use crate::step;
+use crate::stops::lent::{Lent, UnderGil};
+
+static STATE: UnderGil<Option<Box<State>>> = UnderGil::new(None);
+
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// Of how many steps one is recorded; 0 when none is. These are looked at in every call of a module.
+static EVERY: AtomicU32 = AtomicU32::new(0);
+static ACTIVATIONS_EVERY: AtomicU32 = AtomicU32::new(0);
+static NAN: AtomicBool = AtomicBool::new(false);
+static MODULE_MEMORY: AtomicBool = AtomicBool::new(false);
+/// Parameters are to be hooked, by the thread that trains: one that is in a backward pass must not meet it half-way.
+static HOOKS_DUE: AtomicBool = AtomicBool::new(false);
+
+/// The step that rows are numbered in, and the next number.
+static SEQ_OF: AtomicI64 = AtomicI64::new(i64::MIN);
+static SEQ: AtomicI64 = AtomicI64::new(0);
+
+#[derive(Debug)]
+pub(super) struct State {
+    generation: u32,
+    pub(super) wanted: Wanted,
+    /// What we use of torch, once it is there.
+    pub(super) torch: Option<Torch>,
+    pub(super) modules: Modules,
+    pub(super) counter: Counter,
+    pub(super) hooks: Vec<Hook>,
+    hooked: Vec<Hooked>,
+    /// Addresses of parameters that have a hook.
+    has_hook: HashSet<usize>,
+    pub(super) findings: Findings,
+}
+
+/// A parameter that tells when its gradient is ready.
+#[derive(Debug, Clone)]
+pub(super) struct Hooked {
+    pub(super) called: Called,
+    /// Whether it is the one by which its module is timed.
+    pub(super) tells_time: bool,
+    pub(super) name: Box<str>,
+    pub(super) module: Box<str>,
+}
+
+/// The state, lent.
+pub(super) struct Ours(Lent<'static, Option<Box<State>>>);
+
+impl Deref for Ours {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_deref().expect("it was there when it was lent")
+    }
+}
+
+impl DerefMut for Ours {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0
+            .as_deref_mut()
+            .expect("it was there when it was lent")
+    }
+}
+
+/// This process's, while something is recorded. `None` also for who comes here in the middle of itself.
+#[inline]
+pub(super) fn state() -> Option<Ours> {
+    let lent = STATE.lend_if_free()?;
+    let is_ours = lent
+        .as_ref()
+        .is_some_and(|state| state.generation == forked::generation());
+    is_ours.then(|| Ours(lent))
+}
+
+/// Whether anything was ever recorded; without the GIL.
+pub(super) fn is_used() -> bool {
+    IS_USED.load(Ordering::Acquire)
+}
+
+/// Makes one, if there is none.
+pub(super) fn begin() -> Option<Ours> {
+    let mut lent = STATE.lend_if_free()?;
+    IS_USED.store(true, Ordering::Release);
+    let generation = forked::generation();
+    if !lent
+        .as_ref()
+        .is_some_and(|state| state.generation == generation)
+    {
+        // What a parent had is left as it is: to drop it would run hooks' removals in a child that has none of it.
+        let older = lent.take();
+        std::mem::forget(older);
+        *lent = Some(Box::new(State {
+            generation,
+            wanted: Wanted::default(),
+            torch: None,
+            modules: Modules::default(),
+            counter: Counter::default(),
+            hooks: Vec::new(),
+            hooked: Vec::new(),
+            has_hook: HashSet::new(),
+            findings: Findings::default(),
+        }));
+    }
+    Some(Ours(lent))
+}
+
+/// Ends it: what there was, to be dropped outside.
+pub(super) fn end() -> Option<Box<State>> {
+    apply(&Wanted::default());
+    let mut lent = STATE.lend_if_free()?;
+    let taken = lent.take()?;
+    if taken.generation == forked::generation() {
+        return Some(taken);
+    }
+    std::mem::forget(taken);
+    None
+}
+
+/// Has events look at these settings.
+pub(super) fn apply(wanted: &Wanted) {
+    let every = wanted.trace.as_ref().map_or(0, |trace| trace.every);
+    EVERY.store(every, Ordering::Relaxed);
+    let activations = wanted
+        .tensors
+        .as_ref()
+        .filter(|tensors| tensors.kinds.contains(&TensorKind::Activations));
+    ACTIVATIONS_EVERY.store(activations.map_or(0, |it| it.every), Ordering::Relaxed);
+    NAN.store(wanted.nan, Ordering::Relaxed);
+    let memory = wanted.trace.as_ref().map(|trace| trace.memory);
+    MODULE_MEMORY.store(memory == Some(MemoryRead::Module), Ordering::Relaxed);
+    HOOKS_DUE.store(true, Ordering::Relaxed);
+}
+
+/// Whether the memory of a GPU is read behind each module.
+#[inline]
+pub(super) fn reads_module_memory() -> bool {
+    MODULE_MEMORY.load(Ordering::Relaxed)
+}
+
+/// Whether settings have changed since parameters were hooked.
+pub(super) fn are_hooks_due() -> bool {
+    HOOKS_DUE.swap(false, Ordering::Relaxed)
+}
+
+/// The step and number of the next row; `None` when this step is not recorded.
+#[inline]
+pub(super) fn next(_py: Python<'_>) -> Option<(i64, i64)> {
+    let step = step::now().unwrap_or(0);
+    if !is_due(EVERY.load(Ordering::Relaxed), step) {
+        return None;
+    }
+    // Whoever comes here has the GIL: nobody else writes meanwhile.
+    let seq = if SEQ_OF.load(Ordering::Relaxed) == step {
+        SEQ.load(Ordering::Relaxed)
+    } else {
+        SEQ_OF.store(step, Ordering::Relaxed);
+        0
+    };
+    SEQ.store(seq + 1, Ordering::Relaxed);
+    Some((step, seq))
+}
+
+#[inline]
+pub(super) fn is_due(every: u32, step: i64) -> bool {
+    match every {
+        0 => false,
+        1 => true,
+        _ => step.rem_euclid(i64::from(every)) == 0,
+    }
+}
+
+/// Whether what modules give is looked at in this step.
+#[inline]
+pub(super) fn looks_at_outputs() -> bool {
+    looks_for_nan() || are_activations_due()
+}
+
+pub(super) fn are_activations_due() -> bool {
+    let every = ACTIVATIONS_EVERY.load(Ordering::Relaxed);
+    every != 0 && is_due(every, step::now().unwrap_or(0))
+}
+
+#[inline]
+pub(super) fn looks_for_nan() -> bool {
+    NAN.load(Ordering::Relaxed)
+}
+
+/// The hook of a number.
+pub(super) fn hooked(number: usize) -> Option<Hooked> {
+    state()?.hooked.get(number).cloned()
+}
+
+impl State {
+    /// How often the memory of a GPU is read.
+    pub(super) fn memory_read(&self) -> MemoryRead {
+        let trace = self.wanted.trace.as_ref();
+        trace.map_or(MemoryRead::Never, |trace| trace.memory)
+    }
+
+    /// Parameters of these modules that are to tell when their gradients are ready, and have not been asked to.
+    pub(super) fn to_be_hooked<'py>(
+        &mut self,
+        py: Python<'py>,
+        addresses: &[usize],
+    ) -> Vec<(usize, Bound<'py, PyAny>)> {
+        let wants_time = self.wanted.trace.is_some();
+        let wants_all = self.wanted.nan;
+        let mut wanted = Vec::new();
+        if !wants_time && !wants_all {
+            return wanted;
+        }
+        for module in addresses.iter().filter_map(|it| self.modules.at(*it)) {
+            for (place, parameter) in module.parameters.iter().enumerate() {
+                if place > 0 && !wants_all {
+                    break;
+                }
+                let Some(tensor) = parameter.tensor(py) else {
+                    continue;
+                };
+                if !self.has_hook.insert(tensor.as_ptr() as usize) {
+                    continue;
+                }
+                let number = self.hooked.len();
+                self.hooked.push(Hooked {
+                    called: module.called,
+                    tells_time: place == 0,
+                    name: parameter.name.clone(),
+                    module: module.name.clone(),
+                });
+                wanted.push((number, tensor));
+            }
+        }
+        wanted
+    }
+}

@@ -1,0 +1,145 @@
+//! Steps of optimizers, and the steps of the training that they end.
+//!
+//! A step of the training ends with a step of the optimizer that was seen to step first, however many backward passes led to
+//! it. Others do not count, unless that one is gone or has not stepped for a hundred steps of another; nor do steps inside
+//! of a step. A program that counts itself (`probing.step`) is believed.
+
+use std::cell::RefCell;
+
+use pyo3::prelude::*;
+
+use super::forward::seconds;
+use super::modules::{class_name, is_target, target_is_gone, weak_of};
+use super::{cuda, state, tensors};
+use crate::forked;
+use crate::recording::{self, Called, Stage, TorchRow};
+use crate::step;
+use crate::stops::frame;
+
+/// Steps of another optimizer after which that one counts.
+const ENOUGH: u32 = 100;
+/// Frames between a step and one around it.
+const MAX_FRAMES: usize = 100;
+
+/// Whose steps count.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    leader: Option<Py<PyAny>>,
+    pub(super) class: Option<String>,
+    /// Steps of others since its last.
+    others: u32,
+}
+
+/// A step that has begun.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    frame: usize,
+    generation: u32,
+    called: Called,
+    began: i64,
+}
+
+thread_local! {
+    static UNDER_WAY: RefCell<Vec<Begun>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An optimizer begins a step. `frame` runs it.
+pub(super) fn began(optimizer: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>, nanos: i64) {
+    let py = optimizer.py();
+    forget_abandoned(frame);
+    let class = class_name(optimizer);
+    let called = recording::called(py, &class, &class, "");
+    let is_outermost = UNDER_WAY.with_borrow_mut(|steps| {
+        let is_outermost = steps.is_empty();
+        steps.push(Begun {
+            frame: frame.as_ptr() as usize,
+            generation: forked::generation(),
+            called,
+            began: nanos,
+        });
+        is_outermost
+    });
+    if is_outermost {
+        record(py, called, Stage::PreStep, nanos, 0.0);
+        tensors::before_step(py);
+    }
+}
+
+/// An optimizer has ended its step.
+pub(super) fn ended(optimizer: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>, nanos: i64) {
+    let py = optimizer.py();
+    let address = frame.as_ptr() as usize;
+    let ended = UNDER_WAY.with_borrow_mut(|steps| {
+        let place = steps.iter().rposition(|step| step.frame == address)?;
+        let ended = steps[place];
+        steps.truncate(place);
+        (steps.is_empty() && ended.generation == forked::generation()).then_some(ended)
+    });
+    let Some(Begun { called, began, .. }) = ended else {
+        return;
+    };
+    record(py, called, Stage::PostStep, nanos, seconds(nanos - began));
+    tensors::after_step(py);
+    count(optimizer);
+}
+
+fn record(py: Python<'_>, called: Called, stage: Stage, nanos: i64, duration: f64) {
+    if let Some((step, seq)) = state::next(py) {
+        let row = TorchRow {
+            called,
+            stage,
+            step,
+            seq,
+            duration,
+            memory: (stage == Stage::PostStep)
+                .then(|| cuda::after_step(py))
+                .flatten(),
+        };
+        recording::torch_row(py, nanos, &row);
+    }
+}
+
+/// Steps that ended by an exception, of which nobody told, are not around this one.
+fn forget_abandoned(frame: &Bound<'_, PyAny>) {
+    let known = UNDER_WAY.with_borrow(|steps| steps.iter().map(|it| it.frame).collect::<Vec<_>>());
+    if known.is_empty() {
+        return;
+    }
+    let mut around = Vec::new();
+    let mut next = frame::caller_of(frame);
+    while let Some(current) = next.filter(|_| around.len() < MAX_FRAMES) {
+        around.push(current.as_ptr() as usize);
+        next = frame::caller_of(&current);
+    }
+    UNDER_WAY.with_borrow_mut(|steps| steps.retain(|step| around.contains(&step.frame)));
+}
+
+/// A step of the training ends, if it is this optimizer whose steps count.
+fn count(optimizer: &Bound<'_, PyAny>) {
+    let replaced = {
+        let Some(mut state) = state::state() else {
+            return;
+        };
+        let counter = &mut state.counter;
+        let leads = match &counter.leader {
+            Some(leader) if is_target(leader, optimizer) => true,
+            Some(leader) if !target_is_gone(leader) => {
+                counter.others += 1;
+                if counter.others < ENOUGH {
+                    return;
+                }
+                false
+            }
+            _ => false,
+        };
+        counter.others = 0;
+        if leads {
+            None
+        } else {
+            counter.class = Some(class_name(optimizer));
+            std::mem::replace(&mut counter.leader, weak_of(optimizer))
+        }
+    };
+    drop(replaced);
+    step::count(optimizer.py());
+}

@@ -1,0 +1,378 @@
+//! What tensors hold, told in numbers: every so many steps of what is watched, and the first that are not finite.
+//!
+//! Numbers in this process's memory are looked at here (`numbers.rs`); those of a GPU, and of kinds that only torch knows, by
+//! operations of torch (`elsewhere.rs`), whose results are fetched when they are there: nothing waits for a GPU.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use probing_proto::torch::{TensorKind, Tensors};
+use probing_store::monotonic_nanos;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use super::elsewhere;
+use super::forward::module_of;
+use super::numbers::Numbers;
+use super::state;
+use super::statistics::Statistics;
+use crate::interned::interned;
+use crate::recording::{self, TensorRow};
+use crate::step;
+use crate::stops::frame;
+use crate::stops::tensors::is_tensor;
+
+/// Tensors of one value that are looked at.
+const MAX_TENSORS: usize = 16;
+/// How deep they may be in lists and dictionaries.
+const MAX_DEPTH: usize = 3;
+/// What is not finite goes on being so: the first findings tell where it came from.
+const MAX_FINDINGS: usize = 64;
+
+/// The number of the next finding of this process, however often it is watched.
+static NEXT: AtomicI64 = AtomicI64::new(1);
+
+/// What was found not to be finite.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Kind and name of each: it is told once.
+    known: HashSet<(&'static str, String)>,
+}
+
+impl Findings {
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The number of a new one.
+    fn add(&mut self, kind: &'static str, name: &str) -> Option<i64> {
+        let is_new = self.known.len() < MAX_FINDINGS && self.known.insert((kind, name.to_owned()));
+        is_new.then(|| NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What one tensor is in a row.
+#[derive(Debug, Clone)]
+pub(super) struct Label {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) module: String,
+    pub(super) step: Option<i64>,
+}
+
+/// A tensor that was looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) dtype: String,
+    pub(super) shape: String,
+    pub(super) device: String,
+    pub(super) statistics: Statistics,
+}
+
+/// Before an optimizer changes the parameters: they, and their gradients, every so many steps.
+pub(super) fn before_step(py: Python<'_>) {
+    let Some(wanted) = due() else {
+        return;
+    };
+    let has = |kind| wanted.kinds.contains(&kind);
+    for (label, tensor) in parameters(py, &wanted.only) {
+        if has(TensorKind::Gradients)
+            && let Ok(gradient) = tensor.getattr(interned!(py, "grad"))
+            && !gradient.is_none()
+        {
+            let kind = "gradient";
+            record(
+                &gradient,
+                Label {
+                    kind,
+                    ..label.clone()
+                },
+            );
+        }
+        if has(TensorKind::Parameters) {
+            record(&tensor, label);
+        }
+    }
+}
+
+/// After an optimizer's step: are the parameters finite still? And what the GPU has told meanwhile.
+pub(super) fn after_step(py: Python<'_>) {
+    elsewhere::collect(py);
+    if !state::looks_for_nan() {
+        return;
+    }
+    for (label, tensor) in parameters(py, &[]) {
+        if let Some(seen) = look(&tensor, &label, Why::Nan)
+            && !seen.statistics.are_sound()
+        {
+            find(py, &label, &seen, Vec::new());
+        }
+    }
+}
+
+/// A module has given a value.
+pub(super) fn after_call(frame: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) {
+    let py = frame.py();
+    let Some(module) = module_of(frame) else {
+        return;
+    };
+    let Some(name) = state::state()
+        .and_then(|state| Some(state.modules.get(&module)?.name.clone().into_string()))
+    else {
+        return;
+    };
+    let is_due = state::are_activations_due() && matches(&wanted_names(), &name);
+    let label = Label {
+        kind: "output",
+        module: name.clone(),
+        name,
+        step: step::now(),
+    };
+    let why = if is_due { Why::Due } else { Why::Nan };
+    for tensor in tensors_in(value) {
+        let Some(seen) = look(&tensor, &label, why) else {
+            continue;
+        };
+        if is_due {
+            write(py, &label, &seen, None);
+        }
+        if state::looks_for_nan() && !seen.statistics.are_sound() {
+            find(py, &label, &seen, around(frame, &module, &label));
+        }
+    }
+}
+
+/// A gradient has been added to a parameter.
+pub(super) fn after_gradient(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {
+    let Some(hooked) = state::hooked(number) else {
+        return;
+    };
+    let label = |kind| Label {
+        kind,
+        name: hooked.name.clone().into_string(),
+        module: hooked.module.clone().into_string(),
+        step: step::now(),
+    };
+    let Ok(gradient) = parameter.getattr(interned!(py, "grad")) else {
+        return;
+    };
+    let gradients = label("gradient");
+    if let Some(seen) = look(&gradient, &gradients, Why::Nan)
+        && !seen.statistics.are_sound()
+    {
+        let context = vec![(label("parameter"), parameter.clone())];
+        find(py, &gradients, &seen, context);
+    }
+}
+
+/// Why a tensor is looked at: what comes later from a GPU is then a row, or one only if it is not finite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    Due,
+    Nan,
+}
+
+/// Records what a tensor holds.
+fn record(tensor: &Bound<'_, PyAny>, label: Label) {
+    if let Some(seen) = look(tensor, &label, Why::Due) {
+        write(tensor.py(), &label, &seen, None);
+    }
+}
+
+/// Looks at a tensor; `None` when that is not possible, or will be told later.
+fn look(tensor: &Bound<'_, PyAny>, label: &Label, why: Why) -> Option<Seen> {
+    let py = tensor.py();
+    if !is_tensor(tensor) {
+        return None;
+    }
+    let tell = state::state()?.torch.as_ref()?.to_dlpack.clone_ref(py);
+    match Numbers::of(tell.bind(py), tensor) {
+        Some(numbers) => Some(Seen {
+            dtype: numbers.dtype().to_owned(),
+            shape: shown(numbers.shape()),
+            device: "cpu".to_owned(),
+            statistics: numbers.statistics(py),
+        }),
+        None => elsewhere::look(tensor, label, why),
+    }
+}
+
+/// Something is not finite. It is told once, with what it came from.
+pub(super) fn find(
+    py: Python<'_>,
+    label: &Label,
+    seen: &Seen,
+    context: Vec<(Label, Bound<'_, PyAny>)>,
+) {
+    let id = state::state().and_then(|mut state| state.findings.add(label.kind, &label.name));
+    let Some(id) = id else {
+        return;
+    };
+    write(py, label, seen, Some((id, "found")));
+    for (label, tensor) in context {
+        if let Some(seen) = look(&tensor, &label, Why::Due) {
+            write(py, &label, &seen, Some((id, "context")));
+        }
+    }
+}
+
+/// What a module was given, and its own parameters.
+fn around<'py>(
+    frame: &Bound<'py, PyAny>,
+    module: &Bound<'py, PyAny>,
+    label: &Label,
+) -> Vec<(Label, Bound<'py, PyAny>)> {
+    let py = frame.py();
+    let mut all = Vec::new();
+    for name in [interned!(py, "args"), interned!(py, "kwargs")] {
+        if let Some(given) = frame::variable(frame, name) {
+            let kind = "input";
+            let inputs = tensors_in(&given).into_iter();
+            all.extend(inputs.map(|tensor| {
+                (
+                    Label {
+                        kind,
+                        ..label.clone()
+                    },
+                    tensor,
+                )
+            }));
+        }
+    }
+    if let Some(state) = state::state()
+        && let Some(known) = state.modules.get(module)
+    {
+        for parameter in &known.parameters {
+            let label = Label {
+                kind: "parameter",
+                name: parameter.name.clone().into_string(),
+                ..label.clone()
+            };
+            all.extend(parameter.tensor(py).map(|tensor| (label, tensor)));
+        }
+    }
+    all
+}
+
+pub(super) fn write(py: Python<'_>, label: &Label, seen: &Seen, finding: Option<(i64, &str)>) {
+    let row = TensorRow {
+        step: label.step,
+        kind: label.kind,
+        name: &label.name,
+        module: &label.module,
+        dtype: &seen.dtype,
+        shape: &seen.shape,
+        device: &seen.device,
+        statistics: seen.statistics,
+        finding,
+    };
+    recording::tensor_row(py, monotonic_nanos(), &row);
+}
+
+/// What is asked for, if it is in this step.
+fn due() -> Option<Tensors> {
+    let step = step::now().unwrap_or(0);
+    let state = state::state()?;
+    let tensors = state.wanted.tensors.as_ref()?;
+    state::is_due(tensors.every, step).then(|| tensors.clone())
+}
+
+fn wanted_names() -> Vec<String> {
+    state::state()
+        .and_then(|state| Some(state.wanted.tensors.as_ref()?.only.clone()))
+        .unwrap_or_default()
+}
+
+/// Parameters of all models, those of these names.
+fn parameters<'py>(py: Python<'py>, only: &[String]) -> Vec<(Label, Bound<'py, PyAny>)> {
+    let step = step::now();
+    let Some(state) = state::state() else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for module in state.modules.all() {
+        for parameter in &module.parameters {
+            if !matches(only, &parameter.name) {
+                continue;
+            }
+            let label = Label {
+                kind: "parameter",
+                name: parameter.name.clone().into_string(),
+                module: module.name.clone().into_string(),
+                step,
+            };
+            all.extend(parameter.tensor(py).map(|tensor| (label, tensor)));
+        }
+    }
+    // One that two modules share is one.
+    let mut seen = HashSet::new();
+    all.retain(|(_, tensor)| seen.insert(tensor.as_ptr() as usize));
+    all
+}
+
+/// Tensors in a value, in lists, tuples and dictionaries, too.
+fn tensors_in<'py>(value: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    let mut found = Vec::new();
+    gather(value, MAX_DEPTH, &mut found);
+    found
+}
+
+fn gather<'py>(value: &Bound<'py, PyAny>, depth: usize, found: &mut Vec<Bound<'py, PyAny>>) {
+    if found.len() >= MAX_TENSORS {
+        return;
+    }
+    if is_tensor(value) {
+        found.push(value.clone());
+        return;
+    }
+    if depth == 0 {
+        return;
+    }
+    if let Ok(tuple) = value.cast::<PyTuple>() {
+        for item in tuple.iter().take(MAX_TENSORS) {
+            gather(&item, depth - 1, found);
+        }
+    } else if let Ok(list) = value.cast::<PyList>() {
+        for item in list.iter().take(MAX_TENSORS) {
+            gather(&item, depth - 1, found);
+        }
+    } else if let Ok(dict) = value.cast::<PyDict>() {
+        for (_, item) in dict.iter().take(MAX_TENSORS) {
+            gather(&item, depth - 1, found);
+        }
+    }
+}
+
+/// Whether a name is one of these, where `*` is anything. All are, where none is named.
+fn matches(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|pattern| is_like(pattern, name))
+}
+
+fn is_like(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(place) => rest = &rest[place + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// `(8, 4)`
+pub(super) fn shown(shape: &[i64]) -> String {
+    let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
+    let comma = if sizes.len() == 1 { "," } else { "" };
+    format!("({}{comma})", sizes.join(", "))
+}

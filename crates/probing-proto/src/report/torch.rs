@@ -1,0 +1,56 @@
+//! What `probing torch` and `probing watch-nan` print as JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::process::Pid;
+use crate::torch::TorchStatus;
+
+/// What `probing torch on`, `off` and `status` print.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TorchReport {
+    pub pid: Option<Pid>,
+    /// Absent where there is no probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch: Option<TorchStatus>,
+}
+
+/// What `probing watch-nan` prints: for each process its findings, the first of all first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NanReport {
+    pub found: Vec<NanFinding>,
+}
+
+/// One value that is not finite.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NanFinding {
+    pub pid: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u64>,
+    /// The finding's number in its process.
+    pub finding: u64,
+    pub step: Option<i64>,
+    pub tensor: LookedAt,
+    /// What it came from: inputs and parameters of the module.
+    pub context: Vec<LookedAt>,
+}
+
+/// A tensor that was looked at. Numbers are those of its finite values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LookedAt {
+    /// `output`, `gradient`, `parameter` or `input`.
+    pub kind: String,
+    pub name: String,
+    pub module: String,
+    pub dtype: String,
+    pub shape: String,
+    pub device: String,
+    pub count: u64,
+    pub nan: u64,
+    pub inf: u64,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    pub mean: Option<f64>,
+    pub std: Option<f64>,
+    pub norm: Option<f64>,
+    pub zero_share: Option<f64>,
+}
