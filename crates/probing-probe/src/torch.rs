@@ -43,7 +43,10 @@ const TENSORS_EVERY: u32 = 100;
 pub(crate) fn answer(py: Python<'_>, asked: &TorchCall) -> Event {
     let done = match asked {
         TorchCall::On(wanted) => on(py, wanted),
-        TorchCall::Off => off(py),
+        TorchCall::Off => {
+            off(py);
+            Ok(())
+        }
         TorchCall::Status => Ok(()),
     };
     match done {
@@ -133,10 +136,10 @@ fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
 }
 
 /// Ends all of it.
-fn off(py: Python<'_>) -> Result<(), Failure> {
+fn off(py: Python<'_>) {
     arrival::forget(py);
     let Some(state) = state::end() else {
-        return Ok(());
+        return;
     };
     let mut state = *state;
     if let Some(torch) = &mut state.torch {
@@ -146,12 +149,11 @@ fn off(py: Python<'_>) -> Result<(), Failure> {
         hook.remove(py);
     }
     drop(state);
-    Ok(())
 }
 
 /// When the probe leaves.
 pub(crate) fn leave(py: Python<'_>) {
-    drop(off(py));
+    off(py);
 }
 
 /// The same, for who must not wait for the GIL: it is done when that can be had.

@@ -107,7 +107,7 @@ pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
         let Some(mut state) = state::state() else {
             return;
         };
-        state.to_be_hooked(py, addresses)
+        state.not_yet_hooked(py, addresses)
     };
     let mut hooks = Vec::with_capacity(wanted.len());
     for (number, tensor) in wanted {

@@ -206,7 +206,7 @@ fn walk<'py>(root: &Bound<'py, PyAny>) -> Vec<Found<'py>> {
 fn entries<'py>(own: &Bound<'py, PyDict>, name: &str) -> Vec<(String, Bound<'py, PyAny>)> {
     let inner = own.get_item(name).ok().flatten();
     let inner = inner.and_then(|inner| inner.cast_into::<PyDict>().ok());
-    let pairs = inner.iter().flat_map(|inner| inner.iter());
+    let pairs = inner.iter().flat_map(PyDictMethods::iter);
     pairs
         .filter(|(_, value)| !value.is_none())
         .filter_map(|(key, value)| {

@@ -1,6 +1,6 @@
 //! The numbers of a tensor, where they lie in this process's memory.
 //!
-//! torch tells by DLPack, a C structure that others rely on, too: one call, which runs none of the program's code, whatever
+//! torch tells by `DLPack`, a C structure that others rely on, too: one call, which runs none of the program's code, whatever
 //! modes it is in, and which holds on to the memory until we let go of it.
 #![expect(
     unsafe_code,
@@ -173,6 +173,7 @@ fn is_known(kind: (u8, u8)) -> bool {
 /// # Safety
 ///
 /// Numbers of this kind, which is known, lie so from `data` on, aligned, in memory that stays.
+#[expect(clippy::cast_ptr_alignment, reason = "the caller promises it")]
 unsafe fn look_at(data: *const u8, kind: (u8, u8), lie: &Lie) -> Statistics {
     // SAFETY: as the caller says.
     unsafe {

@@ -97,9 +97,9 @@ pub(super) fn begin() -> Option<Ours> {
     let mut lent = STATE.lend_if_free()?;
     IS_USED.store(true, Ordering::Release);
     let generation = forked::generation();
-    if !lent
+    if lent
         .as_ref()
-        .is_some_and(|state| state.generation == generation)
+        .is_none_or(|state| state.generation != generation)
     {
         // What a parent had is left as it is: to drop it would run hooks' removals in a child that has none of it.
         let older = lent.take();
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Parameters of these modules that are to tell when their gradients are ready, and have not been asked to.
-    pub(super) fn to_be_hooked<'py>(
+    pub(super) fn not_yet_hooked<'py>(
         &mut self,
         py: Python<'py>,
         addresses: &[usize],

@@ -1,6 +1,10 @@
 //! What is told of many numbers, from one pass over them: how they lie, and how many are none.
 //!
 //! Least, greatest, mean, deviation and norm are those of the finite numbers: one NaN must not hide how the others are.
+#![expect(
+    clippy::inline_always,
+    reason = "the pass over a million numbers is one loop only if all of it is inside"
+)]
 
 /// Numbers that are taken together: eight `f32` fill a register.
 const LANES: usize = 8;
@@ -72,6 +76,10 @@ macro_rules! floats {
 macro_rules! whole {
     ($($kind:ty),*) => {$(
         impl Number for $kind {
+            #[allow(
+                clippy::cast_lossless,
+                reason = "the widest of them lose digits, and have no other way"
+            )]
             #[inline(always)]
             fn wide(self) -> f64 {
                 self as f64

@@ -148,7 +148,7 @@ fn keep(py: Python<'_>, code: usize) {
     }
 }
 
-fn code_at<'py>(py: Python<'py>, at: Line) -> Option<Bound<'py, PyAny>> {
+fn code_at(py: Python<'_>, at: Line) -> Option<Bound<'_, PyAny>> {
     let address = std::ptr::with_exposed_provenance_mut::<ffi::PyObject>(at.code);
     // SAFETY: null, or a code object that is kept, as its round says.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, address) }
