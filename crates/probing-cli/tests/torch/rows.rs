@@ -73,6 +73,9 @@ fn files_and_streams_are_read_by_others() {
       duration_ns int64 [None]
       error string [None]
       attributes string ['{"path":"/x"}']
+      function string [None]
+      depth uint32 [None]
+      step int64 [None]
     user.train.parquet 3
       ts timestamp[ns, tz=+00:00]
       step int64 [1, -9223372036854775808, None]
