@@ -26,6 +26,7 @@ from environments import (
     OLDER,
     PY_SPY,
     PYSTACK,
+    ROOT,
     VIZTRACER,
     pinned,
     prepare_bare,
@@ -35,6 +36,7 @@ from environments import (
     prepare_torch,
 )
 from figures import EVAL_FIGURES, FIGURES, Bench
+from memory_figures import collectives_figures, memory_figures
 from peers import ENVIRON, Debugpy, Peer
 from processes import run
 from remote_figures import REMOTE_FIGURES, RemoteBench
@@ -48,7 +50,7 @@ from table import Row, render
 from torch_figures import TorchBench, torch_figures
 from trace_figures import TraceBench, trace_figures
 
-PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops", "trace", "torch")
+PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops", "trace", "torch", "memory", "collectives")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -120,6 +122,10 @@ is compared with itself without one, in the same process. dowhen needs Python 3.
 
 TRACE_NOTES = """\
 ratio: best other / ours. CPU time, the least of three processes, each of which takes the least of several runs."""
+MEMORY_NOTES = """\
+How many times as long loops that do little else than allocate take; ratio: tracemalloc / ours. All in one process."""
+COLLECTIVES_NOTES = """\
+gloo with one rank: what is added to each operation. Coverage: of the operations that DDP makes from C++, by its numbers."""
 
 
 TORCH_NOTES = """\
@@ -218,6 +224,16 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
             sections.append(Section("Training", versions, figures, TORCH_NOTES))
         else:
             print("==> no torch: get it with scripts/torch-environment; going on without it", file=sys.stderr)
+    if "memory" in chosen:
+        versions = {"ours": ours.version, "tracemalloc": "of Python's"}
+        sections.append(Section("Memory", versions, memory_figures(ours), MEMORY_NOTES))
+    if "collectives" in chosen:
+        torch = subprocess.run([ROOT / "scripts/torch-environment", "--find"], capture_output=True, text=True, check=False)
+        if torch.returncode == 0:
+            figures = collectives_figures(ours, Path(torch.stdout.strip()))
+            sections.append(Section("Collectives", {"ours": ours.version}, figures, COLLECTIVES_NOTES))
+        else:
+            print("==> collectives are left out: scripts/torch-environment installs torch", file=sys.stderr)
     return sections
 
 

@@ -6,6 +6,7 @@ mod attach;
 mod backtrace;
 mod capture;
 mod clean;
+mod collectives;
 mod eval;
 mod flamegraph;
 mod list;
@@ -33,6 +34,7 @@ pub(crate) use attach::{AttachArguments, DetachArguments};
 pub(crate) use backtrace::BacktraceArguments;
 pub(crate) use capture::CaptureArguments;
 pub(crate) use clean::CleanArguments;
+pub(crate) use collectives::{CollectivesArguments, What};
 pub(crate) use eval::EvalArguments;
 pub(crate) use flamegraph::{FlamegraphArguments, FlamegraphFormat};
 pub(crate) use list::ListArguments;
@@ -152,6 +154,8 @@ pub(crate) enum Command {
     Debug(DebugArguments),
     /// Record memory over time, and where it was allocated
     Memory(MemoryArguments),
+    /// Tell which rank is late, and in a hang which one never came or does something else
+    Collectives(CollectivesArguments),
     /// Find what grows: the places that allocated it, and its types
     Leak(LeakArguments),
     /// Record what a training with torch does: modules, backward passes, steps, statistics of tensors
@@ -211,6 +215,7 @@ impl Command {
             | Self::Leak(LeakArguments { named, .. })
             | Self::Torch(TorchArguments { named, .. })
             | Self::WatchNan(WatchNanArguments { named, .. })
+            | Self::Collectives(CollectivesArguments { named, .. })
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,

@@ -6,6 +6,7 @@ pub(crate) mod attach;
 pub(crate) mod backtrace;
 pub(crate) mod capture;
 pub(crate) mod clean;
+pub(crate) mod collectives;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod debug;

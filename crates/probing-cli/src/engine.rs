@@ -13,8 +13,8 @@ use std::process::{Command as Process, Stdio};
 use anyhow::bail;
 
 use crate::arguments::{
-    AgentArguments, CaptureArguments, DebugArguments, ExportArguments, QueryArguments,
-    TopArguments, TraceArguments, WatchNanArguments,
+    AgentArguments, CaptureArguments, CollectivesArguments, DebugArguments, ExportArguments,
+    QueryArguments, TopArguments, TraceArguments, WatchNanArguments,
 };
 use crate::commands::{self, Aim};
 use crate::exit::Status;
@@ -34,6 +34,7 @@ pub(crate) enum Needy<'a> {
     Trace(&'a TraceArguments),
     Top(&'a TopArguments),
     WatchNan(&'a WatchNanArguments),
+    Collectives(&'a CollectivesArguments),
     /// Which is asked to.
     Agent(&'a AgentArguments),
     /// Which may be asked to.
@@ -64,6 +65,7 @@ fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
         Needy::Trace(arguments) => commands::trace::export::run(arguments, aim),
         Needy::Top(arguments) => commands::top::run(arguments, aim),
         Needy::WatchNan(arguments) => commands::watch_nan::run(arguments, aim),
+        Needy::Collectives(arguments) => commands::collectives::run(arguments, aim),
         Needy::Agent(arguments) => commands::agent::run(arguments),
         Needy::Connect => commands::connect::run(aim),
         Needy::Repl => commands::repl::run(aim),

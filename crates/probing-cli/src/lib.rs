@@ -19,7 +19,7 @@ use probing_client::ClientError;
 use probing_engine::EngineError;
 use probing_proto::env::PROBING_TARGET;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, What};
 use crate::commands::Aim;
 use crate::engine::Needy;
 use crate::exit::Status;
@@ -65,6 +65,10 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Release(arguments) => commands::stops::run_release(&arguments, &aim),
         Command::Debug(arguments) => (engines.run)(Needy::Debug(&arguments), &aim),
         Command::Memory(arguments) => commands::memory::run(&arguments, &aim),
+        Command::Collectives(arguments) => match arguments.what {
+            What::Show => (engines.run)(Needy::Collectives(&arguments), &aim),
+            What::On | What::Off => commands::collectives::switch(&arguments, &aim),
+        },
         Command::Leak(arguments) => commands::leak::run(&arguments, &aim),
         Command::Torch(arguments) => commands::torch::run(&arguments, &aim),
         Command::WatchNan(arguments) => (engines.run)(Needy::WatchNan(&arguments), &aim),

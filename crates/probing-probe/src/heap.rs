@@ -30,6 +30,8 @@ use crate::step;
 use crate::usage;
 use samples::{Samples, Site};
 
+pub(crate) use frames::Walk;
+
 /// Bytes between two samples, on average.
 const PERIOD_BYTES: u64 = 512 << 10;
 /// Between two times that rows are written.
@@ -135,7 +137,8 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     }
     if let Some(state) = state() {
         state.rows().next = Instant::now() + ROWS_EVERY;
-        state.samples().clear();
+        let held = state.samples().clear();
+        samples::let_go(py, &held);
     }
     hooks::install(py)?;
     Ok(true)
@@ -148,7 +151,8 @@ pub(crate) fn end(py: Python<'_>) -> bool {
     };
     state.write_rows();
     hooks::remove(py);
-    state.samples().clear();
+    let held = state.samples().clear();
+    samples::let_go(py, &held);
     true
 }
 

@@ -7,6 +7,7 @@
 mod agent;
 mod code;
 mod codes;
+mod collectives;
 mod connection;
 mod detached;
 mod directory;

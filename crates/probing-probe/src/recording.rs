@@ -28,8 +28,10 @@ use tables::Tables;
 
 pub(crate) use calls::add_to;
 pub(crate) use captures::{
-    Capture, Exception, Variable, capture, exception, make_room_for_variables, memory, variable,
+    Capture, Exception, Variable, capture, exception, make_room, make_room_for_variables, memory,
+    variable, with_own,
 };
+pub(crate) use trace::thread_id;
 pub(crate) use tracers::{Budget, Sums, budget, ring_of_tracers, sums};
 
 pub(crate) use torch::{Called, Stage, TensorRow, TorchRow, called, tensor_row, torch_row};

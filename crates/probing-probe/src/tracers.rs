@@ -1,9 +1,10 @@
 //! Tracers of memory and of collectives: switched by a client, by a variable, or by the program for as long as a block lasts.
 
+use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-use probing_proto::env::PROBING_MEMORY;
+use probing_proto::env::{PROBING_MEMORY, PROBING_TORCH};
 use probing_proto::message::{Event, Failure};
 use probing_proto::tracers::{Tracer, TracerCall, TracerState};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::lifecycle;
 use crate::worker;
-use crate::{heap, usage};
+use crate::{collectives, heap, usage};
 
 /// Who wants a tracer to be on.
 struct Wishes {
@@ -41,11 +42,14 @@ impl Wishes {
 
 static MEMORY: Wishes = Wishes::none();
 static HEAP: Wishes = Wishes::none();
+static COLLECTIVES: Wishes = Wishes::none();
+const ALL: [Tracer; 3] = [Tracer::Memory, Tracer::Heap, Tracer::Collectives];
 
 fn wishes(tracer: Tracer) -> &'static Wishes {
     match tracer {
         Tracer::Memory => &MEMORY,
-        Tracer::Heap | Tracer::Collectives => &HEAP,
+        Tracer::Heap => &HEAP,
+        Tracer::Collectives => &COLLECTIVES,
     }
 }
 
@@ -81,39 +85,44 @@ pub(crate) fn heap(py: Python<'_>) -> Event {
 
 /// What the program's environment asks for; nonsense asks for nothing, since a guest has nobody to tell.
 pub(crate) fn follow_environment(py: Python<'_>) {
-    let wanted: &[Tracer] = match PROBING_MEMORY
-        .value()
-        .as_deref()
-        .and_then(|value| value.to_str())
-    {
-        Some("1") => &[Tracer::Memory, Tracer::Heap],
-        Some("usage") => &[Tracer::Memory],
-        _ => &[],
+    let memory = PROBING_MEMORY.value();
+    let mut wanted = match memory.as_deref().and_then(OsStr::to_str) {
+        Some("1") => vec![Tracer::Memory, Tracer::Heap],
+        Some("usage") => vec![Tracer::Memory],
+        _ => Vec::new(),
     };
+    let torch = PROBING_TORCH.value();
+    let words = torch.as_deref().and_then(OsStr::to_str).unwrap_or_default();
+    if words.split(',').any(|word| word.trim() == "collectives") {
+        wanted.push(Tracer::Collectives);
+    }
     for tracer in wanted {
-        wishes(*tracer).asked.store(true, Ordering::Release);
+        wishes(tracer).asked.store(true, Ordering::Release);
         // One that cannot be had is missing from what is recorded, which is how one sees it.
-        drop(follow(py, *tracer));
+        drop(follow(py, tracer));
     }
 }
 
 /// When the probe's thread is to come by again.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    usage::next_deadline()
-        .into_iter()
-        .chain(heap::next_deadline())
-        .min()
+    let all = [
+        usage::next_deadline(),
+        heap::next_deadline(),
+        collectives::next_deadline(),
+    ];
+    all.into_iter().flatten().min()
 }
 
 /// What the probe's thread does for them.
 pub(crate) fn tick() {
     usage::tick();
     heap::tick();
+    collectives::tick();
 }
 
 /// The probe leaves, with the GIL.
 pub(crate) fn leave(py: Python<'_>) {
-    for tracer in [Tracer::Memory, Tracer::Heap] {
+    for tracer in ALL {
         wishes(tracer).forget();
         // Ending one cannot fail.
         drop(follow(py, tracer));
@@ -123,7 +132,7 @@ pub(crate) fn leave(py: Python<'_>) {
 /// The probe leaves: its thread has no GIL.
 pub(crate) fn leave_soon() {
     usage::disarm();
-    if heap::is_on() {
+    if heap::is_on() || collectives::is_on() {
         // Without a thread, what is left does nothing any more.
         drop(worker::start(|| {
             worker::with_interpreter(leave);
@@ -135,7 +144,8 @@ pub(crate) fn leave_soon() {
 pub(crate) fn after_fork() {
     usage::disarm();
     heap::after_fork();
-    for tracer in [Tracer::Memory, Tracer::Heap] {
+    collectives::after_fork();
+    for tracer in ALL {
         wishes(tracer).forget();
     }
 }
@@ -148,9 +158,8 @@ fn follow(py: Python<'_>, tracer: Tracer) -> Result<(), Failure> {
         (Tracer::Memory, false) => drop(usage::end(py)),
         (Tracer::Heap, true) => heap::begin(py).map(drop)?,
         (Tracer::Heap, false) => drop(heap::end(py)),
-        (Tracer::Collectives, _) => {
-            return Err(Failure::new("this probe does not trace collectives"));
-        }
+        (Tracer::Collectives, true) => collectives::begin(py).map(drop)?,
+        (Tracer::Collectives, false) => drop(collectives::end(py)),
     }
     lifecycle::wake();
     Ok(())
@@ -160,14 +169,15 @@ fn is_on(tracer: Tracer) -> bool {
     match tracer {
         Tracer::Memory => usage::is_on(),
         Tracer::Heap => heap::is_on(),
-        Tracer::Collectives => false,
+        Tracer::Collectives => collectives::is_on(),
     }
 }
 
 fn note(py: Python<'_>, tracer: Tracer) -> Option<String> {
     match tracer {
         Tracer::Heap => heap::note(py),
-        Tracer::Memory | Tracer::Collectives => None,
+        Tracer::Collectives => collectives::note(py),
+        Tracer::Memory => None,
     }
 }
 
@@ -175,6 +185,7 @@ fn note(py: Python<'_>, tracer: Tracer) -> Option<String> {
 fn of_kind(kind: &str) -> PyResult<&'static [Tracer]> {
     match kind {
         "memory_usage" => Ok(&[Tracer::Memory, Tracer::Heap]),
+        "collective_ops" => Ok(&[Tracer::Collectives]),
         _ => Err(PyValueError::new_err(format!(
             "not a built-in kind of trace: {kind}"
         ))),

@@ -90,7 +90,7 @@ pub const PROBING_TORCH: Variable = Variable {
     read_by: ReadBy::Target,
     doc: "Starts the probe as `PROBING=1` does (`PROBING=0` wins), and records what torch does from its import on. Words separated by commas: `1` or `trace`: modules, backward passes \
           and steps (`python.torch_trace`); `tensors`: statistics of parameters and gradients every 100 steps (`python.tensors`); \
-          `nan`: what is not finite first. See docs/torch.md.",
+          `nan`: what is not finite first (docs/torch.md); `collectives`: what ranks do together (docs/collectives.md).",
 };
 pub const PROBING_TARGET: Variable = Variable {
     name: "PROBING_TARGET",

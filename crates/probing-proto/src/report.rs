@@ -1,5 +1,6 @@
 //! What `--json` prints: promises to scripts.
 
+mod collectives;
 mod memory;
 mod recordings;
 mod sets;
@@ -15,6 +16,7 @@ use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
 use crate::store::Storage;
 
+pub use collectives::{CollectivesReport, GroupReport, Lateness, Operation, Side, Verdict};
 pub use memory::{Growth, LeakReport, SiteGrowth, TracersReport, TypeGrowth};
 pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable};
 pub use sets::{

@@ -301,3 +301,16 @@ fn leaks_are_found_with_every_kind_of_allocator() {
         }
     }
 }
+
+#[test]
+fn the_example_of_a_leak_is_found() {
+    let (sandbox, python) = (sandbox(), Python::all().pop().unwrap());
+    let mut command = python.run([root().join("examples/leak.py")]);
+    command.env("PROBING", "1");
+    let mut target = sandbox.target_command(command).start_without_waiting();
+    assert_eq!(target.line(), "serving");
+    wait_until("it is found", || {
+        let ran = ask(&sandbox, target.pid(), &["leak", "--for", "1s"]);
+        ran.stdout.contains("answer (leak.py:") && ran.stdout.contains("bytes")
+    });
+}

@@ -55,7 +55,7 @@ impl Job {
 }
 
 /// The one beside torch, which knows nothing of us.
-fn torchrun() -> std::path::PathBuf {
+pub(crate) fn torchrun() -> std::path::PathBuf {
     let code =
         "import pathlib, torch; print(pathlib.Path(torch.__file__).parents[4] / 'bin/torchrun')";
     let printed = Python::with_torch().run(["-c", code]).output().unwrap();

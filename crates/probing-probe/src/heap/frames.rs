@@ -16,7 +16,7 @@ use crate::stops::found;
 
 /// Where things are. All offsets are in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// In a thread's state: its frame, or a pointer to what has its frame at the second offset.
     thread: (usize, Option<usize>),
     previous: usize,
@@ -69,7 +69,7 @@ const MARKS: usize = 0b11;
 
 /// How frames are walked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Walk {
+pub(crate) enum Walk {
     /// Up to 3.10 they are objects already.
     Objects(unsafe extern "C" fn(*mut PyFrameObject) -> *mut PyFrameObject),
     Layout(Layout, unsafe extern "C" fn(*mut PyObject, c_int) -> c_int),
@@ -77,7 +77,7 @@ pub(super) enum Walk {
 
 impl Walk {
     /// How they are in this Python, if that is known.
-    pub(super) fn here(py: Python<'_>) -> Option<Self> {
+    pub(crate) fn here(py: Python<'_>) -> Option<Self> {
         let version = py.version_info();
         // SAFETY: the types that CPython's headers give them, from 3.10 to 3.14.
         let (back, line) = unsafe { (found(c"PyFrame_GetBack")?, found(c"PyCode_Addr2Line")?) };
@@ -105,7 +105,7 @@ impl Walk {
     /// # Safety
     ///
     /// The calling thread holds the GIL with this thread state.
-    pub(super) unsafe fn each(
+    pub(crate) unsafe fn each(
         self,
         thread: *mut PyThreadState,
         mut each: impl FnMut(*mut PyObject, c_int) -> bool,

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use probing_proto::message::Failure;
 use pyo3::prelude::*;
@@ -78,9 +78,10 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 /// A large block that the allocator of objects is about to ask the raw one for. Written and read with the GIL held.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many blocks in use were sampled whose address has this hash: looked at for every block that is given back.
-const BUCKETS: usize = 1 << 16;
-static SAMPLED: [AtomicU8; BUCKETS] = [const { AtomicU8::new(0) }; BUCKETS];
+/// Whether a block in use was sampled whose address has these bits: looked at for every block that is given back. Neighbours
+/// have neighbouring bits, and all of them fit into the fastest cache.
+const WORDS: usize = 1 << 10;
+static SAMPLED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 thread_local! {
     static DOING: Cell<Doing> = const { Cell::new(Doing::Nothing) };
@@ -183,8 +184,8 @@ pub(super) fn disarm() {
     for left in [&LEFT, &LEFT_RAW] {
         left.store(OFF, Ordering::Relaxed);
     }
-    for bucket in &SAMPLED {
-        bucket.store(0, Ordering::Relaxed);
+    for word in &SAMPLED {
+        word.store(0, Ordering::Relaxed);
     }
 }
 
@@ -358,13 +359,19 @@ fn count<const DOMAIN: usize>(block: *mut c_void, size: usize) {
 
 #[inline]
 fn is_sampled(block: *mut c_void) -> bool {
-    SAMPLED[bucket(block as usize)].load(Ordering::Relaxed) != 0
+    let (word, bit) = mark(block as usize);
+    SAMPLED[word].load(Ordering::Relaxed) & bit != 0
 }
 
+/// The bit of an address, without the four that are zero in all.
 #[inline]
-fn bucket(address: usize) -> usize {
-    // The high bits of a product depend on all of the address. (2^64 divided by the golden ratio.)
-    ((address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
+fn mark(address: usize) -> (usize, u64) {
+    ((address >> 10) % WORDS, 1 << (address >> 4 & 63))
+}
+
+/// The same as one number.
+pub(super) fn mark_of(address: usize) -> usize {
+    address >> 4 & (64 * WORDS - 1)
 }
 
 /// A countdown has ended in this block. The calling thread may or may not hold the GIL.
@@ -391,10 +398,12 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
     let asked = stack.has_gil() && ASKED.load(Ordering::Relaxed) == size;
     let is_object = domain == OBJ || domain == RAW && asked;
     let address = block as usize;
-    let kept = state.samples().insert(address, (size, is_object), &stack);
-    if kept {
-        SAMPLED[bucket(address)].fetch_add(1, Ordering::Relaxed);
+    let mut samples = state.samples();
+    if samples.insert(address, (size, is_object), &stack) {
+        let (word, bit) = mark(address);
+        SAMPLED[word].fetch_or(bit, Ordering::Relaxed);
     }
+    drop(samples);
     DOING.set(Doing::Nothing);
 }
 
@@ -404,8 +413,10 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
 fn forget(block: *mut c_void) {
     let Some(state) = state() else { return };
     let address = block as usize;
-    if state.samples().remove(address) {
-        SAMPLED[bucket(address)].fetch_sub(1, Ordering::Relaxed);
+    let mut samples = state.samples();
+    if samples.remove(address) {
+        let (word, bit) = mark(address);
+        SAMPLED[word].fetch_and(!bit, Ordering::Relaxed);
     }
 }
 

@@ -5,12 +5,17 @@ use std::sync::Arc;
 
 use probing_proto::message::TracebackFrame;
 use probing_proto::tracers::{HeapSite, Live};
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
 
 use super::PERIOD_BYTES;
+use super::hooks::mark_of;
 use super::stacks::Stack;
 
 /// Blocks in use that are kept: for 32 GiB.
 const MOST_BLOCKS: usize = 1 << 16;
+/// Code objects that are held: what goes beyond is looked at in words each time.
+const MOST_CODES: usize = 8192;
 /// Stacks that are kept. Those from which nothing is in use any more make room.
 const MOST_STACKS: usize = 4096;
 
@@ -18,6 +23,12 @@ const MOST_STACKS: usize = 4096;
 pub(super) struct Samples {
     blocks: HashMap<usize, Block>,
     stacks: HashMap<u64, Kept>,
+    /// Stacks by what is cheap to look at.
+    known: HashMap<u64, u64>,
+    /// Code objects of those, held so that nobody else can have their addresses. Let go of by [`Samples::clear`]'s caller.
+    held: HashSet<usize>,
+    /// How many blocks have these bits of their addresses.
+    marks: HashMap<usize, u32>,
     /// Names and files, each once.
     texts: HashSet<Arc<str>>,
     live_bytes: f64,
@@ -61,6 +72,25 @@ pub(super) struct Site {
     pub(super) frames: Arc<[Frame]>,
     pub(super) live: Sum,
     pub(super) allocated_bytes: f64,
+}
+
+/// Takes a reference, which is given back by [`let_go`].
+#[expect(
+    unsafe_code,
+    reason = "a reference that no `Py` holds: there is no `Python` here"
+)]
+fn hold(code: *mut PyObject) {
+    // SAFETY: the code of a frame that runs in this thread, which holds the GIL, or there would be no frames.
+    unsafe { ffi::Py_IncRef(code) };
+}
+
+/// Gives the references back.
+#[expect(unsafe_code, reason = "a reference that no `Py` holds")]
+pub(super) fn let_go(_: Python<'_>, codes: &HashSet<usize>) {
+    for code in codes {
+        // SAFETY: a reference of `hold`'s, given back once. The GIL is held.
+        unsafe { ffi::Py_DecRef(*code as *mut PyObject) };
+    }
 }
 
 /// How many blocks of this size a sample stands for: one of `size` bytes is seen with the probability that a countdown ends
@@ -107,11 +137,13 @@ impl Samples {
     /// Keeps a block. False when there is no room.
     pub(super) fn insert(&mut self, address: usize, block: (usize, bool), stack: &Stack) -> bool {
         let (size, is_object) = block;
-        let id = stack.id();
-        if self.blocks.len() >= MOST_BLOCKS || !self.has_stack(id, stack) {
+        let id = self
+            .stack(stack)
+            .filter(|_| self.blocks.len() < MOST_BLOCKS);
+        let Some(id) = id else {
             self.dropped += 1;
             return false;
-        }
+        };
         if let Some(kept) = self.stacks.get_mut(&id) {
             kept.live.add(size);
             kept.allocated_bytes += weight(size) * size as f64;
@@ -122,24 +154,37 @@ impl Samples {
             is_object,
             stack: id,
         };
-        self.blocks.insert(address, block);
+        if self.blocks.insert(address, block).is_none() {
+            *self.marks.entry(mark_of(address)).or_default() += 1;
+        }
         true
     }
 
-    /// Forgets a block that is given back.
+    /// Forgets a block that is given back. Whether no other has its mark.
     pub(super) fn remove(&mut self, address: usize) -> bool {
         let Some(block) = self.blocks.remove(&address) else {
             return false;
         };
+        let mark = mark_of(address);
+        let left = self
+            .marks
+            .get(&mark)
+            .map_or(0, |count| count.saturating_sub(1));
+        self.marks.insert(mark, left);
         if let Some(kept) = self.stacks.get_mut(&block.stack) {
             kept.live.take(block.size);
         }
         self.live_bytes = (self.live_bytes - weight(block.size) * block.size as f64).max(0.0);
-        true
+        if left == 0 {
+            self.marks.remove(&mark);
+        }
+        left == 0
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Forgets everything. Gives the code objects that were held.
+    #[must_use]
+    pub(super) fn clear(&mut self) -> HashSet<usize> {
+        std::mem::take(self).held
     }
 
     pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, Block)> {
@@ -174,31 +219,54 @@ impl Samples {
         sites
     }
 
-    /// Makes sure that the stack is known.
-    fn has_stack(&mut self, id: u64, stack: &Stack) -> bool {
-        if self.stacks.contains_key(&id) {
-            return true;
+    /// The number of a stack; none when there is no room for it.
+    fn stack(&mut self, stack: &Stack) -> Option<u64> {
+        let key = stack.key();
+        if let Some(id) = self
+            .known
+            .get(&key)
+            .filter(|id| self.stacks.contains_key(id))
+        {
+            return Some(*id);
         }
+        let words = stack.in_words();
+        let id = words.id();
+        if !self.stacks.contains_key(&id) {
+            self.make_room();
+            if self.stacks.len() >= MOST_STACKS {
+                return None;
+            }
+            let frames = words.frames().map(|(func, file, lineno)| Frame {
+                func: self.text(func),
+                file: self.text(file),
+                lineno,
+            });
+            let frames: Vec<Frame> = frames.collect();
+            let kept = Kept {
+                frames: frames.into(),
+                live: Sum::default(),
+                allocated_bytes: 0.0,
+            };
+            self.stacks.insert(id, kept);
+        }
+        if self.held.len() < MOST_CODES {
+            for code in stack
+                .codes()
+                .filter(|code| self.held.insert(*code as usize))
+            {
+                hold(code);
+            }
+            self.known.insert(key, id);
+        }
+        Some(id)
+    }
+
+    /// Forgets stacks of which nothing is in use, when there are many.
+    fn make_room(&mut self) {
         if self.stacks.len() >= MOST_STACKS {
             self.stacks.retain(|_, kept| kept.live.samples > 0);
             self.texts.retain(|text| Arc::strong_count(text) > 1);
         }
-        if self.stacks.len() >= MOST_STACKS {
-            return false;
-        }
-        let frames = stack.frames().map(|(func, file, lineno)| Frame {
-            func: self.text(func),
-            file: self.text(file),
-            lineno,
-        });
-        let frames: Vec<Frame> = frames.collect();
-        let kept = Kept {
-            frames: frames.into(),
-            live: Sum::default(),
-            allocated_bytes: 0.0,
-        };
-        self.stacks.insert(id, kept);
-        true
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {

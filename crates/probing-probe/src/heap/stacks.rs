@@ -9,6 +9,7 @@
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ptr;
 use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject, PyThreadState};
@@ -34,13 +35,19 @@ def outer(look):
     return inner(look)
 ";
 
-/// The frames of a thread at one moment.
+/// The frames of a thread at one moment. Good for as long as they run: to be used at once.
 pub(super) struct Stack {
+    frames: [(*mut PyObject, c_int); DEPTH],
+    count: usize,
+    has_gil: bool,
+}
+
+/// The same in words.
+pub(super) struct Words {
     texts: [u8; ROOM],
     used: usize,
     frames: [Seen; DEPTH],
     count: usize,
-    has_gil: bool,
 }
 
 /// Ranges of the texts.
@@ -104,8 +111,8 @@ fn is_right(py: Python<'_>) -> PyResult<bool> {
 /// What is seen from here.
 #[pyfunction]
 fn look() -> Vec<(String, String, u32)> {
-    let stack = Stack::here();
-    let frames = stack.frames();
+    let words = Stack::here().in_words();
+    let frames = words.frames();
     let owned = frames.map(|(func, file, lineno)| (func.to_owned(), file.to_owned(), lineno));
     owned.collect()
 }
@@ -113,15 +120,8 @@ fn look() -> Vec<(String, String, u32)> {
 impl Stack {
     /// That of the calling thread, which may or may not hold the GIL: without it no Python code asks.
     pub(super) fn here() -> Self {
-        let nothing = Seen {
-            func: (0, 0),
-            file: (0, 0),
-            lineno: 0,
-        };
         let mut stack = Self {
-            texts: [0; ROOM],
-            used: 0,
-            frames: [nothing; DEPTH],
+            frames: [(ptr::null_mut(), 0); DEPTH],
             count: 0,
             has_gil: false,
         };
@@ -131,11 +131,13 @@ impl Stack {
             // SAFETY: needs no GIL. The thread's own, or null.
             if !current.is_null() && current == unsafe { ffi::PyGILState_GetThisThreadState() } {
                 stack.has_gil = true;
-                // SAFETY: both are this thread's, so it holds the GIL.
-                unsafe {
-                    let each = |code, line| stack.push(means, code, line);
-                    means.walk.each(current, each);
+                let each = |code, line| {
+                    stack.frames[stack.count] = (code, line);
+                    stack.count += 1;
+                    stack.count < DEPTH
                 };
+                // SAFETY: both are this thread's, so it holds the GIL.
+                unsafe { means.walk.each(current, each) };
             }
         }
         stack
@@ -146,6 +148,44 @@ impl Stack {
         self.has_gil
     }
 
+    /// The same for the same code objects and lines, while those live.
+    pub(super) fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (code, line) in &self.frames[..self.count] {
+            (*code as usize, line).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Its code objects.
+    pub(super) fn codes(&self) -> impl Iterator<Item = *mut PyObject> {
+        self.frames[..self.count].iter().map(|(code, _)| *code)
+    }
+
+    pub(super) fn in_words(&self) -> Words {
+        let nothing = Seen {
+            func: (0, 0),
+            file: (0, 0),
+            lineno: 0,
+        };
+        let mut words = Words {
+            texts: [0; ROOM],
+            used: 0,
+            frames: [nothing; DEPTH],
+            count: 0,
+        };
+        if let Some(Some(means)) = MEANS.get() {
+            for (code, line) in &self.frames[..self.count] {
+                if !words.push(means, *code, *line) {
+                    break;
+                }
+            }
+        }
+        words
+    }
+}
+
+impl Words {
     /// The same for the same functions, files and lines.
     pub(super) fn id(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -165,7 +205,7 @@ impl Stack {
 
     /// Takes in a frame; whether there is room for another.
     fn push(&mut self, means: &Means, code: *mut PyObject, line: c_int) -> bool {
-        // SAFETY: called by `here`, with the GIL held and the code of a frame that runs.
+        // SAFETY: frames are there only when the GIL is held, and it still is; the code is that of one that runs.
         let (func, file) = unsafe {
             (
                 self.copy(code, means.func.as_ptr()),

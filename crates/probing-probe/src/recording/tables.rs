@@ -51,8 +51,8 @@ fn asked_bytes() -> Option<u64> {
 
 /// One table.
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) writer: Writer,
+pub(crate) struct Table {
+    pub(crate) writer: Writer,
     /// How often its columns have changed: who knows where they are looks whether they still are there.
     pub(super) changes: u32,
     /// Of each column but the time.
@@ -229,7 +229,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn append_at(&mut self, ts: i64, values: &[Value<'_>]) -> bool {
+    pub(crate) fn append_at(&mut self, ts: i64, values: &[Value<'_>]) -> bool {
         self.writer.append(ts, values).is_ok()
     }
 }

@@ -130,7 +130,7 @@ fn write(py: Python<'_>, row: &Row<'_>) -> PyResult<()> {
 }
 
 /// The kernel's number of this thread; asked for once per thread, and again in the child of a fork.
-pub(super) fn thread_id() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     thread_local!(static KNOWN: Cell<Option<(u32, u32)>> = const { Cell::new(None) });
     let generation = forked::generation();
     KNOWN.with(|known| match known.get() {

@@ -1,0 +1,99 @@
+//! `probing -t … collectives`: who is late, and in a hang who never came or does something else.
+
+mod text;
+mod verdict;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use probing_client::{Entry, Manner, Members, ask_each};
+use probing_engine::{Engine, Format, Terms};
+use probing_proto::tracers::{Tracer, TracerCall};
+use serde_json::Value;
+
+use self::verdict::{Asked, Row};
+use super::Aim;
+use super::each;
+use super::memory::switched;
+use super::query::said_whom_it_lacks;
+use crate::arguments::{CollectivesArguments, What};
+use crate::exit::{self, Status};
+use crate::json;
+
+/// For a rank to look which operations are done.
+const PATIENCE: Duration = Duration::from_secs(5);
+const SQL: &str = "SELECT pid, rank, host, group_name, group_rank, group_size, seq, op, shapes, dtype, state, \
+     func, file, lineno, CAST(ts AS BIGINT) AS at, CAST(now() AS BIGINT) AS now \
+     FROM python.collectives WHERE seq IS NOT NULL ORDER BY ts DESC LIMIT 100000";
+
+/// Switches it.
+pub(crate) fn switch(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let call = TracerCall {
+        tracer: Tracer::Collectives,
+        on: Some(arguments.what == What::On),
+    };
+    each::tell(aim, arguments.json, move |target, entry| {
+        let is_on = call.on == Some(true);
+        let entry = if is_on { entry } else { &Entry::Forbidden };
+        switched(target, entry, &[call])
+    })
+}
+
+/// Shows what was recorded.
+pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result<Status> {
+    let members = aim.members()?;
+    let asked = looked(&members);
+    let rows = rows(&members)?;
+    if rows.is_empty() {
+        bail!(
+            "no operation is recorded; switch it on with `probing -t … collectives on`, or start with PROBING_TORCH=collectives"
+        );
+    }
+    let report = verdict::report(&rows, &asked);
+    if arguments.json {
+        json::print(&report)?;
+        return Ok(exit::OK);
+    }
+    for line in text::lines(&report) {
+        writeln!(anstream::stdout(), "{line}")?;
+    }
+    Ok(exit::OK)
+}
+
+/// Has those that live look which operations are done.
+fn looked(members: &Members) -> Asked {
+    let answers = ask_each(&members.all, Manner::within(PATIENCE), |member| {
+        let call = TracerCall {
+            tracer: Tracer::Collectives,
+            on: None,
+        };
+        match member.target.connect(&Entry::Forbidden) {
+            Ok(mut reached) => {
+                let rank = reached.probe.hello().rank;
+                // One that does not answer is one that hangs: its rows tell.
+                let is_on = reached.probe.tracer(call).is_ok_and(|state| state.on);
+                (None, rank.filter(|_| is_on))
+            }
+            Err(error) if error.is_end() => (member.pid, None),
+            Err(_) => (None, None),
+        }
+    });
+    let mut asked = Asked::default();
+    for (ended, recording) in answers.into_iter().flatten() {
+        asked.ended.extend(ended.map(|pid| u64::from(pid.0)));
+        asked.recording.extend(recording.map(i64::from));
+    }
+    asked
+}
+
+fn rows(members: &Members) -> anyhow::Result<Vec<Row>> {
+    // It lives as long as its answer is read.
+    let engine = Engine::start()?;
+    let answer = engine.blocking_ask(SQL, members, &Terms::default())?;
+    let mut bytes = Vec::new();
+    let written = answer.write(Format::Json, &mut bytes);
+    said_whom_it_lacks(written, members)?;
+    let rows: Vec<Value> = serde_json::from_slice(&bytes).context("rows that are no JSON")?;
+    Ok(rows.iter().filter_map(Row::of).collect())
+}

@@ -1,0 +1,136 @@
+//! In words: a line or two for each group, then how late each rank is.
+
+use probing_proto::report::{CollectivesReport, GroupReport, Operation, Verdict};
+
+/// Younger than this, a job may simply be running.
+const SOON_SECONDS: f64 = 1.0;
+
+pub(super) fn lines(report: &CollectivesReport) -> Vec<String> {
+    let mut lines: Vec<String> = report.groups.iter().flat_map(group).collect();
+    if !report.lateness.is_empty() {
+        lines.push(String::new());
+        lines.push(format!(
+            "{:>5}  {:>10}  {:>10}  {:>12}  {:>12}",
+            "RANK", "OPERATIONS", "CAME LAST", "LATE BY", "AT MOST"
+        ));
+    }
+    for late in &report.lateness {
+        lines.push(format!(
+            "{:>5}  {:>10}  {:>10}  {:>12}  {:>12}",
+            late.rank,
+            late.operations,
+            late.last,
+            millis(late.median_seconds),
+            millis(late.most_seconds)
+        ));
+    }
+    if let (Some(rank), Some(first)) = (report.straggler, report.lateness.first()) {
+        lines.push(format!(
+            "straggler: rank {rank}, the last in {} of {} operations",
+            first.last, first.operations
+        ));
+    }
+    if report.several_hosts {
+        lines.push("times of several machines are compared as their clocks tell them".to_owned());
+    }
+    lines
+}
+
+fn group(group: &GroupReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    let name = &group.group_name;
+    let known = group.ranks.len() as i64;
+    if known < group.group_size {
+        let size = group.group_size;
+        lines.push(format!(
+            "group {name}: rows of {known} of its {size} ranks: {}",
+            ranks(&group.ranks)
+        ));
+    }
+    match &group.verdict {
+        Verdict::InStep { seq } => {
+            lines.push(format!("group {name}: in step, all have done #{seq}"));
+        }
+        Verdict::Absent {
+            ranks: absent,
+            waiting,
+            operation,
+            last,
+            waited_seconds,
+        } => {
+            lines.push(format!(
+                "group {name}: {} has not come to {}, in which {} waits since {waited_seconds:.1} s{}",
+                ranks(absent),
+                told(operation),
+                ranks(waiting),
+                perhaps(*waited_seconds)
+            ));
+            let last = last.as_ref().map(told);
+            lines.extend(last.map(|last| format!("  its last was {last}")));
+        }
+        Verdict::Differs { sides } => {
+            lines.push(format!("group {name}: ranks do different things"));
+            let sides = sides.iter();
+            lines.extend(
+                sides.map(|side| format!("  {}: {}", ranks(&side.ranks), told(&side.operation))),
+            );
+        }
+        Verdict::Transport {
+            operation,
+            waited_seconds,
+        } => {
+            lines.push(format!(
+                "group {name}: all are in {} since {waited_seconds:.1} s{}",
+                told(operation),
+                if *waited_seconds < SOON_SECONDS {
+                    perhaps(*waited_seconds)
+                } else {
+                    ": not the program, but what carries its data"
+                }
+            ));
+        }
+    }
+    if !group.ended.is_empty() {
+        lines.push(format!("  ended: {}", ranks(&group.ended)));
+    }
+    lines
+}
+
+fn perhaps(waited_seconds: f64) -> &'static str {
+    if waited_seconds < SOON_SECONDS {
+        " (it may be on its way)"
+    } else {
+        ""
+    }
+}
+
+/// `allreduce #13 [3] float32 at hang (train.py:45)`
+fn told(operation: &Operation) -> String {
+    let mut text = format!("{} #{}", operation.op, operation.seq);
+    for word in [Some(&operation.shapes), operation.dtype.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        if !word.is_empty() {
+            text.push(' ');
+            text.push_str(word);
+        }
+    }
+    if let (Some(func), Some(file), Some(lineno)) =
+        (&operation.func, &operation.file, operation.lineno)
+    {
+        let file = file.rsplit('/').next().unwrap_or(file);
+        text.push_str(&format!(" at {func} ({file}:{lineno})"));
+    }
+    text
+}
+
+fn ranks(ranks: &[i64]) -> String {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let numbers: Vec<String> = ranks.iter().map(i64::to_string).collect();
+    format!("{word} {}", numbers.join(","))
+}
+
+fn millis(seconds: f64) -> String {
+    format!("{:.3} ms", seconds * 1e3)
+}

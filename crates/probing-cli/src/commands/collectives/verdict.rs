@@ -1,0 +1,403 @@
+//! What rows of all ranks say: who is late, and what a group waits for.
+//!
+//! Ranks number the operations of a group in the order in which they ask for them. So at one number all must do the same, and
+//! who has asked for fewer than others has not come yet.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use probing_proto::report::{CollectivesReport, GroupReport, Lateness, Operation, Side, Verdict};
+use serde_json::Value;
+
+/// Operations of a group, the newest ones, in which lateness is measured.
+const WINDOW: usize = 200;
+/// Who is less late than this is not: the clock, the network.
+const NOTABLE_SECONDS: f64 = 1e-3;
+
+/// Operations to which all ranks must bring the same shapes. Others may differ: one rank sends, or each another amount.
+const ALIKE: [&str; 4] = ["allreduce", "allreduce_coalesced", "broadcast", "reduce"];
+
+/// A row of `python.collectives`.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) pid: u64,
+    pub(super) rank: i64,
+    pub(super) group_rank: i64,
+    pub(super) host: String,
+    pub(super) group: String,
+    pub(super) group_size: i64,
+    pub(super) operation: Operation,
+    pub(super) at_nanos: i64,
+    pub(super) now_nanos: i64,
+    pub(super) is_done: bool,
+}
+
+impl Row {
+    pub(super) fn of(row: &Value) -> Option<Self> {
+        let number = |name: &str| row[name].as_i64();
+        let text = |name: &str| row[name].as_str().map(str::to_owned);
+        Some(Self {
+            pid: row["pid"].as_u64()?,
+            rank: number("rank").or_else(|| number("group_rank"))?,
+            group_rank: number("group_rank")?,
+            host: text("host").unwrap_or_default(),
+            group: text("group_name")?,
+            group_size: number("group_size")?,
+            operation: Operation {
+                seq: number("seq")?,
+                op: text("op")?,
+                shapes: text("shapes")?,
+                dtype: text("dtype"),
+                func: text("func"),
+                file: text("file"),
+                lineno: number("lineno"),
+            },
+            at_nanos: number("at")?,
+            now_nanos: number("now")?,
+            is_done: row["state"] == "completed",
+        })
+    }
+}
+
+/// What one rank did in a group, by number.
+#[derive(Debug, Default)]
+struct Doings(BTreeMap<i64, Doing>);
+
+#[derive(Debug)]
+struct Doing {
+    operation: Operation,
+    at_nanos: i64,
+    is_done: bool,
+}
+
+impl Doings {
+    fn add(&mut self, row: &Row) {
+        let doing = self.0.entry(row.operation.seq).or_insert_with(|| Doing {
+            operation: row.operation.clone(),
+            at_nanos: row.at_nanos,
+            is_done: false,
+        });
+        doing.is_done |= row.is_done;
+    }
+
+    fn last(&self) -> Option<i64> {
+        self.0.keys().next_back().copied()
+    }
+}
+
+type Ranks = BTreeMap<i64, Doings>;
+
+/// Who was asked.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Pids of those that have ended.
+    pub(super) ended: HashSet<u64>,
+    /// Ranks of those that live and record: what they have not recorded they have not done.
+    pub(super) recording: BTreeSet<i64>,
+}
+
+pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
+    let mut groups: BTreeMap<(&str, i64), Ranks> = BTreeMap::new();
+    let mut dead = BTreeSet::new();
+    for row in rows {
+        let ranks = groups.entry((&row.group, row.group_size)).or_default();
+        ranks.entry(row.rank).or_default().add(row);
+        if asked.ended.contains(&row.pid) {
+            dead.insert(row.rank);
+        }
+    }
+    // Of a group of all ranks it is known who belongs to it, though they have done nothing in it.
+    for ((group, size), ranks) in &mut groups {
+        let mut own = rows.iter().filter(|row| row.group == *group);
+        if own.all(|row| row.rank == row.group_rank) {
+            for rank in asked.recording.iter().filter(|rank| *rank < size) {
+                ranks.entry(*rank).or_default();
+            }
+        }
+    }
+    let now_nanos = rows.iter().map(|row| row.now_nanos).max().unwrap_or(0);
+    let lateness = lateness(groups.values());
+    let hosts: BTreeSet<&str> = rows.iter().map(|row| row.host.as_str()).collect();
+    let told = groups.iter().map(|((name, size), ranks)| GroupReport {
+        group_name: (*name).to_owned(),
+        group_size: *size,
+        ranks: ranks.keys().copied().collect(),
+        ended: dead
+            .iter()
+            .filter(|rank| ranks.contains_key(rank))
+            .copied()
+            .collect(),
+        verdict: verdict(ranks, now_nanos),
+    });
+    CollectivesReport {
+        groups: told.collect(),
+        straggler: straggler(&lateness),
+        lateness,
+        several_hosts: hosts.len() > 1,
+    }
+}
+
+fn verdict(ranks: &Ranks, now_nanos: i64) -> Verdict {
+    // Who has done nothing is before the first that anybody did.
+    let firsts = ranks.values().filter_map(|doings| doings.0.keys().next());
+    let before = firsts.min().copied().unwrap_or(0) - 1;
+    let last = |doings: &Doings| doings.last().unwrap_or(before);
+    let lasts = ranks.values().map(last);
+    let (fewest, most) = (lasts.clone().min().unwrap_or(0), lasts.max().unwrap_or(0));
+    let undone = ranks.values().flat_map(|doings| {
+        let undone = doings.0.iter().filter(|(_, doing)| !doing.is_done);
+        undone.map(|(seq, _)| *seq).next()
+    });
+    let oldest = undone.min();
+    // Where all have arrived: at the oldest that is not done, else at the newest.
+    let sides = sides(ranks, oldest.unwrap_or(fewest).min(fewest));
+    if sides.len() > 1 {
+        return Verdict::Differs { sides };
+    }
+    let waited = |seq: i64| {
+        let at = ranks.values().filter_map(|doings| doings.0.get(&seq));
+        let first = at.map(|doing| doing.at_nanos).min().unwrap_or(now_nanos);
+        (now_nanos - first).max(0) as f64 / 1e9
+    };
+    let at = |rank: i64, seq: i64| {
+        ranks[&rank]
+            .0
+            .get(&seq)
+            .map(|doing| doing.operation.clone())
+    };
+    let (absent, waiting): (Vec<i64>, Vec<i64>) =
+        ranks.keys().partition(|rank| last(&ranks[rank]) == fewest);
+    if most > fewest
+        && let Some(operation) = waiting.iter().find_map(|rank| at(*rank, fewest + 1))
+    {
+        return Verdict::Absent {
+            last: absent.first().and_then(|rank| at(*rank, fewest)),
+            ranks: absent,
+            waiting,
+            waited_seconds: waited(operation.seq),
+            operation,
+        };
+    }
+    let operation = oldest.and_then(|seq| ranks.keys().find_map(|rank| at(*rank, seq)));
+    match operation {
+        Some(operation) => Verdict::Transport {
+            waited_seconds: waited(operation.seq),
+            operation,
+        },
+        None => Verdict::InStep { seq: most },
+    }
+}
+
+/// What ranks do at one number: those that most do first.
+fn sides(ranks: &Ranks, seq: i64) -> Vec<Side> {
+    let mut sides: Vec<Side> = Vec::new();
+    for (rank, doings) in ranks {
+        let Some(doing) = doings.0.get(&seq) else {
+            continue;
+        };
+        let same = |side: &&mut Side| {
+            let what = |operation: &Operation| {
+                let same_shapes = ALIKE.contains(&operation.op.as_str());
+                let shapes =
+                    same_shapes.then(|| (operation.shapes.clone(), operation.dtype.clone()));
+                (operation.op.clone(), shapes)
+            };
+            what(&side.operation) == what(&doing.operation)
+        };
+        match sides.iter_mut().find(same) {
+            Some(side) => side.ranks.push(*rank),
+            None => sides.push(Side {
+                ranks: vec![*rank],
+                operation: doing.operation.clone(),
+            }),
+        }
+    }
+    sides.sort_by_key(|side| std::cmp::Reverse(side.ranks.len()));
+    sides
+}
+
+/// Behind the first, in operations that all ranks that are known have come to.
+fn lateness<'a>(groups: impl Iterator<Item = &'a Ranks>) -> Vec<Lateness> {
+    let mut late: BTreeMap<i64, (Vec<f64>, usize)> = BTreeMap::new();
+    for ranks in groups.filter(|ranks| ranks.len() > 1) {
+        let Some(seqs) = ranks.values().next() else {
+            continue;
+        };
+        let common = seqs.0.keys().rev();
+        let common = common.filter(|seq| ranks.values().all(|doings| doings.0.contains_key(seq)));
+        for seq in common.take(WINDOW) {
+            let at = |doings: &Doings| doings.0[seq].at_nanos;
+            let (first, last) = ranks
+                .values()
+                .map(at)
+                .fold((i64::MAX, i64::MIN), |(first, last), at| {
+                    (first.min(at), last.max(at))
+                });
+            for (rank, doings) in ranks {
+                let entry = late.entry(*rank).or_default();
+                entry.0.push((at(doings) - first) as f64 / 1e9);
+                entry.1 += usize::from(at(doings) == last && last > first);
+            }
+        }
+    }
+    let told = late.into_iter().map(|(rank, (mut late, last))| {
+        late.sort_by(f64::total_cmp);
+        Lateness {
+            rank,
+            operations: late.len(),
+            last,
+            median_seconds: late[late.len() / 2],
+            most_seconds: late[late.len() - 1],
+        }
+    });
+    let mut told: Vec<Lateness> = told.collect();
+    told.sort_by(|one, other| other.median_seconds.total_cmp(&one.median_seconds));
+    told
+}
+
+/// The one that is the last more often than all others together, by more than the next.
+fn straggler(lateness: &[Lateness]) -> Option<i64> {
+    let [first, second, ..] = lateness else {
+        return None;
+    };
+    let is_one = 2 * first.last > first.operations
+        && first.median_seconds > NOTABLE_SECONDS
+        && first.median_seconds > 2.0 * second.median_seconds;
+    is_one.then_some(first.rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: i64 = 1_000_000;
+
+    fn row(rank: i64, seq: i64, what: &str, at_millis: i64, is_done: bool) -> Row {
+        let (op, shapes) = what.split_once(' ').unwrap();
+        Row {
+            pid: rank as u64 + 100,
+            rank,
+            group_rank: rank,
+            host: "here".into(),
+            group: "0".into(),
+            group_size: 3,
+            operation: Operation {
+                seq,
+                op: op.into(),
+                shapes: shapes.into(),
+                dtype: None,
+                func: None,
+                file: None,
+                lineno: None,
+            },
+            at_nanos: at_millis * MILLI,
+            now_nanos: 10_000 * MILLI,
+            is_done,
+        }
+    }
+
+    fn told(rows: &[Row]) -> CollectivesReport {
+        let asked = Asked {
+            ended: HashSet::from([101]),
+            recording: BTreeSet::new(),
+        };
+        report(rows, &asked)
+    }
+
+    #[test]
+    fn who_records_and_has_done_nothing_has_not_come() {
+        let rows = [row(0, 30, "allreduce [4]", 1, false)];
+        let asked = Asked {
+            recording: BTreeSet::from([0, 1]),
+            ..Asked::default()
+        };
+        let Verdict::Absent {
+            ranks,
+            waiting,
+            last,
+            ..
+        } = &report(&rows, &asked).groups[0].verdict
+        else {
+            panic!("{:?}", report(&rows, &asked));
+        };
+        assert_eq!((&**ranks, &**waiting, last), (&[1][..], &[0][..], &None));
+    }
+
+    #[test]
+    fn ranks_that_all_did_the_same_wait_for_nothing() {
+        let rows: Vec<Row> = (0..3)
+            .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
+            .collect();
+        let report = told(&rows);
+        assert_eq!(report.groups[0].verdict, Verdict::InStep { seq: 4 });
+        assert_eq!(
+            (report.straggler, &*report.groups[0].ended),
+            (None, &[1][..])
+        );
+    }
+
+    #[test]
+    fn who_never_came_is_named() {
+        let mut rows: Vec<Row> = (0..3)
+            .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
+            .collect();
+        rows.extend([0, 2].map(|rank| row(rank, 5, "barrier []", 4_000, false)));
+        let Verdict::Absent {
+            ranks,
+            waiting,
+            operation,
+            last,
+            waited_seconds,
+        } = told(&rows).groups[0].verdict.clone()
+        else {
+            panic!("{:?}", told(&rows));
+        };
+        assert_eq!((ranks, waiting), (vec![1], vec![0, 2]));
+        assert_eq!((operation.seq, operation.op.as_str()), (5, "barrier"));
+        assert_eq!((last.unwrap().seq, waited_seconds), (4, 6.0));
+    }
+
+    #[test]
+    fn who_does_something_else_is_named_last() {
+        let rows = [
+            row(0, 7, "allreduce [6]", 1, false),
+            row(1, 7, "allreduce [5]", 1, false),
+            row(2, 7, "allreduce [6]", 1, false),
+        ];
+        let Verdict::Differs { sides } = told(&rows).groups[0].verdict.clone() else {
+            panic!("{:?}", told(&rows));
+        };
+        assert_eq!(
+            (&*sides[0].ranks, &*sides[1].ranks),
+            (&[0, 2][..], &[1][..])
+        );
+    }
+
+    #[test]
+    fn the_same_operation_that_is_not_done_is_the_transports() {
+        let rows: Vec<Row> = (0..3)
+            .map(|rank| row(rank, 7, "allreduce [6]", 9_000, false))
+            .collect();
+        let Verdict::Transport {
+            operation,
+            waited_seconds,
+        } = told(&rows).groups[0].verdict.clone()
+        else {
+            panic!("{:?}", told(&rows));
+        };
+        assert_eq!((operation.seq, waited_seconds), (7, 1.0));
+    }
+
+    #[test]
+    fn who_always_comes_last_is_the_straggler() {
+        let mut rows = Vec::new();
+        for seq in 0..10 {
+            for rank in 0..3 {
+                let late = if rank == 2 { 20 } else { rank };
+                rows.push(row(rank, seq, "allreduce [4]", 100 * seq + late, true));
+            }
+        }
+        let report = told(&rows);
+        assert_eq!(report.straggler, Some(2));
+        assert_eq!((report.lateness[0].rank, report.lateness[0].last), (2, 10));
+    }
+}

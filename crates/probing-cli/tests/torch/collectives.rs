@@ -1,0 +1,252 @@
+//! Ranks that work together: every operation is seen, the straggler and the one that never came are named, dead or alive.
+
+use probing_testkit::{Ran, Sandbox, Target, root, wait_until};
+use serde_json::Value;
+
+use crate::job::torchrun;
+use crate::sandbox;
+
+const RANKS: usize = 3;
+const PROGRAM: &str = "tests/targets/with_torch/collectives.py";
+
+struct Job {
+    sandbox: Sandbox,
+    torchrun: Target,
+    /// By their ranks.
+    pids: Vec<String>,
+}
+
+impl Job {
+    fn start(variables: &[(&str, &str)]) -> Self {
+        Self::of(PROGRAM, "ready", RANKS, variables)
+    }
+
+    /// A program whose ranks say who they are, after `word`.
+    fn of(program: &str, word: &str, ranks: usize, variables: &[(&str, &str)]) -> Self {
+        let sandbox = sandbox();
+        let mut command = sandbox.command();
+        command
+            .args(["run", "--"])
+            .arg(torchrun())
+            .args(["--standalone", "--nproc-per-node", &ranks.to_string()])
+            .arg(root().join(program))
+            .env("GLOO_SOCKET_IFNAME", "lo")
+            .env("OMP_NUM_THREADS", "1")
+            .envs(variables.iter().copied());
+        let mut torchrun = sandbox.target_command(command).start_without_waiting();
+        let mut said: Vec<String> = (0..ranks).map(|_| torchrun.line()).collect();
+        said.sort();
+        let pids = said.iter().enumerate().map(|(rank, line)| {
+            let pid = line.strip_prefix(&format!("{word} {rank} "));
+            pid.unwrap_or_else(|| panic!("{line}")).to_owned()
+        });
+        let pids = pids.collect();
+        Self {
+            sandbox,
+            torchrun,
+            pids,
+        }
+    }
+
+    fn probing(&self, arguments: &[&str]) -> Ran {
+        let all = self.pids.join(",");
+        self.sandbox.probing([&["-t", &all], arguments].concat())
+    }
+
+    fn rows(&self, sql: &str) -> Vec<Value> {
+        let told = self.probing(&["query", "--json", sql]).json();
+        told.as_array().unwrap().clone()
+    }
+
+    /// Has a phase begin on ranks.
+    fn begin(&self, ranks: &str, phase: usize) {
+        let code = format!("phases[{phase}].set()");
+        let ran = self.probing(&["--ranks", ranks, "eval", &code]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+    }
+
+    fn wait_for(&self, phase: usize, ranks: &str) {
+        wait_until("the phase is done", || {
+            let ran = self.probing(&["--ranks", ranks, "eval", "done"]);
+            let said = ran.stdout.trim_end();
+            // One line: they agree.
+            said.lines().count() == 1 && said.rsplit(' ').next() == Some(&phase.to_string())
+        });
+    }
+
+    /// What is said of the group of all ranks.
+    fn world(&self) -> Value {
+        let report = self.probing(&["collectives", "--json"]).json();
+        let groups = report["groups"].as_array().unwrap();
+        let world = groups
+            .iter()
+            .find(|group| group["group_name"] == "0")
+            .unwrap();
+        world.clone()
+    }
+}
+
+fn line_of(mark: &str) -> usize {
+    let source = std::fs::read_to_string(root().join(PROGRAM)).unwrap();
+    source.lines().position(|line| line.contains(mark)).unwrap() + 1
+}
+
+#[test]
+fn every_operation_is_seen_and_who_never_came_is_named() {
+    let job = Job::start(&[("PROBING_TORCH", "collectives")]);
+    job.begin("all", 0);
+    job.wait_for(1, "all");
+
+    // All that DDP does by itself (9 operations for 3 steps, one to check, one to copy the model), the program's five, and
+    // one of a smaller group: torch counts them, too.
+    let counted = job.probing(&[
+        "--ranks",
+        "0",
+        "eval",
+        "dist.group.WORLD._get_sequence_number_for_group()",
+    ]);
+    let counted: u64 = counted.ok().trim().parse().unwrap();
+    let sql = "SELECT rank, count(DISTINCT seq) AS seqs, min(seq) AS least, max(seq) AS most, \
+               count(*) FILTER (WHERE state = 'enqueued') AS enqueued FROM python.collectives \
+               WHERE group_name = '0' GROUP BY rank ORDER BY rank";
+    let rows = job.rows(sql);
+    assert_eq!(rows.len(), RANKS);
+    for row in &rows {
+        assert_eq!(row["seqs"], counted, "{row}");
+        assert_eq!(row["enqueued"], counted, "{row}");
+        assert_eq!(
+            (&row["least"], row["most"].as_u64()),
+            (&Value::from(0), Some(counted - 1)),
+            "{row}"
+        );
+    }
+    let sql = "SELECT op, shapes, dtype, bytes, func, lineno FROM python.collectives WHERE group_name <> '0' AND state = 'enqueued' AND rank = 0";
+    let [small] = job.rows(sql).try_into().unwrap();
+    assert_eq!(
+        (&*small["op"].to_string(), &small["bytes"]),
+        ("\"broadcast\"", &Value::from(16))
+    );
+    assert_eq!(
+        (&*small["shapes"].to_string(), &*small["dtype"].to_string()),
+        ("\"[2,2]\"", "\"float32\"")
+    );
+    let sql = format!(
+        "SELECT count(*) AS n FROM python.collectives WHERE state = 'completed' AND func = 'straggle' AND lineno = {}",
+        line_of("# @late")
+    );
+    assert_eq!(job.rows(&sql)[0]["n"], 20 * RANKS);
+
+    let report = job.probing(&["collectives", "--json"]).json();
+    assert_eq!(report["straggler"], 1, "{report:#}");
+    assert_eq!(job.world()["verdict"]["verdict"], "in_step", "{report:#}");
+
+    // Rank 1 does not come.
+    job.begin("all", 1);
+    job.wait_for(2, "1");
+    wait_until("the others wait", || {
+        job.world()["verdict"]["waiting"] == Value::from(vec![0, 2])
+    });
+    let world = job.world();
+    assert_eq!(world["verdict"]["verdict"], "absent", "{world:#}");
+    assert_eq!(world["verdict"]["ranks"], Value::from(vec![1]), "{world:#}");
+    assert_eq!(
+        world["verdict"]["operation"]["lineno"],
+        line_of("# @hang"),
+        "{world:#}"
+    );
+    let words = job.probing(&["collectives"]);
+    assert!(
+        words
+            .stdout
+            .contains("group 0: rank 1 has not come to allreduce #"),
+        "{words:?}"
+    );
+    assert!(words.stdout.contains("straggler: rank 1"), "{words:?}");
+    job.begin("1", 2);
+    job.wait_for(3, "all");
+
+    // Rank 1 does something else, which makes ranks die.
+    job.begin("all", 3);
+    drop(job.torchrun.wait());
+    let all = job.pids.join(",");
+    let told = job
+        .sandbox
+        .probing(["-t", &all, "collectives", "--json"])
+        .json();
+    let groups = told["groups"].as_array().unwrap();
+    let world = groups
+        .iter()
+        .find(|group| group["group_name"] == "0")
+        .unwrap();
+    assert_eq!(world["verdict"]["verdict"], "differs", "{told:#}");
+    let sides = world["verdict"]["sides"].as_array().unwrap();
+    assert_eq!(
+        (&sides[0]["ranks"], &sides[1]["ranks"]),
+        (&Value::from(vec![0, 2]), &Value::from(vec![1])),
+        "{told:#}"
+    );
+    assert_eq!(world["ended"], Value::from(vec![0, 1, 2]), "{told:#}");
+}
+
+#[test]
+fn recording_changes_no_bit_and_can_be_switched_in_a_running_job() {
+    let variables = [("PROBING_TORCH", "collectives"), ("PROBING_MEMORY", "1")];
+    let plain = Job::of(PROGRAM, "ready", 2, &[]);
+    let traced = Job::of(PROGRAM, "ready", 2, &variables);
+    for job in [&plain, &traced] {
+        job.begin("all", 0);
+        job.wait_for(1, "all");
+    }
+    let result = |job: &Job| {
+        job.probing(&[
+            "--ranks",
+            "all",
+            "eval",
+            "weights.hex(), [loss.hex() for loss in losses]",
+        ])
+        .ok()
+        .to_owned()
+    };
+    assert_eq!(result(&plain), result(&traced));
+
+    let nothing = plain.probing(&["collectives"]);
+    assert_eq!(nothing.status, 1, "{nothing:?}");
+    assert!(
+        nothing.stderr.contains("no operation is recorded"),
+        "{nothing:?}"
+    );
+    let on = plain.probing(&["collectives", "on"]);
+    assert_eq!(
+        on.stdout
+            .lines()
+            .filter(|line| line
+                .ends_with("collectives is on now; python.collectives: every collective operation"))
+            .count(),
+        2,
+        "{on:?}"
+    );
+    plain.begin("all", 1);
+    plain.wait_for(2, "1");
+    wait_until("the others wait", || {
+        plain.world()["verdict"]["waiting"] == Value::from(vec![0])
+    });
+    let off = plain.probing(&["collectives", "off"]);
+    assert_eq!(off.status, 0, "{off:?}");
+}
+
+#[test]
+fn the_examples_of_a_hang_and_of_a_straggler_are_found() {
+    let variables = [("PROBING_TORCH", "collectives")];
+    let hang = Job::of("examples/hang.py", "rank", 2, &variables);
+    let straggler = Job::of("examples/straggler.py", "rank", 2, &variables);
+    wait_until("rank 0 waits", || {
+        let ran = hang.probing(&["collectives"]);
+        ran.stdout.contains(
+            "group 0: rank 1 has not come to allreduce #4 [1000] float32 at main (hang.py:",
+        )
+    });
+    wait_until("rank 1 is late", || {
+        let ran = straggler.probing(&["collectives"]);
+        ran.stdout.contains("straggler: rank 1, the last in ")
+    });
+}

@@ -1,0 +1,65 @@
+"""Ranks that work together, one phase after the other: each begins when somebody sets its event."""
+
+import os
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+phases = [threading.Event() for _ in range(4)]
+done = 0
+losses = []
+
+
+def phase(number):
+    global done
+    done = number
+    phases[number].wait()
+
+
+def train():
+    torch.manual_seed(7)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 8), 1.0 + dist.get_rank())).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.nn.utils.parameters_to_vector(model.parameters()).sum().item()
+
+
+def straggle(rank):
+    for _ in range(20):
+        if rank == 1:
+            time.sleep(0.02)  # The fault: this rank always comes late.
+        dist.all_reduce(torch.ones(4))  # @late
+
+
+def hang(rank):
+    if rank == 1:
+        phase(2)
+    dist.all_reduce(torch.ones(3))  # @hang
+
+
+def differ(rank):
+    dist.all_reduce(torch.ones(5 if rank == 1 else 6))  # @differ
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+# In one piece: torchrun mixes what its ranks write.
+print(f"ready {rank} {os.getpid()}\n", end="", flush=True)
+phase(0)
+weights = train()
+small = dist.new_group([0, 1])
+if rank < 2:
+    dist.broadcast(torch.zeros(2, 2), 0, group=small)
+straggle(rank)
+phase(1)
+hang(rank)
+phase(3)
+differ(rank)
+dist.destroy_process_group()
