@@ -143,7 +143,7 @@ fn verdict(ranks: &Ranks, now_nanos: i64) -> Verdict {
     let last = |doings: &Doings| doings.last().unwrap_or(before);
     let lasts = ranks.values().map(last);
     let (fewest, most) = (lasts.clone().min().unwrap_or(0), lasts.max().unwrap_or(0));
-    let undone = ranks.values().flat_map(|doings| {
+    let undone = ranks.values().filter_map(|doings| {
         let undone = doings.0.iter().filter(|(_, doing)| !doing.is_done);
         undone.map(|(seq, _)| *seq).next()
     });
