@@ -50,7 +50,20 @@ from table import Row, render
 from torch_figures import TorchBench, torch_figures
 from trace_figures import TraceBench, trace_figures
 
-PARTS = ("probe", "eval", "attach", "stacks", "store", "sql", "remote", "stops", "trace", "torch", "memory", "collectives")
+PARTS = (
+    "probe",
+    "eval",
+    "attach",
+    "stacks",
+    "store",
+    "sql",
+    "remote",
+    "stops",
+    "trace",
+    "torch",
+    "memory",
+    "collectives",
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -125,7 +138,7 @@ ratio: best other / ours. CPU time, the least of three processes, each of which 
 MEMORY_NOTES = """\
 How many times as long loops that do little else than allocate take; ratio: tracemalloc / ours. All in one process."""
 COLLECTIVES_NOTES = """\
-gloo with one rank: what is added to each operation. Coverage: of the operations that DDP makes from C++, by its numbers."""
+gloo with one rank: what is added to each operation. seen: of the operations that DDP makes from C++, by its numbers."""
 
 
 TORCH_NOTES = """\
@@ -228,7 +241,9 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
         versions = {"ours": ours.version, "tracemalloc": "of Python's"}
         sections.append(Section("Memory", versions, memory_figures(ours), MEMORY_NOTES))
     if "collectives" in chosen:
-        torch = subprocess.run([ROOT / "scripts/torch-environment", "--find"], capture_output=True, text=True, check=False)
+        torch = subprocess.run(
+            [ROOT / "scripts/torch-environment", "--find"], capture_output=True, text=True, check=False
+        )
         if torch.returncode == 0:
             figures = collectives_figures(ours, Path(torch.stdout.strip()))
             sections.append(Section("Collectives", {"ours": ours.version}, figures, COLLECTIVES_NOTES))

@@ -7,6 +7,7 @@ import time
 
 import torch
 import torch.distributed as dist
+
 from probing import _probe
 
 OPERATIONS = 1000
@@ -39,7 +40,10 @@ def main() -> None:
             _probe.trace_begin("collective_ops")
             traced = min(traced, round_of(OPERATIONS))
             _probe.trace_end("collective_ops")
-        print(json.dumps({"pid": os.getpid(), "made": made, "plain": plain, "traced": traced, "before": before}), flush=True)
+        print(
+            json.dumps({"pid": os.getpid(), "made": made, "plain": plain, "traced": traced, "before": before}),
+            flush=True,
+        )
         input()
         dist.destroy_process_group()
 

@@ -54,8 +54,21 @@ def collectives_rows(ours: Peer, torch: Path) -> list[Row]:
     extra = (told["traced"] - told["plain"]) * 1e6
     share = 100 * row["seen"] / told["made"]
     return [
-        Row("collective recorded", "µs", {"ours": extra}, f"CPU time of the calling thread, beside {told['plain'] * 1e6:.0f} µs; best of 9 turns", OPERATION),
-        Row("collectives of DDP seen", "%", {"ours": share}, f"{row['seen']} of {told['made']}", COVERAGE, compares=False),
+        Row(
+            "collective recorded",
+            "µs",
+            {"ours": extra},
+            f"CPU time of the calling thread, beside {told['plain'] * 1e6:.0f} µs; best of 9 turns",
+            OPERATION,
+        ),
+        Row(
+            "collectives of DDP seen",
+            "%",
+            {"ours": share},
+            f"{row['seen']} of {told['made']}",
+            COVERAGE,
+            compares=False,
+        ),
     ]
 
 

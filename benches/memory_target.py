@@ -1,4 +1,4 @@
-"""How much slower loops that allocate are with the heap sampled, and with tracemalloc: turns in one process, as JSON."""
+"""How much slower loops that allocate are with the heap sampled, and with tracemalloc: in one process, as JSON."""
 
 import json
 import time
