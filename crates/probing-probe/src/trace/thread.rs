@@ -18,7 +18,7 @@ use crate::forked;
 use crate::recording;
 use crate::step;
 
-/// Threads that have rings of their own; others share one.
+/// Threads at one time that have rings, and so rows; of others there are only sums.
 const MAX_RINGS: usize = 16;
 /// Functions that a thread is told to be in at most.
 const MAX_DEPTH: usize = 10_000;
