@@ -1,6 +1,7 @@
 //! Ranks that work together: every operation is seen, the straggler and the one that never came are named, dead or alive.
 
 use probing_testkit::{Ran, Sandbox, Target, root, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::job::torchrun;
@@ -12,8 +13,23 @@ const PROGRAM: &str = "tests/targets/with_torch/collectives.py";
 struct Job {
     sandbox: Sandbox,
     torchrun: Target,
-    /// By their ranks.
-    pids: Vec<String>,
+    pids: Pids,
+}
+
+/// By their ranks. They are ended with the job: ranks outlive a `torchrun` that is killed.
+struct Pids(Vec<String>);
+
+impl Drop for Pids {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let is_rank = std::fs::read_to_string(format!("/proc/{pid}/environ"))
+                .is_ok_and(|variables| variables.contains("TORCHELASTIC_RUN_ID="));
+            let pid = pid.parse().ok().and_then(Pid::from_raw);
+            if let Some(pid) = pid.filter(|_| is_rank) {
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }
+    }
 }
 
 impl Job {
@@ -40,7 +56,7 @@ impl Job {
             let pid = line.strip_prefix(&format!("{word} {rank} "));
             pid.unwrap_or_else(|| panic!("{line}")).to_owned()
         });
-        let pids = pids.collect();
+        let pids = Pids(pids.collect());
         Self {
             sandbox,
             torchrun,
@@ -49,7 +65,7 @@ impl Job {
     }
 
     fn probing(&self, arguments: &[&str]) -> Ran {
-        let all = self.pids.join(",");
+        let all = self.pids.0.join(",");
         self.sandbox.probing([&["-t", &all], arguments].concat())
     }
 
@@ -168,7 +184,7 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
     // Rank 1 does something else, which makes ranks die.
     job.begin("all", 3);
     drop(job.torchrun.wait());
-    let all = job.pids.join(",");
+    let all = job.pids.0.join(",");
     let told = job
         .sandbox
         .probing(["-t", &all, "collectives", "--json"])
