@@ -1,6 +1,13 @@
-"""What has to be done to torch.distributed once: its groups are hooked, those to come as well, and it may come later."""
+"""What is done to torch.distributed once: its groups are hooked, those to come as well, and it may come later."""
+
+from __future__ import annotations
 
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 MODULE = "torch.distributed.distributed_c10d"
 # Unlikely to be anybody else's.
@@ -10,13 +17,14 @@ HOOK = 7_770_001
 class Watch:
     """What was done to torch.distributed, and how it is taken back."""
 
-    def __init__(self, before, after, returned):
+    def __init__(self, before: Callable[..., Any], after: Callable[..., Any], returned: Callable[..., Any]) -> None:
         self.before, self.after, self.returned = before, after, returned
-        self.hooked = []
-        self.original = None
-        self.door = None
+        self.hooked: list[Any] = []
+        self.original: Any = None
+        self.replaced: Any = None
+        self.door: Door | None = None
 
-    def begin(self):
+    def begin(self) -> bool:
         """Returns whether torch.distributed is there already."""
         c10d = sys.modules.get(MODULE)
         spec = getattr(c10d, "__spec__", None)
@@ -28,14 +36,14 @@ class Watch:
         self.attach(c10d)
         return True
 
-    def attach(self, c10d):
+    def attach(self, c10d: Any) -> None:
         if self.original is not None:
             return
         original = self.original = c10d._new_process_group_helper
         if not hasattr(c10d.ProcessGroup, "register_pre_hook"):
             raise RuntimeError("this torch has no hooks of process groups (2.15 has)")
 
-        def _new_process_group_helper(*args, **kwargs):
+        def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
             self.hook(made[0] if isinstance(made, tuple) else made)
             return made
@@ -49,7 +57,7 @@ class Watch:
             codes = [code for code in logger.__code__.co_consts if getattr(code, "co_name", "") == "wrapper"]
             self.returned(codes)
 
-    def hook(self, group):
+    def hook(self, group: Any) -> None:
         # What is no group of this rank's is a number.
         if not hasattr(group, "register_pre_hook") or any(group is known for known, _ in self.hooked):
             return
@@ -59,7 +67,7 @@ class Watch:
         group.register_post_hook(HOOK, self.after(about))
         self.hooked.append((group, about))
 
-    def end(self):
+    def end(self) -> None:
         if self.door is not None:
             if self.door in sys.meta_path:
                 sys.meta_path.remove(self.door)
@@ -73,11 +81,11 @@ class Watch:
             c10d._new_process_group_helper = self.original
         self.original = None
 
-    def groups(self):
+    def groups(self) -> int:
         return len(self.hooked)
 
 
-def operations():
+def operations() -> Any:
     from torch._C._distributed_c10d import HookOpName
 
     return HookOpName.__members__
@@ -86,10 +94,10 @@ def operations():
 class Door:
     """Stands before the finders of modules and waits for one."""
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self.watch = watch
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != MODULE:
             return None
         if self in sys.meta_path:
@@ -107,13 +115,13 @@ class Door:
 class Then:
     """A loader that does something when its module is there, and is seen by nobody after that."""
 
-    def __init__(self, loader, watch):
+    def __init__(self, loader: Any, watch: Watch) -> None:
         self.loader, self.watch = loader, watch
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self.loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
         try:
@@ -121,5 +129,5 @@ class Then:
         except Exception:  # noqa: BLE001 - the program's import must not fail by us; `collectives` says that it is off
             self.watch.original = None
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)

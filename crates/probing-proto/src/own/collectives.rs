@@ -13,7 +13,7 @@ pub const COLLECTIVES: OwnTable = OwnTable {
             "state",
             Kind::Symbol,
             Always,
-            "`enqueued`, `completed`, `failed`",
+            "`enqueued`; `completed` when it is over, well or with an error",
         ),
         (
             "group_name",
