@@ -3,8 +3,8 @@
 //! A thread that asks for the GIL while the interpreter ends is unwound by `pthread_exit` (before Python 3.14). That
 //! must not pass through Rust frames: a thread that gets so far sleeps until the process is gone, as 3.14 does itself.
 //!
-//! The `call1` of `pyo3` must not be used anywhere in this crate: it declares the same function as one that never unwinds, and
-//! the compiler believes that of both.
+//! The `call1` of `pyo3` and its `ffi::Py_DecRef` must not be used anywhere in this crate: they declare the same functions as
+//! ones that never unwind, and the compiler believes that of both. (`ffi::Py_DECREF` is another function.)
 #![expect(unsafe_code, reason = "declares the call as one that may unwind")]
 
 use std::ffi::c_void;

@@ -145,13 +145,13 @@ unsafe fn each_object(
         while !frame.is_null() {
             let code = ffi::PyFrame_GetCode(frame);
             let goes_on = each(code.cast(), ffi::PyFrame_GetLineNumber(frame));
-            ffi::Py_DecRef(code.cast());
+            ffi::Py_DECREF(code.cast());
             let outer = if goes_on {
                 back(frame)
             } else {
                 ptr::null_mut()
             };
-            ffi::Py_DecRef(frame.cast());
+            ffi::Py_DECREF(frame.cast());
             frame = outer;
         }
     }

@@ -89,7 +89,7 @@ fn hold(code: *mut PyObject) {
 pub(super) fn let_go(_: Python<'_>, codes: &HashSet<usize>) {
     for code in codes {
         // SAFETY: a reference of `hold`'s, given back once. The GIL is held.
-        unsafe { ffi::Py_DecRef(*code as *mut PyObject) };
+        unsafe { ffi::Py_DECREF(*code as *mut PyObject) };
     }
 }
 

@@ -247,7 +247,7 @@ impl Words {
                 }
                 self.used += character.encode_utf8(room).len();
             }
-            ffi::Py_DecRef(text);
+            ffi::Py_DECREF(text);
         }
         (begin, self.used)
     }
