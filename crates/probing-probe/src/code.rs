@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
+use crate::compiling::{Mode, compile};
 use crate::eval::builtins;
 use crate::guarded::call;
 
@@ -28,28 +29,26 @@ pub(crate) struct Piece {
 
 impl Code {
     pub(crate) fn compile<'py>(py: Python<'py>, source: &str, file: &str) -> PyResult<Self> {
-        let builtins = builtins(py)?;
-        let compiler = builtins.compile.bind(py);
-        let compile_as = |what: &Bound<'py, PyAny>, mode: &str, flags: u32| {
-            call(compiler, (what, file, mode, flags, true))
-        };
-        let text = source.into_pyobject(py)?.into_any();
         // Most evals are one expression: without a tree they take two thirds of the time. What is none fails here, and
         // says so below.
         if !source.trim_end().contains('\n')
-            && let Ok(code) = compile_as(&text, "eval", TOP_LEVEL_AWAIT)
+            && let Ok(code) = compile(py, source, file, Mode::Eval, TOP_LEVEL_AWAIT)
         {
             let pieces = vec![Piece::new(&code, true)?];
             return Ok(Self { pieces });
         }
-        let tree = compile_as(&text, "exec", ONLY_AST)?;
+        let tree = compile(py, source, file, Mode::Exec, ONLY_AST)?;
+        let compiler = builtins(py)?.compile.bind(py);
+        let compile_tree = |tree: &Bound<'py, PyAny>, mode: Mode| {
+            call(compiler, (tree, file, mode.name(), TOP_LEVEL_AWAIT, true))
+        };
         let body = tree.getattr("body")?.cast_into::<PyList>()?;
 
         let mut pieces = Vec::new();
         if let Some(expression) = last_of(&body)? {
             body.del_item(body.len() - 1)?;
             let tree = call(&py.import("_ast")?.getattr("Expression")?, (expression,))?;
-            let code = compile_as(&tree, "eval", TOP_LEVEL_AWAIT)?;
+            let code = compile_tree(&tree, Mode::Eval)?;
             pieces.push(Piece::new(&code, true)?);
         }
         // A string that opens the code would become the program's `__doc__`.
@@ -57,7 +56,7 @@ impl Code {
             body.del_item(0)?;
         }
         if !body.is_empty() {
-            let code = compile_as(&tree, "exec", TOP_LEVEL_AWAIT)?;
+            let code = compile_tree(&tree, Mode::Exec)?;
             pieces.insert(0, Piece::new(&code, false)?);
         }
         Ok(Self { pieces })

@@ -11,6 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::code::Code;
+use crate::compiling::{self, Mode};
 use crate::guarded::{call, release};
 use crate::handoff::abandoned;
 use crate::last::{self, Held};
@@ -201,8 +202,7 @@ pub(crate) fn run_nothing(py: Python<'_>) -> PyResult<()> {
     let builtins = builtins(py)?;
     let nothing = NOTHING.get_or_try_init(py, || {
         let source = "for _ in (0, 0): pass";
-        let compile = builtins.compile.bind(py);
-        call(compile, (source, "<probing>", "exec", 0, true)).map(Bound::unbind)
+        compiling::compile(py, source, "<probing>", Mode::Exec, 0).map(Bound::unbind)
     })?;
     call(builtins.eval.bind(py), (nothing.bind(py), PyDict::new(py))).map(drop)
 }
@@ -216,7 +216,7 @@ pub(crate) fn namespace_of<'py>(
     let builtins = builtins(py)?;
     let namespace = PyDict::new(py);
     namespace.set_item("__name__", "probing._probe")?;
-    let code = call(builtins.compile.bind(py), (source, file, "exec", 0, true))?;
+    let code = compiling::compile(py, source, file, Mode::Exec, 0)?;
     call(builtins.eval.bind(py), (code, &namespace))?;
     Ok(namespace)
 }

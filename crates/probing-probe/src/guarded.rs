@@ -36,6 +36,15 @@ impl Drop for SleepForEver {
     }
 }
 
+/// Makes a call that may unwind.
+#[inline]
+pub(crate) fn unwinding_sleeps<T>(call: impl FnOnce() -> T) -> T {
+    let unwinding = SleepForEver;
+    let result = call();
+    mem::forget(unwinding);
+    result
+}
+
 /// `callable(*args)`.
 pub(crate) fn call<'py>(
     callable: &Bound<'py, PyAny>,
@@ -52,10 +61,10 @@ pub(crate) fn call_with<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let kwargs = kwargs.map_or(ptr::null_mut(), Bound::as_ptr);
-    let unwinding = SleepForEver;
-    // SAFETY: the pointers come from live references (or are null) and the GIL is held, as their lifetime says.
-    let result = unsafe { PyObject_Call(callable.as_ptr(), args.as_ptr(), kwargs) };
-    mem::forget(unwinding);
+    let result = unwinding_sleeps(|| {
+        // SAFETY: the pointers come from live references (or are null) and the GIL is held, as their lifetime says.
+        unsafe { PyObject_Call(callable.as_ptr(), args.as_ptr(), kwargs) }
+    });
     release(args.into_any());
     // SAFETY: the call returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), result) }
@@ -77,18 +86,12 @@ pub(crate) fn call_plainly<'py>(
     let Some(vectorcall) = vectorcall() else {
         return call_with(callable, PyTuple::new(callable.py(), args)?, None);
     };
-    let unwinding = SleepForEver;
-    // SAFETY: a `Bound` is a pointer to a live object, so a slice of them is what the function takes; the GIL is held, as
-    // their lifetime says.
-    let result = unsafe {
-        vectorcall(
-            callable.as_ptr(),
-            args.as_ptr().cast(),
-            args.len(),
-            ptr::null_mut(),
-        )
-    };
-    mem::forget(unwinding);
+    let (count, kwargs) = (args.len(), ptr::null_mut());
+    let result = unwinding_sleeps(|| {
+        // SAFETY: a `Bound` is a pointer to a live object, so a slice of them is what the function takes; the GIL is held,
+        // as their lifetime says.
+        unsafe { vectorcall(callable.as_ptr(), args.as_ptr().cast(), count, kwargs) }
+    });
     // SAFETY: the call returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), result) }
 }
@@ -107,8 +110,8 @@ fn vectorcall() -> Option<Vectorcall> {
 /// Lets go of an object, whose destructor may be the program's.
 pub(crate) fn release(object: Bound<'_, PyAny>) {
     let object = object.into_ptr();
-    let unwinding = SleepForEver;
-    // SAFETY: the reference was ours, and the GIL is held, as its lifetime said.
-    unsafe { Py_DecRef(object) };
-    mem::forget(unwinding);
+    unwinding_sleeps(|| {
+        // SAFETY: the reference was ours, and the GIL is held, as its lifetime said.
+        unsafe { Py_DecRef(object) }
+    });
 }

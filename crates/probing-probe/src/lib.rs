@@ -8,6 +8,7 @@ mod agent;
 mod code;
 mod codes;
 mod collectives;
+mod compiling;
 mod connection;
 mod detached;
 mod directory;
