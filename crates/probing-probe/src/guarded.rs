@@ -3,11 +3,12 @@
 //! A thread that asks for the GIL while the interpreter ends is unwound by `pthread_exit` (before Python 3.14). That
 //! must not pass through Rust frames: a thread that gets so far sleeps until the process is gone, as 3.14 does itself.
 //!
-//! The `call1` of `pyo3` and its `ffi::Py_DecRef` must not be used anywhere in this crate: they declare the same functions as
-//! ones that never unwind, and the compiler believes that of both. (`ffi::Py_DECREF` is another function.)
+//! `pyo3` declares the same functions as ones that never unwind, and the compiler, which knows one function by a name, may
+//! believe that of both. So they are called by addresses that it cannot know.
 #![expect(unsafe_code, reason = "declares the call as one that may unwind")]
 
 use std::ffi::c_void;
+use std::hint::black_box;
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
@@ -15,6 +16,12 @@ use std::sync::OnceLock;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+
+/// As `PyObject_Call` is.
+type Call =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+/// As `Py_DecRef` is.
+type DecRef = unsafe extern "C-unwind" fn(*mut PyObject);
 
 unsafe extern "C-unwind" {
     fn PyObject_Call(
@@ -61,9 +68,10 @@ pub(crate) fn call_with<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let kwargs = kwargs.map_or(ptr::null_mut(), Bound::as_ptr);
+    let python = black_box::<Call>(PyObject_Call);
     let result = unwinding_sleeps(|| {
         // SAFETY: the pointers come from live references (or are null) and the GIL is held, as their lifetime says.
-        unsafe { PyObject_Call(callable.as_ptr(), args.as_ptr(), kwargs) }
+        unsafe { python(callable.as_ptr(), args.as_ptr(), kwargs) }
     });
     release(args.into_any());
     // SAFETY: the call returns a new reference, or null with an exception set.
@@ -110,8 +118,9 @@ fn vectorcall() -> Option<Vectorcall> {
 /// Lets go of an object, whose destructor may be the program's.
 pub(crate) fn release(object: Bound<'_, PyAny>) {
     let object = object.into_ptr();
+    let python = black_box::<DecRef>(Py_DecRef);
     unwinding_sleeps(|| {
         // SAFETY: the reference was ours, and the GIL is held, as its lifetime said.
-        unsafe { Py_DecRef(object) }
+        unsafe { python(object) }
     });
 }
