@@ -1,43 +1,49 @@
 //! `python.collectives`: what the ranks of a job do together.
 //!
-//! torch calls a hook of ours before and after it issues each operation of a process group, those that DDP makes from C++
-//! included. The row is written before the operation begins: the one that hangs, or that aborts the process, is the one that
-//! is needed. A second row tells when it was seen to be done: when the call that waits for it returns, else at the next
-//! operation, step or second. Nothing of the program's is wrapped, and nobody waits for an operation because of us.
+//! torch calls a hook of ours before it issues each operation of a process group, those that DDP makes from C++ included. The
+//! row is written before the operation begins: the one that hangs, or that aborts the process, is the one that is needed. A
+//! second row tells what became of it. An operation that the program waits for in a call of torch's is over when the call
+//! returns, or fails when that ends by an exception. Of any other, torch is asked at the next operation, step or second: for
+//! these there is a hook behind the issue, too, which costs as much as the one before. Nothing of the program's is wrapped,
+//! and nobody waits for an operation because of us.
 //!
-//! `door.py` is what is done to torch once; `sites.rs` tells which code of the program asked.
+//! `door.py` is what is done to torch once, `hooks.rs` what torch calls; `glance.rs`, `tensors.rs` and `sites.rs` tell what an
+//! operation is, and `pending.rs` what has become of it.
 
+mod glance;
+mod hooks;
+mod pending;
 mod sites;
+mod tensors;
 
-use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use probing_proto::message::Failure;
-use probing_proto::own::COLLECTIVES;
-use probing_store::{Value, monotonic_nanos};
+use probing_store::monotonic_nanos;
 use pyo3::Borrowed;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
+use pyo3::types::{PyList, PyType};
 
 use crate::eval;
 use crate::forked;
 use crate::guarded::call;
 use crate::interned::interned;
-use crate::recording;
+use crate::recording::{self, Ledger, Operation, Outcome, collective_symbol};
 use crate::step;
 use crate::trace::{self, At, Tap, Wants};
 use crate::worker;
-use sites::{Site, Sites};
+use glance::{Glance, asked};
+use hooks::Hooks;
+use pending::{Operations, Pending, Until};
+use sites::Sites;
+use tensors::Tensors;
 
-/// Operations that are waited for; of more, the oldest are not seen to be done.
-const MOST_PENDING: usize = 1024;
-/// Tensors of an operation whose shapes are told.
-const MOST_SHAPES: usize = 4;
-/// Tensors of an operation that are looked at.
-const MOST_TENSORS: usize = 256;
+/// Operations that torch is asked about when another begins.
+const MOST_ASKED: usize = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -52,35 +58,46 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 struct State {
     generation: u32,
     watch: Py<PyAny>,
+    ledger: Ledger,
     sites: Sites,
-    pending: VecDeque<Pending>,
-    codes: Vec<Py<PyAny>>,
+    known: tensors::Known,
+    pending: Operations,
+    groups: Vec<Group>,
+    /// What is known of torch, once it is there.
+    torch: Option<Torch>,
+    taps: Vec<(Py<PyAny>, &'static dyn Tap)>,
 }
 
-/// An operation that was issued, or is about to be.
-struct Pending {
-    begun_at: i64,
-    row: Row,
-    /// What torch gives for it, once it is issued.
-    work: Option<Py<PyAny>>,
-    thread: u32,
+struct Torch {
+    glance: Glance,
+    /// By their numbers.
+    operations: Vec<Kind>,
+    work: Py<PyType>,
 }
 
-/// What is known of an operation before it begins.
-#[derive(Clone)]
-struct Row {
-    group: String,
+/// An operation that torch has.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: u32,
+    has_root: bool,
+    /// Operations between two ranks have no number that others know.
+    is_between_two: bool,
+}
+
+struct Group {
+    about: About,
+    sequence: Py<PyAny>,
+}
+
+#[derive(Clone, Copy)]
+struct About {
+    name: u32,
     rank: i64,
     size: i64,
-    seq: Option<i64>,
-    op: String,
-    shapes: String,
-    dtype: Option<String>,
-    bytes: i64,
-    root: Option<i64>,
-    is_async: bool,
-    step: Option<i64>,
-    site: Option<Site>,
+    /// A call that waits returns when the operation is over. Elsewhere it may be over only for the host.
+    returns_when_over: bool,
+    /// The hook behind the issue is there.
+    has_after: bool,
 }
 
 #[expect(unsafe_code, reason = "reached through an atomic pointer")]
@@ -97,56 +114,53 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         return Ok(false);
     }
     crate::lifecycle::follow_forks();
-    let failed = |error: PyErr| {
-        Failure::new(format!("collectives cannot be traced: {error}"))
-            .with_hint("torch 2.15 and newer have the hooks that are needed")
-    };
+    let failed = |error: PyErr| Failure::new(format!("collectives cannot be traced: {error}"));
+    let ledger = recording::ledger(py);
     if state(py).is_none() {
         let watch = watch(py).map_err(failed)?;
         let state = Box::new(State {
             generation: forked::generation(),
             watch: watch.unbind(),
+            ledger,
             sites: Sites::new(py),
-            pending: VecDeque::new(),
-            codes: Vec::new(),
+            known: tensors::Known::default(),
+            pending: Operations::default(),
+            groups: Vec::new(),
+            torch: None,
+            taps: Vec::new(),
         });
         STATE.store(Box::into_raw(state), Ordering::Release);
     }
-    let Some(watch) = state(py).map(|state| state.watch.clone_ref(py)) else {
-        return Ok(false);
-    };
     ON.store(true, Ordering::Release);
-    let begun = watch
-        .bind(py)
-        .getattr("begin")
-        .and_then(|begin| call(&begin, ()));
-    if let Err(error) = begun {
+    if let Err(error) = asked_of_watch(py, "begin", ()) {
         ON.store(false, Ordering::Release);
         return Err(failed(error));
     }
-    recording::make_room(py, &COLLECTIVES);
     Ok(true)
 }
 
 /// Ends it; false when it was not on.
 pub(crate) fn end(py: Python<'_>) -> bool {
-    if !ON.swap(false, Ordering::AcqRel) {
+    if !is_on() {
         return false;
     }
     poll(py);
-    let Some((watch, codes)) = state(py).map(|state| {
-        state.pending.clear();
-        let codes = std::mem::take(&mut state.codes);
-        (state.watch.clone_ref(py), codes)
-    }) else {
-        return true;
-    };
+    ON.store(false, Ordering::Release);
+    let left = state(py).map(|state| {
+        let taps = std::mem::take(&mut state.taps);
+        (state.pending.clear(), taps)
+    });
     PENDING.store(0, Ordering::Release);
-    for code in codes {
-        trace::untap(code.bind(py), &Returned);
+    if let Some((pending, taps)) = left {
+        for (code, tap) in taps {
+            trace::untap(code.bind(py), tap);
+        }
+        drop(pending);
     }
     // What cannot be taken out does nothing any more.
-    drop(watch.bind(py).getattr("end").and_then(|end| call(&end, ())));
+    drop(asked_of_watch(py, "end", ()));
+    let groups = state(py).map(|state| std::mem::take(&mut state.groups));
+    drop(groups);
     true
 }
 
@@ -164,14 +178,11 @@ pub(crate) fn after_fork() {
 /// What one should know about it.
 pub(crate) fn note(py: Python<'_>) -> Option<String> {
     poll(py);
-    let watch = state(py).filter(|_| is_on())?.watch.clone_ref(py);
-    let groups = watch
-        .bind(py)
-        .getattr("groups")
-        .and_then(|groups| call(&groups, ()));
-    let groups: usize = groups.ok()?.extract().ok()?;
-    (groups == 0)
-        .then(|| "no process group yet: operations are recorded as soon as there is one".to_owned())
+    if !is_on() {
+        return None;
+    }
+    let note = asked_of_watch(py, "note", ()).ok()?;
+    note.extract().ok()?
 }
 
 /// When the probe's thread is to come by.
@@ -200,152 +211,137 @@ pub(crate) fn tick() {
 
 /// Notes which operations are done by now.
 pub(crate) fn poll(py: Python<'_>) {
+    poll_oldest(py, usize::MAX);
+}
+
+fn poll_oldest(py: Python<'_>, most: usize) {
     if PENDING.load(Ordering::Acquire) == 0 {
         return;
     }
-    let Some(state) = state(py) else { return };
     // Taken out: asking torch may let others run, who may come here, too.
-    let mut pending = std::mem::take(&mut state.pending);
-    pending.retain(|operation| {
-        let Some(work) = &operation.work else {
-            return true;
-        };
-        let is_done = work
-            .bind(py)
-            .getattr(interned!(py, "is_completed"))
-            .and_then(|ask| call(&ask, ()));
-        if !is_done.is_ok_and(|done| done.is_truthy().unwrap_or(false)) {
-            return true;
+    let taken = state(py).map(|state| (state.ledger, state.pending.take_askable(most)));
+    let Some((ledger, mut taken)) = taken else {
+        return;
+    };
+    taken.retain(|pending| match pending.outcome(py) {
+        Ok(Outcome::Enqueued) => true,
+        Ok(outcome) => {
+            pending.is_over(py, &ledger, outcome);
+            false
         }
-        // Whether it went well torch tells only with a warning, on the program's standard error.
-        let took = monotonic_nanos() - operation.begun_at;
-        operation.row.write(py, operation.begun_at, Some(took));
-        false
+        // Who cannot be asked now cannot be asked later.
+        Err(_) => false,
     });
-    if let Some(state) = self::state(py) {
-        let come_meanwhile = std::mem::replace(&mut state.pending, pending);
-        state.pending.extend(come_meanwhile);
-        PENDING.store(state.pending.len() as u32, Ordering::Release);
+    if let Some(state) = state(py) {
+        state.pending.put_back(taken);
+        count(state);
     }
 }
 
-impl Row {
-    fn write(&self, py: Python<'_>, begun_at: i64, duration: Option<i64>) {
-        recording::with_own(py, &COLLECTIVES, |table| {
-            let writer = &mut table.writer;
-            let mut symbol = |text: &str| Value::Symbol(writer.symbol(text));
-            let number = |number: Option<i64>| number.map_or(Value::Null, Value::I64);
-            let state = symbol(if duration.is_some() {
-                "completed"
-            } else {
-                "enqueued"
-            });
-            let group = symbol(&self.group);
-            let op = symbol(&self.op);
-            let dtype = self.dtype.as_deref().map_or(Value::Null, &mut symbol);
-            let shapes = symbol(&self.shapes);
-            let [func, file, lineno] = match &self.site {
-                Some(site) => [
-                    symbol(&site.func),
-                    symbol(&site.file),
-                    Value::I64(site.lineno),
-                ],
-                None => [Value::Null, Value::Null, Value::Null],
-            };
-            let row = [
-                state,
-                group,
-                Value::I64(self.rank),
-                Value::I64(self.size),
-                number(self.seq),
-                op,
-                shapes,
-                dtype,
-                Value::I64(self.bytes),
-                number(self.root),
-                Value::Bool(self.is_async),
-                number(duration),
-                Value::I64(i64::from(recording::thread_id())),
-                func,
-                file,
-                lineno,
-                number(self.step),
-            ];
-            table.append_at(begun_at, &row);
-        });
-    }
+fn count(state: &State) {
+    PENDING.store(state.pending.len() as u32, Ordering::Release);
+}
+
+/// Calls a method of `Watch`.
+fn asked_of_watch<'py>(
+    py: Python<'py>,
+    method: &str,
+    args: impl IntoPyObject<
+        'py,
+        Target = pyo3::types::PyTuple,
+        Output = Bound<'py, pyo3::types::PyTuple>,
+        Error: Into<PyErr>,
+    >,
+) -> PyResult<Bound<'py, PyAny>> {
+    let watch = state(py).map(|state| state.watch.clone_ref(py));
+    let Some(watch) = watch else {
+        return Err(pyo3::exceptions::PyRuntimeError::new_err("it was never on"));
+    };
+    call(&watch.bind(py).getattr(method)?, args)
 }
 
 /// `Watch` of `door.py`, with what it calls.
 fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let names = eval::namespace_of(py, include_str!("collectives/door.py"), "<probing>")?;
-    let before = PyCFunction::new_closure(py, None, None, |args, _| make_before(args))?;
-    let after = PyCFunction::new_closure(py, None, None, |args, _| make_after(args))?;
-    let returned = PyCFunction::new_closure(py, None, None, |args, _| tap_returns(args))?;
-    call(
-        &names.as_any().get_item("Watch")?,
-        (before, after, returned),
-    )
+    let natives = (
+        wrap_pyfunction!(torch_is_there, py)?,
+        wrap_pyfunction!(group_is_there, py)?,
+    );
+    call(&names.as_any().get_item("Watch")?, natives)
 }
 
-/// A group, as `door.py` tells of it.
-struct Group {
-    name: String,
-    rank: i64,
-    size: i64,
-    operations: Py<PyDict>,
-}
-
-impl Group {
-    fn of(about: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (name, rank, size, operations) = about.extract::<(String, i64, i64, Py<PyDict>)>()?;
-        Ok(Self {
-            name,
-            rank,
-            size,
-            operations,
-        })
+/// What operations and calls torch has, and the size of what it gives to hooks. Returns whether the calls tell of their end.
+#[pyfunction]
+fn torch_is_there(
+    names: Vec<String>,
+    folder: String,
+    given: (Bound<'_, PyType>, usize),
+    codes: (Bound<'_, PyList>, Option<Bound<'_, PyAny>>),
+) -> bool {
+    let (work, size) = given;
+    let py = work.py();
+    let operations = names.iter().map(|name| Kind {
+        name: collective_symbol(py, name),
+        has_root: matches!(&**name, "broadcast" | "reduce" | "scatter" | "gather"),
+        is_between_two: matches!(&**name, "send" | "recv"),
+    });
+    let torch = Torch {
+        glance: Glance::new(size),
+        operations: operations.collect(),
+        work: work.unbind(),
+    };
+    if let Some(state) = state(py) {
+        state.torch = Some(torch);
+        state.sites.torch_is_at(folder);
     }
+    let (calls, failure) = codes;
+    let mut tell = !calls.is_empty();
+    for code in calls {
+        tell &= tapped(&code, &Returned);
+        if let Some(state) = state(py) {
+            state.sites.is_call(&code);
+        }
+    }
+    // Before 3.12 no code tells.
+    if let Some(failure) = failure.filter(|_| tell) {
+        tapped(&failure, &Failed);
+    }
+    tell
 }
 
-/// The hook that torch calls before an operation of a group.
-fn make_before(args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-    let sequence = args.get_item(0)?.unbind();
-    let group = Group::of(&args.get_item(1)?)?;
-    let hook = move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-        let py = args.py();
-        quietly(|| {
-            if is_on()
-                && let Ok(given) = args.get_item(0)
-            {
-                // What cannot be told is left out: an operation is not to fail by us.
-                drop(begins(&group, sequence.bind(py), &given));
-            }
-        });
-        py.None()
-    };
-    Ok(PyCFunction::new_closure(args.py(), None, None, hook)?
-        .into_any()
-        .unbind())
+fn tapped(code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
+    let is_tapped = trace::tap(code, tap).is_ok();
+    if is_tapped && let Some(state) = state(code.py()) {
+        state.taps.push((code.clone().unbind(), tap));
+    }
+    is_tapped
 }
 
-/// The one that it calls after it has issued it.
-fn make_after(args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-    let group = Group::of(&args.get_item(0)?)?.name;
-    let hook = move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-        let py = args.py();
-        quietly(|| {
-            if is_on()
-                && let Ok(given) = args.get_item(0)
-            {
-                drop(issued(&group, &given));
-            }
-        });
-        py.None()
+/// A group, with the function that tells its next number. Returns its hooks.
+#[pyfunction]
+fn group_is_there<'py>(
+    name: &str,
+    place: (i64, i64),
+    returns_when_over: bool,
+    sequence: Bound<'py, PyAny>,
+) -> PyResult<Option<Hooks<'py>>> {
+    let py = sequence.py();
+    let name = collective_symbol(py, name);
+    let Some(state) = state(py) else {
+        return Ok(None);
     };
-    Ok(PyCFunction::new_closure(args.py(), None, None, hook)?
-        .into_any()
-        .unbind())
+    let number = state.groups.len();
+    state.groups.push(Group {
+        about: About {
+            name,
+            rank: place.0,
+            size: place.1,
+            returns_when_over,
+            has_after: false,
+        },
+        sequence: sequence.unbind(),
+    });
+    hooks::of_group(py, number).map(Some)
 }
 
 /// No panic leaves the probe.
@@ -353,143 +349,134 @@ fn quietly(work: impl FnOnce()) {
     drop(panic::catch_unwind(AssertUnwindSafe(work)));
 }
 
-fn begins(group: &Group, sequence: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>) -> PyResult<()> {
+/// A group is about to issue an operation.
+fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = given.py();
     let begun_at = monotonic_nanos();
-    let name = given.getattr(interned!(py, "name"))?;
-    let number = call(&name.getattr(interned!(py, "__int__"))?, ())?;
-    let op = group.operations.bind(py).get_item(number)?;
-    let op = op.map_or_else(|| Ok("unknown".to_owned()), |op| op.extract())?;
-    // Operations between two ranks have no number that others know.
-    let is_between_two = matches!(&*op, "send" | "recv");
-    let seq = if is_between_two {
+    let Some(state_now) = state(py) else {
+        return Ok(());
+    };
+    let ledger = state_now.ledger;
+    let Some(group) = state_now.groups.get(number) else {
+        return Ok(());
+    };
+    let about = group.about;
+    let sequence = group.sequence.clone_ref(py).into_bound(py);
+    let (kind, is_async) = kind_of(given)?;
+    let seq = if kind.is_between_two {
         None
     } else {
-        call(sequence, ())?.extract().ok()
+        call(&sequence, ())?.extract().ok()
     };
-    let mut tensors = Tensors::default();
-    tensors.add(&given.getattr(interned!(py, "input_tensors"))?)?;
-    if tensors.count == 0 {
-        tensors.add(&given.getattr(interned!(py, "output_tensors"))?)?;
-    }
-    // Each look at what torch gives costs 150 ns and more: only where it says something.
-    let has_root = matches!(&*op, "broadcast" | "reduce" | "scatter" | "gather");
-    let root: i64 = if has_root {
-        given.getattr(interned!(py, "root"))?.extract()?
+    let tensors = tensors_of(given)?;
+    // Each look at what torch gives takes 100 ns and more: only where it says something.
+    let root: Option<i64> = if kind.has_root {
+        given.getattr(interned!(py, "root"))?.extract().ok()
     } else {
-        -1
+        None
     };
-    let site = state(py).and_then(|state| state.sites.here(py));
-    let row = Row {
-        group: group.name.clone(),
-        rank: group.rank,
-        size: group.size,
+    let asked = state(py).map(|state| state.sites.here(py));
+    let asked = asked.unwrap_or_default();
+    let operation = Operation {
+        group: about.name,
+        rank: about.rank,
+        size: about.size,
         seq,
-        op,
+        op: kind.name,
         shapes: tensors.shapes,
         dtype: tensors.dtype,
         bytes: tensors.bytes,
-        root: (root >= 0).then_some(root),
-        is_async: given.getattr(interned!(py, "async_op"))?.is_truthy()?,
+        root: root.filter(|root| *root >= 0),
+        is_async,
+        thread: recording::thread_id(),
         step: step::now(),
-        site,
+        site: asked.site,
     };
-    row.write(py, begun_at, None);
-    poll(py);
-    if let Some(state) = state(py) {
-        if state.pending.len() >= MOST_PENDING {
-            state.pending.pop_front();
-        }
-        state.pending.push_back(Pending {
-            begun_at,
-            row,
-            work: None,
-            thread: recording::thread_id(),
-        });
-        PENDING.store(state.pending.len() as u32, Ordering::Release);
+    ledger.write(py, (begun_at, None), &operation, Outcome::Enqueued);
+    poll_oldest(py, MOST_ASKED);
+    let ends_with_call = about.returns_when_over && asked.call.is_some();
+    let pending = Pending {
+        begun_at,
+        operation,
+        call: asked.call,
+        until: if ends_with_call {
+            Until::Call
+        } else {
+            Until::Issued
+        },
+    };
+    let forgotten = state(py).and_then(|state| {
+        let oldest = state.pending.push(pending);
+        count(state);
+        oldest
+    });
+    drop(forgotten);
+    if !ends_with_call && !about.has_after {
+        hear_after(py, number)?;
     }
     Ok(())
+}
+
+/// Nobody but torch will know when this one is over: has it tell behind the issue, from this one on.
+#[cold]
+fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
+    asked_of_watch(py, "hear_after", (number,))?;
+    if let Some(group) = state(py).and_then(|state| state.groups.get_mut(number)) {
+        group.about.has_after = true;
+    }
+    Ok(())
+}
+
+fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<(Kind, bool)> {
+    let py = given.py();
+    let nothing = || pyo3::exceptions::PyRuntimeError::new_err("no such operation");
+    let torch = || {
+        let torch = state(py).and_then(|state| state.torch.as_mut());
+        torch.ok_or_else(nothing)
+    };
+    let seen = torch()?.glance.at(given);
+    let told = if let Some(told) = seen {
+        told
+    } else {
+        let told = asked(given)?;
+        torch()?.glance.compare(given, told);
+        told
+    };
+    let kind = torch()?.operations.get(usize::from(told.op)).copied();
+    Ok((kind.ok_or_else(nothing)?, told.is_async))
+}
+
+fn tensors_of(given: &Bound<'_, PyAny>) -> PyResult<Tensors> {
+    let py = given.py();
+    let known = || state(py).map(|state| &mut state.known);
+    let inputs = given.getattr(interned!(py, "input_tensors"))?;
+    if let Some(told) = tensors::told(&inputs, known)? {
+        return Ok(told);
+    }
+    let outputs = given.getattr(interned!(py, "output_tensors"))?;
+    match tensors::told(&outputs, known)? {
+        Some(told) => Ok(told),
+        // A barrier has none.
+        None => Ok(Tensors {
+            shapes: collective_symbol(py, ""),
+            ..Tensors::default()
+        }),
+    }
 }
 
 /// Keeps what torch gives for an operation, until it is done.
-fn issued(group: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = given.py();
-    let work = given.getattr(interned!(py, "work"))?;
-    let work = (!work.is_none()).then(|| work.unbind());
-    // It is the one that this thread began last.
+fn issued(number: usize, given: &Bound<'_, PyAny>) {
     let thread = recording::thread_id();
-    if let Some(state) = state(py)
-        && let Some(operation) = state.pending.iter_mut().rev().find(|operation| {
-            operation.thread == thread && operation.work.is_none() && operation.row.group == group
-        })
+    if let Some(state) = state(given.py())
+        && let Some(group) = state.groups.get(number)
+        && let Some(pending) = state.pending.unissued(thread, group.about.name)
     {
-        operation.work = work;
-    }
-    Ok(())
-}
-
-/// What is told of the tensors of an operation.
-#[derive(Default)]
-struct Tensors {
-    count: usize,
-    shapes: String,
-    dtype: Option<String>,
-    bytes: i64,
-}
-
-impl Tensors {
-    fn add(&mut self, tensors: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = tensors.py();
-        for tensor in tensors.cast::<PyList>()?.iter().take(MOST_TENSORS) {
-            // Groups of tensors: one for each rank.
-            if tensor.is_instance_of::<PyList>() {
-                self.add(&tensor)?;
-                continue;
-            }
-            if self.dtype.is_none() {
-                let dtype = tensor.getattr(interned!(py, "dtype"))?.str()?;
-                let dtype = dtype.to_str()?;
-                self.dtype = Some(dtype.strip_prefix("torch.").unwrap_or(dtype).to_owned());
-            }
-            if self.count < MOST_SHAPES {
-                self.add_shape(&tensor.getattr(interned!(py, "shape"))?)?;
-            }
-            self.count += 1;
-            self.bytes += tensor.getattr(interned!(py, "nbytes"))?.extract::<i64>()?;
-        }
-        Ok(())
-    }
-
-    fn add_shape(&mut self, shape: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.count > 0 {
-            self.shapes.push(' ');
-        }
-        self.shapes.push('[');
-        for (place, size) in shape.cast::<PyTuple>()?.iter().enumerate() {
-            if place > 0 {
-                self.shapes.push(',');
-            }
-            self.shapes.push_str(&size.extract::<i64>()?.to_string());
-        }
-        self.shapes.push(']');
-        Ok(())
+        // It is looked into later.
+        pending.until = Until::Given(given.clone().unbind());
     }
 }
 
-/// Taps the functions that wait for their operations, from Python 3.12 on: when they return it is done.
-fn tap_returns(args: &Bound<'_, PyTuple>) -> PyResult<()> {
-    let py = args.py();
-    for code in args.get_item(0)?.cast::<PyList>()? {
-        // Before 3.12 it is seen a little later that they are done.
-        if trace::tap(&code, &Returned).is_ok()
-            && let Some(state) = state(py)
-        {
-            state.codes.push(code.unbind());
-        }
-    }
-    Ok(())
-}
-
+/// A function of torch's that asks for operations has returned: what it waited for is over.
 struct Returned;
 
 impl Tap for Returned {
@@ -497,7 +484,67 @@ impl Tap for Returned {
         Wants::RETURNS
     }
 
-    fn returned(&self, at: At<'_, '_>, _: Borrowed<'_, '_, PyAny>) {
-        quietly(|| poll(at.code.py()));
+    fn returned(&self, at: At<'_, '_>, value: Borrowed<'_, '_, PyAny>) {
+        quietly(|| call_is_over(at.code.py(), Some(&value)));
     }
+}
+
+/// One has failed: torch is about to say so in its log.
+struct Failed;
+
+impl Tap for Failed {
+    fn wants(&self) -> Wants {
+        Wants::STARTS
+    }
+
+    fn started(&self, at: At<'_, '_>) {
+        quietly(|| call_is_over(at.code.py(), None));
+    }
+}
+
+/// `value` is what it returns, if it does.
+fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
+    if PENDING.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let thread = recording::thread_id();
+    let here = state(py).and_then(|state| Some((state.ledger, state.sites.call_here()?)));
+    let Some((ledger, call)) = here else {
+        return;
+    };
+    let work = value.filter(|value| is_work(value));
+    loop {
+        let taken = state(py).and_then(|state| state.pending.take_of(call, thread));
+        let Some(mut pending) = taken else {
+            break;
+        };
+        match (value, work, &pending.until) {
+            (None, ..) => pending.is_over(py, &ledger, Outcome::Failed),
+            (_, Some(work), Until::Call) => {
+                pending.until = Until::Work(work.clone().unbind());
+                pending.call = None;
+            }
+            (_, None, Until::Call) => pending.is_over(py, &ledger, Outcome::Completed),
+            _ => pending.call = None,
+        }
+        if value.is_some() && !matches!(pending.until, Until::Call) {
+            let forgotten = state(py).and_then(|state| state.pending.push(pending));
+            drop(forgotten);
+        }
+    }
+    if let Some(state) = state(py) {
+        count(state);
+    }
+    if work.is_none() {
+        poll_oldest(py, MOST_ASKED);
+    }
+}
+
+#[expect(unsafe_code, reason = "a class is compared without asking it")]
+fn is_work(value: &Bound<'_, PyAny>) -> bool {
+    let torch = state(value.py()).and_then(|state| state.torch.as_ref());
+    torch.is_some_and(|torch| {
+        // SAFETY: a live object and a live class.
+        unsafe { ffi::PyObject_TypeCheck(value.as_ptr(), torch.work.as_ptr().cast()) != 0 }
+    })
 }

@@ -30,7 +30,7 @@ use crate::step;
 use crate::usage;
 use samples::{Samples, Site};
 
-pub(crate) use frames::Walk;
+pub(crate) use frames::{Frame, Walk};
 
 /// Bytes between two samples, on average.
 const PERIOD_BYTES: u64 = 512 << 10;

@@ -6,6 +6,7 @@
 
 mod calls;
 mod captures;
+mod collectives;
 mod process;
 mod sites;
 mod tables;
@@ -28,9 +29,9 @@ use tables::Tables;
 
 pub(crate) use calls::add_to;
 pub(crate) use captures::{
-    Capture, Exception, Variable, capture, exception, make_room, make_room_for_variables, memory,
-    variable, with_own,
+    Capture, Exception, Variable, capture, exception, make_room_for_variables, memory, variable,
 };
+pub(crate) use collectives::{Ledger, Operation, Outcome, Site, collective_symbol, ledger};
 pub(crate) use trace::thread_id;
 pub(crate) use tracers::{Budget, Sums, budget, ring_of_tracers, sums};
 

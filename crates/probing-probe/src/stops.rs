@@ -62,6 +62,7 @@ use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
 use crate::worker;
 
+pub(crate) use self::armed::Address;
 pub(crate) use self::events::quietly;
 pub(crate) use self::frame::{code_of as code_of_frame, take_over_locals};
 pub(crate) use self::session::Order;

@@ -1,8 +1,10 @@
 """Ranks that work together, one phase after the other: each begins when somebody sets its event."""
 
+import contextlib
 import os
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -38,6 +40,16 @@ def straggle(rank):
         dist.all_reduce(torch.ones(4))  # @late
 
 
+def fail(rank, small):
+    with contextlib.suppress(RuntimeError):
+        dist.all_reduce(torch.ones(3, dtype=torch.int16))  # @refused
+    if rank == 0:
+        # Nobody else comes.
+        small.set_timeout(timedelta(milliseconds=1))
+        with contextlib.suppress(RuntimeError):
+            dist.all_reduce(torch.ones(7), group=small, async_op=True).wait()  # @alone
+
+
 def hang(rank):
     if rank == 1:
         phase(2)
@@ -57,6 +69,7 @@ weights = train()
 small = dist.new_group([0, 1])
 if rank < 2:
     dist.broadcast(torch.zeros(2, 2), 0, group=small)
+fail(rank, small)
 straggle(rank)
 phase(1)
 hang(rank)

@@ -113,8 +113,8 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
     job.begin("all", 0);
     job.wait_for(1, "all");
 
-    // All that DDP does by itself (9 operations for 3 steps, one to check, one to copy the model), the program's five, and
-    // one of a smaller group: torch counts them, too.
+    // All that DDP does by itself (9 operations for 3 steps, one to check, one to copy the model), the program's, and those
+    // of a smaller group: torch counts them, too.
     let counted = job.probing(&[
         "--ranks",
         "0",
@@ -136,7 +136,7 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
             "{row}"
         );
     }
-    let sql = "SELECT op, shapes, dtype, bytes, func, lineno FROM python.collectives WHERE group_name <> '0' AND state = 'enqueued' AND rank = 0";
+    let sql = "SELECT op, shapes, dtype, bytes, func, lineno FROM python.collectives WHERE group_name <> '0' AND op = 'broadcast' AND state = 'enqueued' AND rank = 0";
     let [small] = job.rows(sql).try_into().unwrap();
     assert_eq!(
         (&*small["op"].to_string(), &small["bytes"]),
@@ -151,6 +151,21 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
         line_of("# @late")
     );
     assert_eq!(job.rows(&sql)[0]["n"], 20 * RANKS);
+
+    // One that torch refuses, on all ranks, and one that nobody else comes to.
+    let failed = format!(
+        "SELECT rank, lineno = {} AS alone FROM python.collectives WHERE state = 'failed' AND op = 'allreduce' ORDER BY rank, ts",
+        line_of("# @alone")
+    );
+    let failed = || {
+        let rows = job.rows(&failed);
+        let told = rows
+            .iter()
+            .map(|row| (row["rank"].as_u64().unwrap(), row["alone"] == true));
+        told.collect::<Vec<_>>()
+    };
+    let expected = [(0, false), (0, true), (1, false), (2, false)];
+    wait_until("what has failed is told", || failed() == expected);
 
     let report = job.probing(&["collectives", "--json"]).json();
     assert_eq!(report["straggler"], 1, "{report:#}");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -12,14 +13,17 @@ if TYPE_CHECKING:
 MODULE = "torch.distributed.distributed_c10d"
 # Unlikely to be anybody else's.
 HOOK = 7_770_001
+# Where a call that waits returns when the operation is over, and not when a stream will wait for it.
+WAITING = ("gloo", "cpu:gloo", "mpi")
 
 
 class Watch:
     """What was done to torch.distributed, and how it is taken back."""
 
-    def __init__(self, before: Callable[..., Any], after: Callable[..., Any], returned: Callable[..., Any]) -> None:
-        self.before, self.after, self.returned = before, after, returned
-        self.hooked: list[Any] = []
+    def __init__(self, torch_is_there: Callable[..., Any], group_is_there: Callable[..., Any]) -> None:
+        self.torch_is_there, self.group_is_there = torch_is_there, group_is_there
+        self.hooked: list[tuple[Any, Any]] = []
+        self.calls_tell = False
         self.original: Any = None
         self.replaced: Any = None
         self.door: Door | None = None
@@ -39,33 +43,54 @@ class Watch:
     def attach(self, c10d: Any) -> None:
         if self.original is not None:
             return
-        original = self.original = c10d._new_process_group_helper
         if not hasattr(c10d.ProcessGroup, "register_pre_hook"):
             raise RuntimeError("this torch has no hooks of process groups (2.15 has)")
+        original = self.original = c10d._new_process_group_helper
+        self.know(c10d)
 
         def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
-            self.hook(made[0] if isinstance(made, tuple) else made)
+            self.hook(c10d, made[0] if isinstance(made, tuple) else made)
             return made
 
         self.replaced = _new_process_group_helper
         c10d._new_process_group_helper = _new_process_group_helper
         for group in list(c10d._world.pg_map):
-            self.hook(group)
+            self.hook(c10d, group)
+
+    def know(self, c10d: Any) -> None:
+        from torch._C._distributed_c10d import HookOpName, PreHookArgs, Work
+
+        numbers = {int(value): name.lower() for name, value in HookOpName.__members__.items()}
+        names = [numbers.get(number, "unknown") for number in range(max(numbers) + 1)]
         logger = getattr(c10d, "_exception_logger", None)
+        codes: list[Any] = []
+        failure = None
         if logger is not None:
             codes = [code for code in logger.__code__.co_consts if getattr(code, "co_name", "") == "wrapper"]
-            self.returned(codes)
+            # What it calls when a function has failed, and never else.
+            failure = getattr(logger.__globals__.get("_get_msg_dict"), "__code__", None)
+        folder = os.path.dirname(os.path.dirname(c10d.__file__)) + "/"
+        self.calls_tell = self.torch_is_there(names, folder, (Work, PreHookArgs.__basicsize__), (codes, failure))
 
-    def hook(self, group: Any) -> None:
+    def hook(self, c10d: Any, group: Any) -> None:
         # What is no group of this rank's is a number.
         if not hasattr(group, "register_pre_hook") or any(group is known for known, _ in self.hooked):
             return
-        names = {int(value): name.lower() for name, value in operations().items()}
-        about = (str(group.group_name), group.rank(), group.size(), names)
-        group.register_pre_hook(HOOK, self.before(group._get_sequence_number_for_group, about))
-        group.register_post_hook(HOOK, self.after(about))
-        self.hooked.append((group, about))
+        backend = c10d._world.pg_map.get(group, ("",))[0]
+        returns_when_over = self.calls_tell and backend in WAITING
+        place = (group.rank(), group.size())
+        sequence = group._get_sequence_number_for_group
+        told = self.group_is_there(str(group.group_name), place, returns_when_over, sequence)
+        if told is None:
+            return
+        before, after = told
+        self.hooked.append((group, after))
+        group.register_pre_hook(HOOK, before)
+
+    def hear_after(self, number: int) -> None:
+        group, after = self.hooked[number]
+        group.register_post_hook(HOOK, after)
 
     def end(self) -> None:
         if self.door is not None:
@@ -81,14 +106,10 @@ class Watch:
             c10d._new_process_group_helper = self.original
         self.original = None
 
-    def groups(self) -> int:
-        return len(self.hooked)
-
-
-def operations() -> Any:
-    from torch._C._distributed_c10d import HookOpName
-
-    return HookOpName.__members__
+    def note(self) -> str | None:
+        if not self.hooked:
+            return "no process group yet: operations are recorded as soon as there is one"
+        return None
 
 
 class Door:

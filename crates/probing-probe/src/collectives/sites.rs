@@ -1,87 +1,165 @@
-//! Which code of the program asked for an operation: the innermost frame that is not torch's.
+//! Which code of the program asked for an operation: the innermost frame that is not torch's. And which call of torch's waits
+//! for it.
 #![expect(unsafe_code, reason = "walks frames")]
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::heap::Walk;
+use crate::heap::{Frame, Walk};
 use crate::interned::interned;
+use crate::recording::{Site, collective_symbol};
+use crate::stops::Address;
 use crate::traceback::text_of;
 
 /// Frames that are looked at.
 const DEEPEST: usize = 64;
 /// Code objects that are remembered.
-const MOST_CODES: usize = 4096;
-
-/// A place in the program.
-#[derive(Debug, Clone)]
-pub(super) struct Site {
-    pub(super) func: String,
-    pub(super) file: String,
-    pub(super) lineno: i64,
-}
+const MOST: usize = 4096;
+/// Places in one of them.
+const MOST_PLACES: usize = 32;
 
 /// What is known of code objects. They are held, so that nobody else can have their addresses.
 pub(super) struct Sites {
     walk: Option<Walk>,
-    codes: HashMap<usize, Known>,
+    /// Where torch is, with a slash at its end.
+    torch: String,
+    codes: HashMap<usize, Known, BuildHasherDefault<Address>>,
 }
 
 struct Known {
     _held: Py<PyAny>,
-    /// None for code of torch.
-    place: Option<(String, String)>,
+    of: Of,
+    /// Lines of places in it.
+    lines: Vec<(i32, i64)>,
+}
+
+/// Whose code it is.
+#[derive(Clone, Copy)]
+enum Of {
+    Torch,
+    /// Around each function of torch's that asks for an operation.
+    Call,
+    /// Function and file.
+    Program(u32, u32),
+}
+
+/// Who asked.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) site: Option<Site>,
+    /// The frame of torch's that returns when it is done, by address.
+    pub(super) call: Option<usize>,
 }
 
 impl Sites {
     pub(super) fn new(py: Python<'_>) -> Self {
         Self {
             walk: Walk::here(py),
-            codes: HashMap::new(),
+            torch: String::new(),
+            codes: HashMap::default(),
         }
     }
 
-    pub(super) fn here(&mut self, py: Python<'_>) -> Option<Site> {
-        let walk = self.walk?;
-        let mut frames: Vec<(*mut PyObject, i32)> = Vec::with_capacity(16);
-        // SAFETY: the GIL is held, with the thread's current state; the code of frames that run is alive.
+    /// torch has been imported from here.
+    pub(super) fn torch_is_at(&mut self, folder: String) {
+        self.torch = folder;
+    }
+
+    /// This code is around the functions that ask.
+    pub(super) fn is_call(&mut self, code: &Bound<'_, PyAny>) {
+        self.remember(code, Of::Call);
+    }
+
+    pub(super) fn here(&mut self, py: Python<'_>) -> Asked {
+        let mut asked = Asked::default();
+        let Some(walk) = self.walk else {
+            return asked;
+        };
+        let mut left = DEEPEST;
+        // SAFETY: the GIL is held, with the thread's current state.
         unsafe {
-            walk.each(ffi::PyThreadState_Get(), |code, line| {
-                frames.push((code, line));
-                frames.len() < DEEPEST
+            walk.each(ffi::PyThreadState_Get(), |frame| {
+                match self.whose(py, frame) {
+                    Of::Torch => {}
+                    Of::Call => asked.call = asked.call.or(Some(frame.address)),
+                    Of::Program(func, file) => {
+                        let lineno = self.line_of(frame);
+                        asked.site = Some(Site { func, file, lineno });
+                    }
+                }
+                left -= 1;
+                asked.site.is_none() && left > 0
             });
         }
-        frames.into_iter().find_map(|(code, line)| {
-            // SAFETY: as above: the frames run on while we look.
-            let code = unsafe { Bound::from_borrowed_ptr(py, code) };
-            let (func, file) = self.place_of(&code)?;
-            Some(Site {
-                func,
-                file,
-                lineno: i64::from(line),
-            })
-        })
+        asked
     }
 
-    fn place_of(&mut self, code: &Bound<'_, PyAny>) -> Option<(String, String)> {
-        let py = code.py();
-        let address = code.as_ptr() as usize;
-        if let Some(known) = self.codes.get(&address) {
-            return known.place.clone();
+    /// The innermost frame, if it is that of a call, or the one around it.
+    pub(super) fn call_here(&self) -> Option<usize> {
+        let mut found = None;
+        let mut left = 2;
+        // SAFETY: as above: who comes here has the GIL.
+        unsafe {
+            self.walk?.each(ffi::PyThreadState_Get(), |frame| {
+                let known = self.codes.get(&(frame.code as usize));
+                if known.is_some_and(|known| matches!(known.of, Of::Call)) {
+                    found = Some(frame.address);
+                }
+                left -= 1;
+                found.is_none() && left > 0
+            });
         }
-        let file = text_of(&code.getattr(interned!(py, "co_filename")).ok()?);
-        let func = text_of(&code.getattr(interned!(py, "co_name")).ok()?);
-        let is_torchs = file.contains("/torch/") || file == "<probing>";
-        let place = (!is_torchs).then_some((func, file));
-        if self.codes.len() < MOST_CODES {
+        found
+    }
+
+    fn whose(&mut self, py: Python<'_>, frame: &Frame) -> Of {
+        if let Some(known) = self.codes.get(&(frame.code as usize)) {
+            return known.of;
+        }
+        // SAFETY: a frame that runs holds its code.
+        let code = unsafe { Bound::from_borrowed_ptr(py, frame.code) };
+        let text = |name| code.getattr(name).map(|text| text_of(&text));
+        let (Ok(file), Ok(func)) = (
+            text(interned!(py, "co_filename")),
+            text(interned!(py, "co_name")),
+        ) else {
+            return Of::Torch;
+        };
+        let of = if file.starts_with(&self.torch) || file == "<probing>" {
+            Of::Torch
+        } else {
+            Of::Program(collective_symbol(py, &func), collective_symbol(py, &file))
+        };
+        self.remember(&code, of);
+        of
+    }
+
+    fn remember(&mut self, code: &Bound<'_, PyAny>, of: Of) {
+        if self.codes.len() < MOST {
             let known = Known {
                 _held: code.clone().unbind(),
-                place: place.clone(),
+                of,
+                lines: Vec::new(),
             };
-            self.codes.insert(address, known);
+            self.codes.insert(code.as_ptr() as usize, known);
         }
-        place
+    }
+
+    fn line_of(&mut self, frame: &Frame) -> i64 {
+        let place = frame.place();
+        let Some(known) = self.codes.get_mut(&(frame.code as usize)) else {
+            return i64::from(frame.line());
+        };
+        if let Some((_, line)) = known.lines.iter().find(|(at, _)| *at == place) {
+            return *line;
+        }
+        let line = i64::from(frame.line());
+        if known.lines.len() < MOST_PLACES {
+            known.lines.push((place, line));
+        }
+        line
     }
 }

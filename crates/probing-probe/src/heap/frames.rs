@@ -100,7 +100,7 @@ impl Walk {
         ))
     }
 
-    /// Calls `each` with the code object and the line of each frame, innermost first, until it says that it is enough.
+    /// Calls `each` with each frame, innermost first, until it says that it is enough.
     ///
     /// # Safety
     ///
@@ -108,7 +108,7 @@ impl Walk {
     pub(crate) unsafe fn each(
         self,
         thread: *mut PyThreadState,
-        mut each: impl FnMut(*mut PyObject, c_int) -> bool,
+        mut each: impl FnMut(&Frame) -> bool,
     ) {
         // SAFETY: as the caller says.
         unsafe {
@@ -119,7 +119,13 @@ impl Walk {
                     while !frame.is_null() {
                         if let Some(code) = layout.code_of(frame) {
                             let offset = layout.offset_of(frame, code);
-                            if !each(code, line(code, offset)) {
+                            let place = Place::Offset(offset, line);
+                            let address = frame as usize;
+                            if !each(&Frame {
+                                code,
+                                address,
+                                place,
+                            }) {
                                 break;
                             }
                         }
@@ -131,21 +137,56 @@ impl Walk {
     }
 }
 
+/// A frame that runs, for as long as it is looked at.
+pub(crate) struct Frame {
+    pub(crate) code: *mut PyObject,
+    /// The same as long as it runs, and no other frame's meanwhile.
+    pub(crate) address: usize,
+    place: Place,
+}
+
+enum Place {
+    Offset(c_int, unsafe extern "C" fn(*mut PyObject, c_int) -> c_int),
+    Line(c_int),
+}
+
+impl Frame {
+    /// The line that it is at. To find out takes longer than all the rest.
+    pub(crate) fn line(&self) -> c_int {
+        match self.place {
+            // SAFETY: frames are made by a walk only, with the code that they run and a place in it; the GIL is held.
+            Place::Offset(offset, line) => unsafe { line(self.code, offset) },
+            Place::Line(line) => line,
+        }
+    }
+
+    /// A number for where it is in its code.
+    pub(crate) fn place(&self) -> c_int {
+        match self.place {
+            Place::Offset(number, _) | Place::Line(number) => number,
+        }
+    }
+}
+
 /// # Safety
 ///
 /// As that of [`Walk::each`].
 unsafe fn each_object(
     thread: *mut PyThreadState,
     back: unsafe extern "C" fn(*mut PyFrameObject) -> *mut PyFrameObject,
-    mut each: impl FnMut(*mut PyObject, c_int) -> bool,
+    mut each: impl FnMut(&Frame) -> bool,
 ) {
     // SAFETY: the GIL is held. Each is a reference of ours, and never the last one of a frame that runs.
     unsafe {
         let mut frame = ffi::PyThreadState_GetFrame(thread);
         while !frame.is_null() {
-            let code = ffi::PyFrame_GetCode(frame);
-            let goes_on = each(code.cast(), ffi::PyFrame_GetLineNumber(frame));
-            ffi::Py_DECREF(code.cast());
+            let code = ffi::PyFrame_GetCode(frame).cast();
+            let goes_on = each(&Frame {
+                code,
+                address: frame as usize,
+                place: Place::Line(ffi::PyFrame_GetLineNumber(frame)),
+            });
+            ffi::Py_DECREF(code);
             let outer = if goes_on {
                 back(frame)
             } else {

@@ -16,7 +16,7 @@ use pyo3::ffi::{self, PyObject, PyThreadState};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::frames::Walk;
+use super::frames::{Frame, Walk};
 use crate::guarded;
 use crate::stops::found;
 
@@ -131,8 +131,8 @@ impl Stack {
             // SAFETY: needs no GIL. The thread's own, or null.
             if !current.is_null() && current == unsafe { ffi::PyGILState_GetThisThreadState() } {
                 stack.has_gil = true;
-                let each = |code, line| {
-                    stack.frames[stack.count] = (code, line);
+                let each = |frame: &Frame| {
+                    stack.frames[stack.count] = (frame.code, frame.line());
                     stack.count += 1;
                     stack.count < DEPTH
                 };

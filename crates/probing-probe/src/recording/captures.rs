@@ -46,16 +46,6 @@ pub(crate) struct Variable<'a> {
     pub(crate) operation: Option<&'a str>,
 }
 
-/// Makes a table of Probing's own before its first row.
-pub(crate) fn make_room(py: Python<'_>, table: &OwnTable) {
-    append(py, table, |_| {});
-}
-
-/// Works with a table of Probing's own. `work` must not run code of the program.
-pub(crate) fn with_own(py: Python<'_>, table: &OwnTable, work: impl FnOnce(&mut Table)) {
-    append(py, table, work);
-}
-
 /// Without memory for a table there are no rows, and nobody here to tell.
 pub(super) fn append(py: Python<'_>, table: &OwnTable, row: impl FnOnce(&mut Table)) {
     with_tables(py, |tables| {

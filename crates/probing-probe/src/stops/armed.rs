@@ -241,7 +241,7 @@ impl CodeArms {
 
 /// Addresses are different enough; only their low bits are not.
 #[derive(Default)]
-pub(super) struct Address(u64);
+pub(crate) struct Address(u64);
 
 impl Hasher for Address {
     fn finish(&self) -> u64 {

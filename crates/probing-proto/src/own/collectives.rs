@@ -6,14 +6,14 @@ use crate::store::Kind;
 /// What the ranks of a job do together.
 pub const COLLECTIVES: OwnTable = OwnTable {
     name: "python.collectives",
-    doc: "Operations of torch's process groups, those of DDP included: one row when it is enqueued, written before it begins, and one when it was seen to be done.",
+    doc: "Operations of torch's process groups, those of DDP included: one row when it is enqueued, written before it begins, and one when it was seen to be over.",
     time: "when it was enqueued, of both rows",
     columns: &[
         (
             "state",
             Kind::Symbol,
             Always,
-            "`enqueued`; `completed` when it is over, well or with an error",
+            "`enqueued`; `completed` or `failed` when it is over",
         ),
         (
             "group_name",

@@ -29,6 +29,7 @@ pub(super) struct Row {
     pub(super) at_nanos: i64,
     pub(super) now_nanos: i64,
     pub(super) is_done: bool,
+    pub(super) is_failed: bool,
 }
 
 impl Row {
@@ -54,6 +55,7 @@ impl Row {
             at_nanos: number("at")?,
             now_nanos: number("now")?,
             is_done: row["state"] == "completed",
+            is_failed: row["state"] == "failed",
         })
     }
 }
@@ -67,6 +69,7 @@ struct Doing {
     operation: Operation,
     at_nanos: i64,
     is_done: bool,
+    is_failed: bool,
 }
 
 impl Doings {
@@ -75,8 +78,21 @@ impl Doings {
             operation: row.operation.clone(),
             at_nanos: row.at_nanos,
             is_done: false,
+            is_failed: false,
         });
         doing.is_done |= row.is_done;
+        doing.is_failed |= row.is_failed;
+    }
+
+    /// The first that is not done. One that failed is over for a rank that has gone on since.
+    fn undone(&self) -> Option<i64> {
+        let last = self.last();
+        let is_over = |seq: i64, doing: &Doing| {
+            doing.is_done || doing.is_failed && last.is_some_and(|last| seq < last)
+        };
+        let mut all = self.0.iter().map(|(seq, doing)| (*seq, doing));
+        all.find(|(seq, doing)| !is_over(*seq, doing))
+            .map(|(seq, _)| seq)
     }
 
     fn last(&self) -> Option<i64> {
@@ -143,11 +159,7 @@ fn verdict(ranks: &Ranks, now_nanos: i64) -> Verdict {
     let last = |doings: &Doings| doings.last().unwrap_or(before);
     let lasts = ranks.values().map(last);
     let (fewest, most) = (lasts.clone().min().unwrap_or(0), lasts.max().unwrap_or(0));
-    let undone = ranks.values().filter_map(|doings| {
-        let undone = doings.0.iter().filter(|(_, doing)| !doing.is_done);
-        undone.map(|(seq, _)| *seq).next()
-    });
-    let oldest = undone.min();
+    let oldest = ranks.values().filter_map(Doings::undone).min();
     // Where all have arrived: at the oldest that is not done, else at the newest.
     let sides = sides(ranks, oldest.unwrap_or(fewest).min(fewest));
     if sides.len() > 1 {
@@ -292,6 +304,7 @@ mod tests {
             at_nanos: at_millis * MILLI,
             now_nanos: 10_000 * MILLI,
             is_done,
+            is_failed: false,
         }
     }
 
@@ -333,6 +346,22 @@ mod tests {
             (report.straggler, &*report.groups[0].ended),
             (None, &[1][..])
         );
+    }
+
+    #[test]
+    fn what_has_failed_is_over_for_who_has_gone_on() {
+        let failed = |rank| Row {
+            is_failed: true,
+            ..row(rank, 4, "allreduce [4]", 1, false)
+        };
+        let mut rows: Vec<Row> = (0..3).map(failed).collect();
+        let verdict = told(&rows).groups[0].verdict.clone();
+        assert!(
+            matches!(&verdict, Verdict::Transport { operation, .. } if operation.seq == 4),
+            "{verdict:?}"
+        );
+        rows.extend((0..3).map(|rank| row(rank, 5, "allreduce [4]", 2, true)));
+        assert_eq!(told(&rows).groups[0].verdict, Verdict::InStep { seq: 5 });
     }
 
     #[test]
