@@ -12,9 +12,9 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// What may be stored as it is: any bytes are a value of it.
 pub(crate) trait Plain: Copy {}
@@ -34,6 +34,37 @@ pub(crate) struct Memory {
     start: NonNull<u8>,
     bytes: usize,
 }
+
+/// Where the parts of a chunk begin that rows of tracers are written to.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub(crate) longs: [u64; 2],
+    pub(crate) words: [u64; 4],
+    /// The greatest time, and how many rows there are.
+    pub(crate) latest: u64,
+    pub(crate) committed: u64,
+}
+
+/// A row: its time and another number of 64 bits, and four of 32.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Words {
+    pub(crate) longs: [i64; 2],
+    pub(crate) words: [u32; 4],
+}
+
+/// The columns of a chunk, in a memory: all of its rows are inside of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lanes {
+    memory: NonNull<u8>,
+    rows: usize,
+    longs: [*mut i64; 2],
+    words: [*mut u32; 4],
+    latest: *mut i64,
+    committed: *const AtomicU32,
+}
+
+// SAFETY: nothing is done with what it points to but by the memory, which is borrowed for it.
+unsafe impl Send for Lanes {}
 
 // SAFETY: the mapping belongs to this value alone and to no thread in particular.
 unsafe impl Send for Memory {}
@@ -80,6 +111,58 @@ impl Memory {
         let place = self.place(offset, size_of::<T>());
         // SAFETY: inside the mapping, which only `self`, borrowed mutably, gives access to; any bytes may stand there.
         unsafe { place.cast::<T>().write_unaligned(value) };
+    }
+
+    /// What [`Memory::put_row`] takes, for a chunk of so many rows.
+    pub(crate) fn lanes(&self, begin: &Begin, rows: u32) -> Lanes {
+        let rows = rows as usize;
+        Lanes {
+            memory: self.start,
+            rows,
+            longs: begin
+                .longs
+                .map(|offset| self.place(offset, size_of::<i64>() * rows).cast()),
+            words: begin
+                .words
+                .map(|offset| self.place(offset, size_of::<u32>() * rows).cast()),
+            latest: self.place(begin.latest, size_of::<i64>()).cast(),
+            committed: ptr::from_ref(self.word32(begin.committed)),
+        }
+    }
+
+    /// Stores all of a row, and commits it: one check for all of its columns. `latest` where no row before is as late.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `Writer::append_trace`")]
+    pub(crate) fn put_row(&mut self, lanes: &Lanes, row: u32, values: Words, latest: bool) {
+        let index = row as usize;
+        assert!(
+            index < lanes.rows && lanes.memory == self.start,
+            "outside of the chunk"
+        );
+        let Words { longs, words } = values;
+        // SAFETY: this row is one of those for which each column was found to have room in this very mapping, which only
+        // `self`, borrowed mutably, gives access to; the word that is committed to is aligned, as `word32` saw.
+        unsafe {
+            for (lane, long) in lanes.longs.into_iter().zip(longs) {
+                lane.add(index).write_unaligned(long);
+            }
+            for (lane, word) in lanes.words.into_iter().zip(words) {
+                lane.add(index).write_unaligned(word);
+            }
+            if latest {
+                lanes.latest.write_unaligned(longs[0]);
+            }
+            // Release: whoever sees the count sees the row.
+            (*lanes.committed).store(row + 1, Ordering::Release);
+        }
+    }
+
+    /// Has the kernel map pages that are about to be written, all at once: a fault for each costs several times as much.
+    pub(crate) fn expect_writes(&self, offset: u64, bytes: u64) {
+        let place = self.place(offset, bytes as usize);
+        // SAFETY: inside the mapping, whose contents it does not change. Kernels before 5.14 do not know it: pages are then
+        // mapped one by one, as they are touched.
+        unsafe { madvise(place.cast(), bytes as usize, Advice::LinuxPopulateWrite) }.ok();
     }
 
     #[inline]

@@ -10,10 +10,11 @@ use probing_proto::store::{Column, Kind, Schema, TIME};
 
 use crate::bytes::Bytes;
 use crate::error::ReadError;
+use crate::memory::Words;
 use crate::reader::{Ring, RingChunk};
 use crate::snapshot::{ColumnData, Strings};
 use crate::text;
-use crate::writer::{AppendError, Writer};
+use crate::writer::Writer;
 
 /// The columns of such a ring, behind its time.
 const COLUMNS: [(&str, Kind); 5] = [
@@ -24,10 +25,13 @@ const COLUMNS: [(&str, Kind); 5] = [
     ("packed_shape", Kind::U32),
 ];
 const FUNCTION: usize = 1;
-pub(crate) const DURATION: usize = 2;
+const DURATION: usize = 2;
 const THREAD: usize = 3;
 const STEP: usize = 4;
 const SHAPE: usize = 5;
+/// As rows are written: those of 64 bits, and those of 32.
+pub(crate) const LONGS: [usize; 2] = [0, DURATION];
+pub(crate) const WORDS: [usize; 4] = [FUNCTION, THREAD, STEP, SHAPE];
 
 const NO_DURATION: i64 = -1;
 const NO_STEP: u32 = u32::MAX;
@@ -94,20 +98,19 @@ impl Writer {
     }
 
     /// Appends a row of a tracer to a ring that was made with [`schema`].
-    #[inline]
-    pub fn append_trace(&mut self, row: &TraceRow) -> Result<(), AppendError> {
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "in a call of its own the row would pass through memory twice"
+    )]
+    pub fn append_trace(&mut self, row: &TraceRow) {
         let step = row.step.and_then(|step| u32::try_from(step).ok());
+        let step = step.unwrap_or(NO_STEP);
         let shape = u32::from(row.depth) << 8 | u32::from(row.did as u8);
-        self.append_words(
-            row.ts,
-            row.duration_nanos.unwrap_or(NO_DURATION),
-            [
-                (FUNCTION, row.function),
-                (THREAD, row.thread_id),
-                (STEP, step.unwrap_or(NO_STEP)),
-                (SHAPE, shape),
-            ],
-        )
+        self.append_words(Words {
+            longs: [row.ts, row.duration_nanos.unwrap_or(NO_DURATION)],
+            words: [row.function, row.thread_id, step, shape],
+        });
     }
 }
 
@@ -145,6 +148,11 @@ pub(crate) fn is_packed(found: &Schema) -> bool {
             .skip(1)
             .zip(COLUMNS)
             .all(|(column, own)| (column.name.as_str(), column.kind) == own && !column.nullable)
+}
+
+/// Whether a column of such a ring is never shown as it is: nobody asks for its bounds.
+pub(crate) fn is_taken_apart(column: usize) -> bool {
+    column != 0 && column != THREAD
 }
 
 /// The columns that a ring of tracers is shown with.

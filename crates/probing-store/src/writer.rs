@@ -6,6 +6,7 @@
 //! release store. The ring's header says by another which generation is the newest: all that was stored in chunks before
 //! it can be relied on.
 
+mod seal;
 mod words;
 
 use std::io;
@@ -24,13 +25,13 @@ use crate::header::{
     TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET,
 };
 use crate::layout::{Layout, PAGE, Slab, values_bytes};
-use crate::memory::Memory;
+use crate::memory::{Lanes, Memory};
+use crate::packed;
 use crate::plan::Plan;
 use crate::ring_file::RingFile;
 use crate::strings::{Interned, Interner, MAX_STRING};
 use crate::text::{self, IN_CHUNK, IN_HEAP, INLINE};
 use crate::value::Value;
-use crate::zones::{self, Zone};
 
 /// A longer text is cut, and ends in [`CUT`].
 const MAX_TEXT: usize = 16 << 10;
@@ -84,6 +85,9 @@ pub struct Writer {
     /// After a file system that was full: how many must have begun before it is asked again.
     ask_again: u64,
     at: At,
+    /// Whether its rows are those of a tracer, and then where they go.
+    is_packed: bool,
+    lanes: Option<Lanes>,
 }
 
 /// Where the next row goes.
@@ -288,6 +292,8 @@ impl Writer {
             columns: Columns::new(&plan.layout),
             layout: plan.layout,
             memory,
+            is_packed: packed::is_packed(&schema),
+            lanes: None,
             schema,
             ground,
             budget,
@@ -491,6 +497,10 @@ impl Writer {
         generation.store(even, Ordering::Release);
         // Release: whoever sees it sees all of the chunks before, sealed as they are.
         self.memory.word64(NEWEST).store(even, Ordering::Release);
+        if self.is_packed && self.sequence > 0 && before == 0 {
+            // A tracer that has filled one chunk fills the next one soon.
+            self.memory.expect_writes(chunk, self.layout.chunk_bytes);
+        }
         self.sequence += 1;
         self.columns.begin(&self.layout, chunk);
         self.at = At {
@@ -502,23 +512,7 @@ impl Writer {
             ts_min: i64::MAX,
             ts_max: i64::MIN,
         };
-    }
-
-    /// Notes what is known of the columns of a chunk that gets no more rows.
-    fn seal(&mut self) {
-        let At {
-            head, chunk, row, ..
-        } = self.at;
-        for column in 0..self.layout.slabs.len() {
-            let (zone, tally) = zones::of_column(&self.memory, &self.layout, chunk, column, row);
-            let zone = zone.map_or(Zone::UNKNOWN, Zone::to_words);
-            let words = zone.into_iter().chain(tally.to_words());
-            for (offset, word) in (Layout::zone(column)..).step_by(8).zip(words) {
-                self.memory.put(head + offset, word);
-            }
-        }
-        let sealed = self.memory.word32(head + SEALED);
-        sealed.store(1, Ordering::Release);
+        self.lanes = self.lanes();
     }
 
     fn grow(&mut self) -> bool {

@@ -133,7 +133,7 @@ pub(crate) fn of_column(
         Kind::U8 => there.ints(values.iter().map(|value| i64::from(*value))),
         Kind::U16 => there.ints(each(values).map(|b| i64::from(u16::from_le_bytes(b)))),
         Kind::I32 => there.ints(each(values).map(|b| i64::from(i32::from_le_bytes(b)))),
-        Kind::U32 => there.ints(each(values).map(|b| i64::from(u32::from_le_bytes(b)))),
+        Kind::U32 => there.words(each(values).map(u32::from_le_bytes)),
         Kind::I64 => there.ints(each(values).map(i64::from_le_bytes)),
         Kind::Time => unsummed(there.ints(each(values).map(i64::from_le_bytes))),
         Kind::F64 => there.floats(each(values).map(f64::from_le_bytes)),
@@ -174,6 +174,22 @@ impl There<'_> {
             Zone::Empty
         };
         (Some(zone), tally)
+    }
+
+    /// The same of words, which are compared several at a time.
+    fn words(self, values: impl Iterator<Item = u32> + Clone) -> (Option<Zone>, Tally) {
+        if self.validity.is_some() || self.rows == 0 {
+            return self.ints(values.map(i64::from));
+        }
+        let within = |(min, max): (u32, u32), value: u32| (min.min(value), max.max(value));
+        let (min, max) = values.clone().fold((u32::MAX, 0), within);
+        let sum = values.map(u64::from).fold(0, u64::wrapping_add);
+        let (min, max) = (i64::from(min), i64::from(max));
+        let tally = Tally {
+            values: self.rows,
+            sum: Some(sum.cast_signed()),
+        };
+        (Some(Zone::Int { min, max }), tally)
     }
 
     /// No zone where there is a NaN, of which engines think differently: greater than all, or unlike all. Nor a sum:

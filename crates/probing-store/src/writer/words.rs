@@ -1,37 +1,47 @@
 //! Rows of tracers, which are written without being looked at.
 
-use super::{AppendError, Writer};
+use super::Writer;
+use crate::header::{COMMITTED, TS_MAX, TS_MIN};
+use crate::memory::{Begin, Lanes, Words};
 use crate::packed;
 
 impl Writer {
-    /// Appends a row of a tracer: its time, the one number of 64 bits, and those of 32 with their columns. Nothing of it is
-    /// looked at: what a row costs is a handful of stores.
-    #[inline]
-    pub(crate) fn append_words<const N: usize>(
-        &mut self,
-        ts: i64,
-        long: i64,
-        words: [(usize, u32); N],
-    ) -> Result<(), AppendError> {
-        if self.layout.slabs.len() != N + 2 {
-            return Err(AppendError::Width {
-                given: N + 1,
-                wanted: self.columns.count(),
-            });
-        }
+    /// Appends a row of a tracer. Nothing of it is looked at: what it costs is a handful of stores. Of a ring of other rows it
+    /// is none.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `append_trace`")]
+    pub(crate) fn append_words(&mut self, values: Words) {
         if self.at.row == self.layout.shape.rows {
             self.next_chunk();
         }
-        let (chunk, row) = (self.at.chunk, u64::from(self.at.row));
-        let slabs = &self.layout.slabs;
-        self.memory.put(chunk + slabs[0].values + 8 * row, ts);
-        self.memory
-            .put(chunk + slabs[packed::DURATION].values + 8 * row, long);
-        for (column, word) in words {
-            self.memory
-                .put(chunk + slabs[column].values + 4 * row, word);
+        let Some(lanes) = &self.lanes else {
+            return;
+        };
+        let ts = values.longs[0];
+        // Before the row: a reader that sees it has bounds that hold it.
+        if ts < self.at.ts_min {
+            self.at.ts_min = ts;
+            self.memory.put(self.at.head + TS_MIN, ts);
         }
-        self.commit(ts, self.at.text_used);
-        Ok(())
+        let is_latest = ts > self.at.ts_max;
+        if is_latest {
+            self.at.ts_max = ts;
+        }
+        self.memory.put_row(lanes, self.at.row, values, is_latest);
+        self.at.row += 1;
+    }
+
+    /// Where the rows of the chunk go that has begun, if this is a ring of tracers.
+    pub(super) fn lanes(&self) -> Option<Lanes> {
+        let starts = |column: usize| self.at.chunk + self.layout.slabs[column].values;
+        self.is_packed.then(|| {
+            let begin = Begin {
+                longs: packed::LONGS.map(starts),
+                words: packed::WORDS.map(starts),
+                latest: self.at.head + TS_MAX,
+                committed: self.at.head + COMMITTED,
+            };
+            self.memory.lanes(&begin, self.layout.shape.rows)
+        })
     }
 }

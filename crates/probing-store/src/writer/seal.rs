@@ -1,0 +1,53 @@
+//! A chunk that gets no more rows: what is known of its columns is noted, so that readers need not look.
+
+use std::sync::atomic::Ordering;
+
+use super::{At, Writer};
+use crate::header::SEALED;
+use crate::layout::Layout;
+use crate::packed;
+use crate::zones::{self, Tally, Zone};
+
+impl Writer {
+    /// Notes what is known of the columns of a chunk that gets no more rows.
+    pub(super) fn seal(&mut self) {
+        let (head, chunk, row) = (self.at.head, self.at.chunk, self.at.row);
+        for column in 0..self.layout.slabs.len() {
+            let (zone, tally) = match column {
+                0 => self.time(),
+                _ if self.is_packed && packed::is_taken_apart(column) => (None, Tally::NOTHING),
+                _ => zones::of_column(&self.memory, &self.layout, chunk, column, row),
+            };
+            let zone = zone.map_or(Zone::UNKNOWN, Zone::to_words);
+            let words = zone.into_iter().chain(tally.to_words());
+            for (offset, word) in (Layout::zone(column)..).step_by(8).zip(words) {
+                self.memory.put(head + offset, word);
+            }
+        }
+        let sealed = self.memory.word32(head + SEALED);
+        sealed.store(1, Ordering::Release);
+    }
+
+    /// That of the time is known already.
+    fn time(&self) -> (Option<Zone>, Tally) {
+        let At {
+            ts_min,
+            ts_max,
+            row,
+            ..
+        } = self.at;
+        let zone = if row == 0 {
+            Zone::Empty
+        } else {
+            Zone::Int {
+                min: ts_min,
+                max: ts_max,
+            }
+        };
+        let tally = Tally {
+            values: row,
+            sum: None,
+        };
+        (Some(zone), tally)
+    }
+}
