@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use probing_proto::message::{
     Event, Failure, FrameLocals, LocalValue, Locals, LocalsCall, MAX_TEXT, ThreadLocals,
 };
+use pyo3::Borrowed;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -108,6 +109,16 @@ pub(crate) fn slot<'py>(
     index: usize,
 ) -> Result<Option<Bound<'py, PyAny>>, UnknownLayout> {
     slots::one(frame, code, index)
+}
+
+/// The same for a look that is over before the thread goes on; `None` also where frames are laid out otherwise.
+#[inline]
+pub(crate) fn slot_borrowed<'a, 'py>(
+    frame: &'a Bound<'py, PyAny>,
+    code: usize,
+    index: usize,
+) -> Option<Borrowed<'a, 'py, PyAny>> {
+    slots::one_borrowed(frame, code, index)
 }
 
 /// Frames of one thread with values that are told without running any code of the program.

@@ -31,6 +31,7 @@ pub(crate) mod hooks;
 mod kept;
 pub(crate) mod lent;
 mod monitoring;
+mod numbers;
 mod pace;
 mod parking;
 mod points;

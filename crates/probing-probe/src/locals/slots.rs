@@ -7,6 +7,7 @@
 
 use std::sync::OnceLock;
 
+use pyo3::Borrowed;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -99,6 +100,19 @@ pub(super) fn one<'py>(
     Ok(known.slot(frame.py(), inner, index))
 }
 
+/// The same, borrowed from the frame.
+#[inline]
+pub(super) fn one_borrowed<'a, 'py>(
+    frame: &'a Bound<'py, PyAny>,
+    code: usize,
+    index: usize,
+) -> Option<Borrowed<'a, 'py, PyAny>> {
+    let known = layout(frame).ok().flatten()?;
+    let inner = known.frame_of(frame, code)?;
+    // SAFETY: null or a living object, as for [`Layout::slot`]; it stays while the frame, which is borrowed, does not go on.
+    unsafe { Borrowed::from_ptr_or_opt(frame.py(), known.held(inner, index)) }
+}
+
 /// What the first `count` slots of a function's frame hold. `None`: this Python is not laid out as we know it.
 pub(super) fn read<'py>(
     frame: &Bound<'py, PyAny>,
@@ -127,9 +141,14 @@ impl Layout {
         (inner != 0 && word(inner + self.code) & !self.tags == code).then_some(inner)
     }
 
-    fn slot<'py>(&self, py: Python<'py>, inner: usize, index: usize) -> Option<Bound<'py, PyAny>> {
+    #[inline]
+    fn held(&self, inner: usize, index: usize) -> *mut ffi::PyObject {
         let held = word(inner + self.slots + index * POINTER) & !self.tags;
-        let held = std::ptr::with_exposed_provenance_mut::<ffi::PyObject>(held);
+        std::ptr::with_exposed_provenance_mut(held)
+    }
+
+    fn slot<'py>(&self, py: Python<'py>, inner: usize, index: usize) -> Option<Bound<'py, PyAny>> {
+        let held = self.held(inner, index);
         // SAFETY: a slot holds null or a reference to a living object; the GIL is held, so it stays until we have
         // our own. The code object, which is the frame's as seen above, has as many of them as is asked for.
         unsafe { Bound::from_borrowed_ptr_or_opt(py, held) }

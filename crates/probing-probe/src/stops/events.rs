@@ -34,6 +34,9 @@ pub(super) enum After {
 /// How many steps are under way and threads hold the others: then every event matters.
 static SPECIAL: AtomicU32 = AtomicU32::new(0);
 
+/// How often code runs quietly at the moment, on all threads: where it does nowhere, none need ask what is its own.
+static QUIETS: AtomicU32 = AtomicU32::new(0);
+
 thread_local! {
     /// How often this thread has said that nothing of it is to be looked at.
     static QUIET: Cell<u32> = const { Cell::new(0) };
@@ -41,14 +44,19 @@ thread_local! {
 
 /// Runs code in which nothing stops: our own, and what clients have evaluated.
 pub(crate) fn quietly<T>(code: impl FnOnce() -> T) -> T {
+    QUIETS.fetch_add(1, Ordering::AcqRel);
     QUIET.set(QUIET.get() + 1);
     let result = code();
     QUIET.set(QUIET.get() - 1);
+    QUIETS.fetch_sub(1, Ordering::AcqRel);
     result
 }
 
+#[inline]
 pub(super) fn is_quiet() -> bool {
-    QUIET.get() > 0 || forks::are_under_way() || !super::is_of_this_process()
+    (QUIETS.load(Ordering::Relaxed) > 0 && QUIET.get() > 0)
+        || forks::are_under_way()
+        || !super::is_of_this_process()
 }
 
 pub(super) fn is_special() -> bool {

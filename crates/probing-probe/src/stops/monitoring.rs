@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::panic::{self, AssertUnwindSafe};
 
 use probing_proto::message::Failure;
+use pyo3::Borrowed;
 use pyo3::ffi::{self, Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
@@ -16,6 +17,7 @@ use super::armed::{CodeArms, Met, armed, armed_if_free};
 use super::events::{self, After};
 use super::exceptions;
 use super::frame;
+use super::numbers;
 use super::watches;
 use crate::interned::interned;
 use crate::monitoring::{self, Asked, Callback, Tool};
@@ -302,7 +304,13 @@ impl Told for Instruction {
 
     unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
         // SAFETY: as the interpreter promises: a code object and a whole number.
-        let (code, offset) = unsafe { (*arguments, ffi::PyLong_AsLong(*arguments.add(1)) as u32) };
-        watches::at_instruction(py, code as usize, offset)
+        let (code, offset) = unsafe {
+            let offset = Borrowed::from_ptr(py, *arguments.add(1));
+            (
+                *arguments as usize,
+                numbers::of(&offset).unwrap_or(-1) as u32,
+            )
+        };
+        watches::at_instruction(py, code, offset)
     }
 }

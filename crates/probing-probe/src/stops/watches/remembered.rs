@@ -1,9 +1,9 @@
 //! What a watch remembers of a value, to know it again. Never the object itself, which would live longer for it.
 
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 
+use super::super::numbers;
 use super::tensors::{self, Version};
 use super::words;
 
@@ -69,9 +69,19 @@ impl Remembered {
                 .cast_exact::<PyFloat>()
                 .is_ok_and(|number| number.value().to_bits() == *bits),
             Self::Int(number) => {
-                value.is_exact_instance_of::<PyInt>() && small(value) == Some(*number)
+                value.is_exact_instance_of::<PyInt>() && numbers::of(value) == Some(*number)
             }
             plainly => plain(value).as_ref() == Some(plainly),
+        }
+    }
+
+    /// Whether both are the same; numbers first, which are compared most.
+    #[inline]
+    pub(super) fn equals(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Int(one), Self::Int(other)) => one == other,
+            (Self::Float(one), Self::Float(other)) => one == other,
+            _ => self == other,
         }
     }
 
@@ -137,7 +147,7 @@ pub(super) fn plain(value: &Bound<'_, PyAny>) -> Option<Remembered> {
         return Some(Remembered::Float(number.value().to_bits()));
     }
     if value.is_exact_instance_of::<PyInt>() {
-        return small(value).map(Remembered::Int);
+        return numbers::of(value).map(Remembered::Int);
     }
     if let Ok(flag) = value.cast_exact::<PyBool>() {
         return Some(Remembered::Bool(flag.is_true()));
@@ -149,13 +159,4 @@ pub(super) fn plain(value: &Bound<'_, PyAny>) -> Option<Remembered> {
         return text.to_str().ok().map(|text| Remembered::Text(text.into()));
     }
     value.is_none().then_some(Remembered::None)
-}
-
-/// A whole number that is not too large.
-#[expect(unsafe_code, reason = "without an exception when it is too large")]
-fn small(number: &Bound<'_, PyAny>) -> Option<i64> {
-    let mut overflow = 0;
-    // SAFETY: a number of Python's own, and the GIL is held.
-    let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(number.as_ptr(), &raw mut overflow) };
-    (overflow == 0).then_some(value)
 }

@@ -118,7 +118,9 @@ impl Local {
             return false;
         };
         let settled = self.with_last(|last| {
-            if *last == now || (now == Remembered::Unbound && *last == Remembered::Unknown) {
+            if last.equals(&now)
+                || matches!((&now, &*last), (Remembered::Unbound, Remembered::Unknown))
+            {
                 return true;
             }
             if !point.only_counts() || !self.pace.is_used_up() {
@@ -282,6 +284,7 @@ pub(in crate::stops) fn at_instruction(py: Python<'_>, code: usize, offset: u32)
         match store.when {
             When::Before => ABOUT.set(own),
             When::Guarded if ABOUT.replace(0) != own => {}
+            _ if store.is_settled_at_a_glance(&frame, code) => {}
             _ => {
                 let value = store.value(&frame, code);
                 if !store.is_settled(value.as_ref()) {
@@ -310,6 +313,15 @@ impl Store {
             Some(slot) => locals::slot(frame, code, slot).unwrap_or_else(|_| by_name()),
             None => by_name(),
         }
+    }
+
+    /// Whether there is nothing to tell of what is in the variable, which stays where it is meanwhile.
+    #[inline]
+    fn is_settled_at_a_glance(&self, frame: &Bound<'_, PyAny>, code: usize) -> bool {
+        let value = self
+            .slot
+            .and_then(|slot| locals::slot_borrowed(frame, code, slot));
+        value.is_some_and(|value| self.is_settled(Some(&value)))
     }
 
     #[inline]
