@@ -28,6 +28,7 @@ from environments import (
     PYSTACK,
     ROOT,
     VIZTRACER,
+    OnePython,
     pinned,
     prepare_bare,
     prepare_debuggers,
@@ -44,11 +45,11 @@ from sql_figures import SQL_FIGURES, SqlBench
 from sql_tools import duckdb_version
 from stacks_figures import STACKS_FIGURES, StacksBench
 from stacks_tools import our_stacks, py_spy, pystack
-from stops_figures import StopsBench, stops_figures
+from stops_figures import stops_figures
 from store_figures import STORE_FIGURES, StoreBench
 from table import Row, render
 from torch_figures import TorchBench, torch_figures
-from trace_figures import TraceBench, trace_figures
+from trace_figures import trace_figures
 
 PARTS = (
     "probe",
@@ -134,7 +135,9 @@ is compared with itself without one, in the same process. dowhen needs Python 3.
 
 
 TRACE_NOTES = """\
-ratio: best other / ours. CPU time, the least of three processes, each of which takes the least of several runs."""
+ratio: best other / ours. CPU time, the least of three processes, each of which takes the least of several runs, after
+runs that are not counted. A call is two events of ours, each with a row: call and return. viztracer's event is its
+record: one a call, written when it returns. Both figures are shown."""
 MEMORY_NOTES = """\
 How many times as long loops that do little else than allocate take; ratio: tracemalloc / ours. All in one process."""
 COLLECTIVES_NOTES = """\
@@ -222,12 +225,12 @@ def _prepare(bare: Path, runtime_dir: Path, chosen: Sequence[str]) -> list[Secti
     if "stops" in chosen:
         for version, python in prepare_debuggers().items():
             versions = {"ours": ours.version, "debugpy": pinned(DEBUGPY), "dowhen": pinned(DOWHEN), "pdb": version}
-            figures = stops_figures(StopsBench(version, python, ours.environ))
+            figures = stops_figures(OnePython(version, python, ours.environ))
             sections.append(Section(f"Breakpoints, Python {version}", versions, figures, STOPS_NOTES))
     if "trace" in chosen:
         for version, python in prepare_debuggers().items():
             versions = {"ours": ours.version, "viztracer": pinned(VIZTRACER), "settrace": version}
-            figures = trace_figures(TraceBench(version, python, ours.environ))
+            figures = trace_figures(OnePython(version, python, ours.environ))
             sections.append(Section(f"Tracing, Python {version}", versions, figures, TRACE_NOTES))
     if "torch" in chosen:
         with_ours, with_older = prepare_torch("torch-ours", None), prepare_torch("torch-older-probing", OLDER)

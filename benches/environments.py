@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,20 @@ DOWHEN = ("dowhen==0.1.0",)
 VIZTRACER = ("viztracer==1.1.1",)
 # The Python to compare on, if it is there.
 PREFERRED = "3.12"
+
+
+@dataclass(frozen=True)
+class OnePython:
+    """One of the Pythons on which tools are compared."""
+
+    version: str
+    # That of an environment with all that are compared.
+    python: Path
+    environ: Mapping[str, str]
+
+    @property
+    def has_monitoring(self) -> bool:
+        return tuple(map(int, self.version.split("."))) >= (3, 12)
 
 
 def prepare_debuggers() -> dict[str, Path]:

@@ -4,14 +4,14 @@ import contextlib
 import json
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
 from clients import FramedClient, NoAnswer
 from dap import DapClient
-from environments import ROOT
+from environments import ROOT, OnePython
 from table import Budget, Row
 
 PROGRAM = ROOT / "benches/stops_target.py"
@@ -25,20 +25,6 @@ NOT = {
     "pdb": {"raise", "raising", "after", "log", *WATCHES},
     "settrace": {"after", "elsewhere", "cold", "native", "general", "raise", "raising", "log"},
 }
-
-
-@dataclass(frozen=True)
-class StopsBench:
-    """One Python."""
-
-    version: str
-    # That of an environment with all that are compared.
-    python: Path
-    environ: Mapping[str, str]
-
-    @property
-    def has_monitoring(self) -> bool:
-        return tuple(map(int, self.version.split("."))) >= (3, 12)
 
 
 class Loop:
@@ -125,7 +111,7 @@ class Loop:
 
 
 @contextlib.contextmanager
-def loop(bench: StopsBench, tool: str) -> Iterator[Loop]:
+def loop(bench: OnePython, tool: str) -> Iterator[Loop]:
     environ = {**bench.environ, **({"PROBING": "1"} if tool == "ours" else {})}
     pipe = subprocess.PIPE
     argv = [bench.python, "-Xfrozen_modules=off", "-B", PROGRAM]
@@ -157,7 +143,7 @@ class Times:
         return self.armed - self.plain
 
 
-def taken(bench: StopsBench, cases: Sequence[str]) -> dict[tuple[str, str], Times]:
+def taken(bench: OnePython, cases: Sequence[str]) -> dict[tuple[str, str], Times]:
     """All tools and cases in turn, each round with a run without anything beside it."""
     times: dict[tuple[str, str], Times] = {}
     tools = [tool for tool in TOOLS if tool != "dowhen" or bench.has_monitoring]
@@ -177,7 +163,7 @@ def taken(bench: StopsBench, cases: Sequence[str]) -> dict[tuple[str, str], Time
     return times
 
 
-def slowdown(bench: StopsBench) -> list[Row]:
+def slowdown(bench: OnePython) -> list[Row]:
     new = bench.has_monitoring
     cases: dict[str, tuple[str, Budget | None]] = {
         "after": ("nothing armed any more", Budget("1.00", 1.03)),
@@ -211,5 +197,5 @@ def slowdown(bench: StopsBench) -> list[Row]:
     return rows
 
 
-def stops_figures(bench: StopsBench) -> Sequence[tuple[str, Callable[[], list[Row]]]]:
+def stops_figures(bench: OnePython) -> Sequence[tuple[str, Callable[[], list[Row]]]]:
     return ((f"a hot loop on Python {bench.version}", partial(slowdown, bench)),)

@@ -1,6 +1,6 @@
 """Native half of the package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 __version__: str
 
@@ -36,8 +36,8 @@ def span_end(
 def trace_function(
     function: Callable[..., object], depth: int, watch: list[str], stats: bool, budget_ppm: int | None
 ) -> int: ...
-def block_enter(name: str, depth: int, budget_ppm: int | None) -> int: ...
-def block_exit(block: int) -> None: ...
+def block_enter(name: str, depth: int, watch: Sequence[str], budget_ppm: int | None) -> tuple[int, list[int]]: ...
+def block_exit(block: tuple[int, list[int]]) -> None: ...
 def storage() -> str | None:
     """Where recorded rows go: None before the first, ``"shared"``, or ``"heap: ..."`` and why."""
 

@@ -19,6 +19,10 @@ KINDS = ("memory_usage", "collective_ops")
 _BUDGET = 1.0
 _PPM_PER_PERCENT = 10_000
 
+# Of a block: how deep to follow, what to watch, what it may cost.
+_Wanted = tuple[int, tuple[str, ...], int | None]
+_NOTHING: _Wanted = (0, (), None)
+
 
 @overload
 def probe(function: Function, /) -> Function: ...
@@ -62,47 +66,59 @@ def probe(
 
 
 def trace(
-    name: str, /, *, depth: int = 0, budget: float | None = _BUDGET, **attributes: object
+    name: str,
+    /,
+    *,
+    watch: Sequence[str] = (),
+    depth: int = 0,
+    budget: float | None = _BUDGET,
+    **attributes: object,
 ) -> AbstractContextManager[Any]:
-    """Trace a stretch of code: ``with trace("load", depth=1): ...``.
+    """Trace a stretch of code: ``with trace("load", watch=["lr"], depth=1): ...``.
 
     It is a span of ``python.trace_event``, with ``attributes``. Functions that the code in it calls are traced down to
-    ``depth``, on this thread.
+    ``depth``, on this thread. Changes of the variables named in ``watch``, those of the function around it, are rows of
+    ``python.variables`` while the block lasts; so are those of a module, for code at its top, and of ``config.lr``.
 
     Two names mean more, for as long as the block lasts: ``"memory_usage"`` (rows of ``python.memory``) and
     ``"collective_ops"`` (rows of ``python.collectives``).
     """
     if name in KINDS:
-        return _Kind(name, 0, None, attributes)
-    return _Block(name, depth, _ppm(budget), attributes)
+        return _Kind(name, _NOTHING, attributes)
+    return _Block(name, (depth, tuple(watch), _ppm(budget)), attributes)
 
 
 class _Block(span):
-    """A span that follows what the code in it calls."""
+    """A span that follows what the code in it calls, and what becomes of its variables."""
 
-    __slots__ = ("_budget", "_depth", "_token")
+    __slots__ = ("_begun", "_wanted")
 
-    def __init__(self, name: str, depth: int, budget: int | None, attributes: dict[str, object]) -> None:
+    def __init__(self, name: str, wanted: _Wanted, attributes: dict[str, object]) -> None:
         super().__init__(name, **attributes)
-        self._depth, self._budget = depth, budget
-        self._token: int | None = None
+        self._wanted = wanted
+        self._begun: tuple[int, list[int]] | None = None
 
     def __enter__(self) -> "_Block":
         super().__enter__()
-        if self._depth > 0:
-            self._token = _probe.block_enter(self._name, self._depth, self._budget)
+        depth, watch, budget = self._wanted
+        if depth > 0 or watch:
+            try:
+                self._begun = _probe.block_enter(self._name, depth, watch, budget)
+            except BaseException as error:
+                super().__exit__(type(error), error, None)
+                raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        token, self._token = self._token, None
-        if token is not None:
-            _probe.block_exit(token)
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            _probe.block_exit(begun)
         super().__exit__(kind, error, traceback)
 
     def _another(self) -> "_Block":
-        return _Block(self._name, self._depth, self._budget, self._attributes)
+        return _Block(self._name, self._wanted, self._attributes)
 
 
 class _Kind(_Block):
@@ -122,7 +138,7 @@ class _Kind(_Block):
         _probe.trace_end(self._name)
 
     def _another(self) -> "_Kind":
-        return _Kind(self._name, 0, None, self._attributes)
+        return _Kind(self._name, _NOTHING, self._attributes)
 
 
 def _ppm(percent: float | None) -> int | None:

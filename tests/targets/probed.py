@@ -101,9 +101,23 @@ def checked():
     with probing.trace("block", depth=1, tag=1):
         leaf(10)
         leaf(11)
+    rate = 1
+    with probing.trace("warm-up", watch=["rate"]):
+        rate = rate + 1
+    rate = rate + 1
+    try:
+        with probing.trace("nothing", watch=["no_such"]):
+            raise AssertionError
+    except TypeError as error:
+        said = str(error)
+    assert "has no variable no_such" in said
 
 
 checked()
+total = 1
+with probing.trace("module", watch=["total"]):
+    total = 5
+total = 6
 child = os.fork()
 if child == 0:
     checked()

@@ -48,7 +48,6 @@ mod stops;
 mod task;
 mod threading;
 mod torch;
-#[allow(dead_code, reason = "taps come with what uses them")]
 mod trace;
 mod traceback;
 mod tracers;

@@ -35,6 +35,9 @@ static RUNNING: AtomicPtr<Server> = AtomicPtr::new(ptr::null_mut());
 /// Whether a thread is about to fill [`RUNNING`].
 static STARTING: AtomicBool = AtomicBool::new(false);
 
+/// Whether somebody has sent the probe away.
+static SENT_AWAY: AtomicBool = AtomicBool::new(false);
+
 /// Why the probe did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
@@ -85,6 +88,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     if running().is_some() {
         return Ok(false);
     }
+    SENT_AWAY.store(false, Ordering::Release);
     let key = own_key()?;
     let hello = hello(py, key);
     let prefix = py
@@ -126,8 +130,17 @@ impl Drop for Starting {
 /// Ends the probe; false when none runs.
 pub(crate) fn stop(py: Python<'_>) -> bool {
     let ran = running().is_some();
+    SENT_AWAY.store(true, Ordering::Release);
     reap(py);
     ran
+}
+
+/// Whether the probe does not run, and nobody minds if it does.
+pub(crate) fn may_be_started() -> bool {
+    // One that a client has sent away is still there.
+    RUNNING.load(Ordering::Acquire).is_null()
+        && !STARTING.load(Ordering::Acquire)
+        && !SENT_AWAY.load(Ordering::Acquire)
 }
 
 /// Python warns, from 3.12 on, when a process with more than one thread forks, and may be told to make that an error. Ours

@@ -148,12 +148,13 @@ impl Asked {
 }
 
 /// What a callback answers: to be told again, or never again of this place.
+#[inline]
 pub(crate) fn answer(py: Python<'_>, again: bool) -> *mut PyObject {
-    match DISABLE.get(py) {
-        Some(disable) if !again => disable.clone_ref(py).into_ptr(),
-        // SAFETY: always there; and its references are not counted in any Python that has `sys.monitoring`.
-        _ => unsafe { ffi::Py_None() },
+    if !again && let Some(disable) = DISABLE.get(py) {
+        return disable.clone_ref(py).into_ptr();
     }
+    // SAFETY: always there; and its references are not counted in any Python that has `sys.monitoring`.
+    unsafe { ffi::Py_None() }
 }
 
 /// The number of a tool that nobody is, for something short: the caller claims and frees it.

@@ -15,6 +15,7 @@ mod arming;
 mod callees;
 mod clock;
 mod cost;
+mod current;
 mod events;
 mod functions;
 mod older;
@@ -38,7 +39,6 @@ use crate::monitoring;
 use crate::worker;
 
 pub(crate) use self::program::add_to;
-#[allow(unused_imports, reason = "taps come with what uses them")]
 pub(crate) use self::tap::{At, Tap, Wants};
 
 /// Begins a trace that a client asks for, on a thread that has the GIL.

@@ -9,6 +9,7 @@ use probing_proto::trace::{MILLION, Scope, Trace, TraceId};
 
 use super::NamedTargets;
 use super::amounts::{seconds, some_seconds};
+use super::points::{Which, is_dotted};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -165,7 +166,7 @@ impl FromStr for FunctionPlace {
             None => (None, text),
         };
         let has_file = file.is_none_or(|file| !file.is_empty());
-        if !has_file || !super::points::is_dotted(function) {
+        if !has_file || !is_dotted(function) {
             return Err(format!("a function is NAME or FILE:NAME: {text}"));
         }
         Ok(Self {
@@ -217,29 +218,8 @@ pub(crate) struct UntraceArguments {
 impl UntraceArguments {
     /// None: all.
     pub(crate) fn traces(&self) -> Vec<TraceId> {
-        let each = self.which.iter().map(|which| match which {
-            Which::All => None,
-            Which::One(id) => Some(*id),
-        });
-        each.collect::<Option<Vec<_>>>().unwrap_or_default()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
-    All,
-    One(TraceId),
-}
-
-impl FromStr for Which {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse() {
-            _ if text == "all" => Ok(Self::All),
-            Ok(number) => Ok(Self::One(TraceId(number))),
-            Err(_) => Err(format!("a number of a trace, or all: {text}")),
-        }
+        let numbers = Which::numbers(&self.which);
+        numbers.into_iter().map(TraceId).collect()
     }
 }
 

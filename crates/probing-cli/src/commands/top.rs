@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
             if stop.is_asked() {
                 break;
             }
-            screen.set_title(format!("{}, {} (Ctrl-C ends)", top.how(), now()));
+            screen.set_title(format!("{} (Ctrl-C ends)", now()));
             screen.draw(&top.text())?;
         }
     } else {

@@ -13,6 +13,7 @@ mod sockets;
 mod ssh;
 mod stops;
 mod tls;
+mod traces;
 mod wanted;
 
 use probing_testkit::Sandbox;

@@ -52,7 +52,7 @@ fn judge(py: Python<'_>, trace: &Arc<Trace>, events: u64) {
         Verdict::GoOn | Verdict::MuteAll => {}
         Verdict::Mute => {
             say(py, trace, "mute");
-            arming::changed();
+            arming::has_muted();
         }
         Verdict::Resume => resume(py, trace),
     }

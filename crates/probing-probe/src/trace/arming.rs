@@ -14,6 +14,7 @@ use super::traces::{self, MAX_TRACES, Owner, Trace};
 use super::tracing::{Role, Tracing};
 use super::{accounts, clock, cost, functions, tool};
 use crate::codes::{Finder, Found};
+use crate::lifecycle;
 use crate::monitoring;
 use crate::stops::{self, frame};
 use crate::worker;
@@ -83,7 +84,7 @@ pub(super) fn new(
         );
     }
     clock::prepare(py);
-    let mut cost = cost::of_an_event(py)?;
+    let mut cost = cost::of_an_event(py, wanted.stats)?;
     if !monitoring::is_there(py) && matches!(wanted.scope, Scope::Module { .. }) {
         cost.0 = PROFILE;
     }
@@ -152,18 +153,7 @@ fn watch(py: Python<'_>, trace: &Arc<Trace>) -> Result<(), Failure> {
                 name: name.clone(),
             }
         };
-        let wanted = Arm {
-            place,
-            condition: None,
-            hits: 1,
-            once: false,
-            action: Action::Count,
-            stats: false,
-            own: false,
-            ttl_millis: Some(0),
-            hold: Hold::default(),
-        };
-        match stops::arm_for_trace(py, wanted) {
+        match stops::arm_for_trace(py, recorded(place)) {
             Ok(point) => points.push(point),
             Err(failure) => {
                 stops::disarm(py, &points);
@@ -173,6 +163,21 @@ fn watch(py: Python<'_>, trace: &Arc<Trace>) -> Result<(), Failure> {
     }
     trace.watched_by(points);
     Ok(())
+}
+
+/// What a watch is armed with whose changes are recorded, for as long as somebody wants.
+pub(super) fn recorded(place: Place) -> Arm {
+    Arm {
+        place,
+        condition: None,
+        hits: 1,
+        once: false,
+        action: Action::Count,
+        stats: false,
+        own: false,
+        ttl_millis: Some(0),
+        hold: Hold::default(),
+    }
 }
 
 /// Ends traces: those that are named, all of clients when none is. They are told as they were.
@@ -304,6 +309,18 @@ pub(super) fn forget_seekers() {
 /// Has the server's thread look at the deadlines again.
 pub(super) fn changed() {
     stops::of_this_process().changed();
+}
+
+/// Something was muted. Only the probe's thread comes by when nothing tells: a program that traces itself and has none gets
+/// one.
+pub(super) fn has_muted() {
+    changed();
+    if lifecycle::may_be_started() {
+        // Without a thread it stays muted, until somebody starts the probe.
+        drop(worker::start(|| {
+            worker::with_interpreter(|py| lifecycle::start(py).ok());
+        }));
+    }
 }
 
 /// When [`tick`] has something to do.

@@ -60,6 +60,25 @@ pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
     follow_for(&trace, code, levels);
 }
 
+/// Code that nobody knows of begins: it may have been called by a function that is followed, through C, which does not say
+/// what it calls.
+pub(super) fn began(code: &Bound<'_, PyAny>) {
+    let inside = thread::with_own(|thread| {
+        let open = thread.open.last()?;
+        (open.levels > 0).then_some((open.code, open.levels))
+    });
+    let Some((caller, levels)) = inside.flatten() else {
+        return;
+    };
+    // Not if something in between is not followed.
+    let is_its = frame::current(code.py())
+        .and_then(|frame| frame::caller_of(&frame))
+        .is_some_and(|frame| frame::code_of(&frame).as_ptr() as usize == caller);
+    if is_its {
+        follow(code.clone(), levels);
+    }
+}
+
 /// Before 3.12: code that nobody knows of was called by a function that is followed.
 pub(super) fn follow(code: Bound<'_, PyAny>, levels: u32) {
     let trace = {

@@ -5,75 +5,55 @@
 use probing_store::packed::Did;
 
 use super::clock;
-use super::table::{Table, Taps, Way};
+use super::table::{Table, Way};
 use super::thread::{self, Open, Thread};
 use super::tracing::Tracing;
 
 /// What came of an event.
 #[derive(Clone, Copy)]
 pub(super) struct Heard {
-    /// To be told, outside.
-    pub(super) taps: Option<Taps>,
-    /// Whether to be told again at this place.
-    pub(super) again: bool,
-    /// Whether it is time to look at what all this costs.
-    pub(super) is_due: bool,
+    /// There are some to be told, outside.
+    pub(super) is_tapped: bool,
+    pub(super) way: Way,
 }
 
 /// A code object was met; `None` when nobody wants to know of it.
 #[inline]
 pub(super) fn heard(table: &mut Table, code: usize, did: Did) -> Option<Heard> {
     let entry = table.entry_there(code)?;
-    let taps = entry.taps_if_any();
-    let Way { again, is_due } = match &mut entry.tracing {
+    let is_tapped = entry.is_tapped;
+    let way = match &mut entry.tracing {
         None => Way::ON,
         Some(tracing) => {
             let way = thread::with_own(|thread| match did {
                 Did::Call | Did::Resume => began(tracing, thread, code, did),
                 Did::Return | Did::Yield | Did::Exception => ended(tracing, thread, code, did),
             });
-            // A tap wants to hear more.
-            let way = way.unwrap_or(Way::ON);
-            Way {
-                again: way.again || taps.is_some(),
-                ..way
-            }
+            way.unwrap_or(Way::ON)
         }
     };
     Some(Heard {
-        taps,
-        again,
-        is_due,
+        is_tapped,
+        way: Way {
+            // A tap wants to hear more.
+            again: way.again || is_tapped,
+            ..way
+        },
     })
 }
 
 #[inline]
 fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> Way {
-    let trace = &tracing.trace;
-    let levels = if tracing.is_root() {
-        if trace.is_over() || did == Did::Call && trace.has_had_its_steps() {
-            return over(tracing);
-        }
-        trace.wanted.depth
+    let levels = if tracing.is_plain() {
+        tracing.levels
     } else {
-        // It is told of only below the function that the trace is of.
-        match thread.open.last() {
-            Some(open) if open.levels > 0 => open.levels - 1,
-            _ => {
-                tracing.events += 1;
-                return if tracing.is_too_much() {
-                    muted(tracing)
-                } else {
-                    Way::ON
-                };
-            }
+        match asked(tracing, thread, did) {
+            Ok(levels) => levels,
+            Err(way) => return way,
         }
     };
-    if tracing.is_too_much() {
-        return muted(tracing);
-    }
     let now = clock::now();
-    if !trace.wanted.stats {
+    if !tracing.is_summed {
         thread.write(did, tracing.function, (now, None));
     }
     thread.enter(Open {
@@ -86,7 +66,37 @@ fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
     Way {
         again: true,
         is_due: thread.is_due(),
+        looks_again: levels > 0 && tracing.looks_again(),
     }
+}
+
+/// How much further to follow what it calls, when that is not plain; or what to do in place of following it.
+#[inline(never)]
+fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
+    let trace = &tracing.trace;
+    let levels = if tracing.is_root() {
+        if trace.is_over() || did == Did::Call && trace.has_had_its_steps() {
+            return Err(over(tracing));
+        }
+        tracing.levels
+    } else {
+        // It is told of only below the function that the trace is of.
+        match thread.open.last() {
+            Some(open) if open.levels > 0 => open.levels - 1,
+            _ => {
+                tracing.events += 1;
+                return Err(if tracing.is_too_much() {
+                    muted(tracing)
+                } else {
+                    Way::ON
+                });
+            }
+        }
+    };
+    if tracing.is_too_much() {
+        return Err(muted(tracing));
+    }
+    Ok(levels)
 }
 
 #[inline]
@@ -94,10 +104,7 @@ fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
     tracing.events += 1;
     let again = !(tracing.is_muted || tracing.trace.is_over());
     let Some(open) = thread.leave(code) else {
-        return Way {
-            again,
-            is_due: false,
-        };
+        return Way { again, ..Way::ON };
     };
     let now = clock::now();
     let took = (now - open.began).max(0);
@@ -108,12 +115,13 @@ fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
     if did == Did::Exception {
         tracing.sums.errors += 1;
     }
-    if !tracing.trace.wanted.stats {
+    if !tracing.is_summed {
         thread.write(did, tracing.function, (now, Some(took)));
     }
     Way {
         again,
         is_due: thread.is_due(),
+        looks_again: false,
     }
 }
 
@@ -129,6 +137,7 @@ fn over(tracing: &mut Tracing) -> Way {
     Way {
         again: false,
         is_due: is_news,
+        looks_again: false,
     }
 }
 
@@ -140,6 +149,6 @@ fn muted(tracing: &mut Tracing) -> Way {
     }
     Way {
         again: false,
-        is_due: false,
+        ..Way::ON
     }
 }

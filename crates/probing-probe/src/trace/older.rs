@@ -294,10 +294,10 @@ fn hear(py: Python<'_>, code: usize, did: Did, value: Option<&Bound<'_, PyAny>>)
     let Some(heard) = heard else {
         return;
     };
-    if heard.taps.is_some() || heard.is_due {
+    if heard.is_tapped || heard.way.is_due {
         tool::pass_on(py, &heard, did, code, value);
     }
-    if !heard.again && matches!(did, Did::Call | Did::Resume) {
+    if !heard.way.again && matches!(did, Did::Call | Did::Resume) {
         // Muted, or over: the function gets its own code again, and costs nothing.
         drop(panic::catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the entry keeps the code alive while it is in the table, and it was just found there.
@@ -513,10 +513,10 @@ fn profile(py: Python<'_>, code: usize, did: Did) {
     let Some(heard) = heard else {
         return;
     };
-    if heard.is_due {
+    if heard.way.is_due {
         accounts::look(py, false);
     }
-    if !heard.again && did == Did::Call {
+    if !heard.way.again && did == Did::Call {
         // Muted: where nothing else is told, threads need no profile function for a while.
         refresh(py);
     }

@@ -6,16 +6,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probing_proto::message::Failure;
-use probing_proto::stops::Spot;
+use probing_proto::stops::{Place, PointId, Spot};
 use probing_proto::trace::{self as proto, Scope};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
+use super::table::table;
 use super::thread::{self, Open};
 use super::traces::{Owner, Trace};
-use super::tracing::Role;
+use super::tracing::{Role, Tracing};
 use super::{arming, callees, clock, older, tool};
-use crate::codes::Found;
+use crate::codes::{Found, module_of};
 use crate::lifecycle;
 use crate::monitoring;
 use crate::stops::{self, frame};
@@ -105,14 +106,16 @@ fn qualified(code: &Bound<'_, PyAny>, wanted: &proto::Trace) -> String {
     }
 }
 
-/// Follow what the caller of the caller calls, on this thread, until `block_exit`.
+/// Follow what the caller of the caller calls, on this thread, and watch its variables, until `block_exit` gets what comes
+/// back.
 #[pyfunction]
 fn block_enter(
     py: Python<'_>,
     name: String,
     depth: u32,
+    watch: Vec<String>,
     budget_ppm: Option<u32>,
-) -> PyResult<usize> {
+) -> PyResult<(usize, Vec<u32>)> {
     let own_frame = frame::current(py);
     if let Some(frame) = &own_frame {
         callees::leave_out(&frame::file_of(&frame::code_of(frame)));
@@ -120,11 +123,42 @@ fn block_enter(
     let Some(frame) = own_frame.as_ref().and_then(frame::caller_of) else {
         return Err(PyRuntimeError::new_err("there is no code around it"));
     };
-    let code = frame::code_of(&frame);
+    lifecycle::prepare(py)?;
+    let points = watch_in(&frame, &watch).map_err(raised)?;
+    let code = if depth > 0 {
+        follow_from(&frame, name, depth, budget_ppm)?
+    } else {
+        0
+    };
+    Ok((code, points.into_iter().map(|point| point.0).collect()))
+}
+
+/// End what `block_enter` began.
+#[pyfunction]
+fn block_exit(py: Python<'_>, block: (usize, Vec<u32>)) {
+    let (code, points) = block;
+    if code != 0 {
+        thread::with_own(|thread| thread.leave(code));
+        follow_here(py);
+    }
+    let points: Vec<PointId> = points.into_iter().map(PointId).collect();
+    if !points.is_empty() {
+        stops::disarm(py, &points);
+    }
+}
+
+/// What a frame's code calls is followed on this thread. The code's address.
+fn follow_from(
+    frame: &Bound<'_, PyAny>,
+    name: String,
+    depth: u32,
+    budget_ppm: Option<u32>,
+) -> PyResult<usize> {
+    let py = frame.py();
+    let code = frame::code_of(frame);
     let key = (code.as_ptr() as usize, depth);
     let is_known = own().get_or_insert_default().blocks.contains_key(&key);
     if !is_known {
-        lifecycle::prepare(py)?;
         let wanted = proto::Trace {
             scope: Scope::Function {
                 function: name,
@@ -138,7 +172,7 @@ fn block_enter(
             budget_ppm,
         };
         let trace = arming::new(py, wanted, Owner::Program, None).map_err(raised)?;
-        let spot = frame::spot_of(&frame);
+        let spot = frame::spot_of(frame);
         let found = Found {
             code: code.clone(),
             spot,
@@ -154,14 +188,44 @@ fn block_enter(
     };
     thread::with_own(|thread| thread.enter(open));
     follow_here(py);
+    let looks_again = table().entry_there(key.0).is_some_and(|entry| {
+        let tracing = entry.tracing.as_mut();
+        tracing.is_some_and(Tracing::looks_again)
+    });
+    if looks_again {
+        tool::restart(py);
+    }
     Ok(key.0)
 }
 
-/// End what `block_enter` began.
-#[pyfunction]
-fn block_exit(py: Python<'_>, block: usize) {
-    thread::with_own(|thread| thread.leave(block));
-    follow_here(py);
+/// Variables of the function that a frame runs are watched, or of its module, where it is none; or what a path leads to.
+fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<PointId>, Failure> {
+    let py = frame.py();
+    let code = frame::code_of(frame);
+    let is_function = frame::is_function(&code);
+    let mut points = Vec::new();
+    for name in names {
+        let armed = if name.contains(['.', '[']) {
+            stops::arm_for_trace(py, arming::recorded(Place::Value { path: name.clone() }))
+        } else if is_function {
+            let found = Found {
+                code: code.clone(),
+                spot: frame::spot_of(frame),
+            };
+            stops::watch_local(py, &frame::name_of(&code), name, found)
+        } else {
+            let path = format!("{}.{name}", module_of(frame));
+            stops::arm_for_trace(py, arming::recorded(Place::Value { path }))
+        };
+        match armed {
+            Ok(point) => points.push(point),
+            Err(failure) => {
+                stops::disarm(py, &points);
+                return Err(failure);
+            }
+        }
+    }
+    Ok(points)
 }
 
 /// Before 3.12: the thread tells what it calls while it is in such a block.

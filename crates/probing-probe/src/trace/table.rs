@@ -32,7 +32,9 @@ pub(super) type Taps = [Option<&'static dyn Tap>; MAX_TAPS];
 /// One code object, which is kept alive.
 pub(super) struct Entry {
     code: Py<PyAny>,
-    pub(super) taps: Taps,
+    taps: Taps,
+    /// Whether there are any: every event asks.
+    pub(super) is_tapped: bool,
     pub(super) tracing: Option<Tracing>,
 }
 
@@ -43,18 +45,23 @@ pub(super) struct Way {
     pub(super) again: bool,
     /// Whether it is time to look at what all this costs.
     pub(super) is_due: bool,
+    /// Whether all code is to tell again that it begins: some may be called by what has just begun.
+    pub(super) looks_again: bool,
 }
 
 impl Way {
     pub(super) const ON: Self = Self {
         again: true,
         is_due: false,
+        looks_again: false,
     };
 }
 
 pub(super) struct Table {
     /// A power of two of them, or none.
     places: Vec<Option<Box<Entry>>>,
+    /// What takes a hash to one of so many.
+    shift: u32,
     count: usize,
 }
 
@@ -62,6 +69,7 @@ impl Table {
     const fn new() -> Self {
         Self {
             places: Vec::new(),
+            shift: 0,
             count: 0,
         }
     }
@@ -72,9 +80,9 @@ impl Table {
 
     #[inline]
     pub(super) fn entry(&self, code: usize) -> Option<&Entry> {
-        let mut place = self.home(code)?;
+        let mut place = self.home(code);
         loop {
-            let entry = self.places[place].as_deref()?;
+            let entry = self.places.get(place)?.as_deref()?;
             if entry.address() == code {
                 return Some(entry);
             }
@@ -95,6 +103,7 @@ impl Table {
         }
         let free = entry.taps.iter_mut().find(|tap| tap.is_none())?;
         *free = Some(tap);
+        entry.is_tapped = true;
         Some(true)
     }
 
@@ -107,6 +116,7 @@ impl Table {
         let is_it =
             |other: &&mut Option<&'static dyn Tap>| other.is_some_and(|it| is_same(it, tap));
         let there = taps.iter_mut().find(is_it).and_then(Option::take);
+        entry.is_tapped = entry.taps.iter().any(Option::is_some);
         there.is_some()
     }
 
@@ -114,7 +124,7 @@ impl Table {
     pub(super) fn take_if_empty(&mut self, code: &Bound<'_, PyAny>) -> Option<Box<Entry>> {
         let address = code.as_ptr() as usize;
         let entry = self.entry(address)?;
-        let is_empty = entry.tracing.is_none() && entry.taps_if_any().is_none();
+        let is_empty = entry.tracing.is_none() && !entry.is_tapped;
         if is_empty { self.take(address) } else { None }
     }
 
@@ -171,6 +181,7 @@ impl Table {
             self.put(Box::new(Entry {
                 code: code.clone().unbind(),
                 taps: [None; MAX_TAPS],
+                is_tapped: false,
                 tracing: None,
             }));
         }
@@ -179,8 +190,8 @@ impl Table {
 
     #[inline]
     pub(super) fn entry_there(&mut self, address: usize) -> Option<&mut Entry> {
-        let mut place = self.home(address)?;
-        while self.places[place].as_ref()?.address() != address {
+        let mut place = self.home(address);
+        while self.places.get(place)?.as_ref()?.address() != address {
             place = (place + 1) & (self.places.len() - 1);
         }
         self.places[place].as_deref_mut()
@@ -200,6 +211,7 @@ impl Table {
     fn resize(&mut self, size: usize) {
         let places = std::iter::repeat_with(|| None).take(size).collect();
         let before = std::mem::replace(&mut self.places, places);
+        self.shift = usize::BITS - self.places.len().trailing_zeros();
         self.count = 0;
         for entry in before.into_iter().flatten() {
             self.put(entry);
@@ -207,7 +219,7 @@ impl Table {
     }
 
     fn put(&mut self, entry: Box<Entry>) {
-        let mut place = self.home(entry.address()).expect("there are places");
+        let mut place = self.home(entry.address());
         while self.places[place].is_some() {
             place = (place + 1) & (self.places.len() - 1);
         }
@@ -215,12 +227,11 @@ impl Table {
         self.count += 1;
     }
 
-    /// Where to look first.
+    /// Where to look first; outside when there are no places.
     #[inline]
-    fn home(&self, code: usize) -> Option<usize> {
-        let bits = self.places.len().checked_ilog2()?;
+    fn home(&self, code: usize) -> usize {
         let hash = (code >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Some(hash >> (usize::BITS - bits))
+        hash >> self.shift
     }
 }
 
@@ -244,9 +255,8 @@ impl Entry {
         })
     }
 
-    #[inline]
-    pub(super) fn taps_if_any(&self) -> Option<Taps> {
-        self.taps.iter().any(Option::is_some).then_some(self.taps)
+    pub(super) fn taps(&self) -> Taps {
+        self.taps
     }
 }
 

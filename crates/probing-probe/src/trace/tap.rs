@@ -25,9 +25,9 @@ impl Wants {
         self.0 == 0
     }
 
-    /// Those that cannot be asked of one code object.
+    /// Those that cannot be asked of one code object; of what is called through C, only all code can tell that it begins.
     pub(super) const fn everywhere(self) -> u8 {
-        self.0 & (Self::UNWINDS.0 | Self::YIELDS.0)
+        self.0 & (Self::UNWINDS.0 | Self::YIELDS.0 | Self::CALLS.0)
     }
 
     pub(crate) const fn has(self, other: Self) -> bool {

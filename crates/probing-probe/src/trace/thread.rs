@@ -1,24 +1,28 @@
 //! What a thread is in: the traced functions that have begun and not ended, and the ring that its rows go to.
 //!
 //! Rings are lent to threads and taken back when those end: a program that makes threads all the time has no more of them
-//! than threads at one time.
+//! than threads at one time, and of a program with very many at one time the later ones share a ring: they write one after
+//! the other, as each has the GIL when it does.
 #![expect(
     unsafe_code,
     reason = "a thread's own state, reached by that thread alone"
 )]
 
 use std::cell::UnsafeCell;
+use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use probing_store::Writer;
 use probing_store::packed::{Did, TraceRow};
 
+use super::current::Current;
 use super::functions;
 use crate::forked;
 use crate::recording;
 use crate::step;
+use crate::stops::lent::UnderGil;
 
-/// Threads at one time that have rings, and so rows; of others there are only sums.
+/// Threads at one time that have rings of their own.
 const MAX_RINGS: usize = 16;
 /// Functions that a thread is told to be in at most.
 const MAX_DEPTH: usize = 10_000;
@@ -45,6 +49,8 @@ pub(super) struct Thread {
     id: u32,
     pub(super) open: Vec<Open>,
     ring: Option<Ring>,
+    /// It got none, and uses the one that is everybody's.
+    shares: bool,
     until_look: u32,
     /// Before 3.12: whether it has our profile function, because it is in a function whose calls are followed.
     pub(super) is_profiled: bool,
@@ -76,23 +82,35 @@ thread_local! {
         id: 0,
         open: Vec::new(),
         ring: None,
+        shares: false,
         until_look: LOOK_EVERY,
         is_profiled: false,
     }) };
 }
 
-/// Works with the state of this thread; nothing when the thread is at its very end. `work` must not come here again.
+/// The one that was last here.
+static CURRENT: Current<Thread> = Current::new();
+/// What threads write to that have no ring of their own.
+static SHARED: UnderGil<Option<Ring>> = UnderGil::new(None);
+
+/// Works with the state of this thread; nothing when the thread is at its very end. `work` must not come here again, nor let
+/// go of the GIL, which the caller has.
 #[inline]
 pub(super) fn with_own<T>(work: impl FnOnce(&mut Thread) -> T) -> Option<T> {
-    OWN.try_with(|own| {
-        // SAFETY: only this thread has it, and `work` does not come here again, as the caller says.
-        let thread = unsafe { &mut *own.get() };
-        if thread.generation != forked::generation() + 1 {
-            thread.begin();
-        }
-        work(thread)
-    })
-    .ok()
+    let mut own = CURRENT.of_this_thread().or_else(own_and_remembered)?;
+    // SAFETY: only this thread has it, it forgets it when it ends, and `work` does not come here again, as the caller says.
+    let thread = unsafe { own.as_mut() };
+    if thread.generation != forked::generation() + 1 {
+        thread.begin();
+    }
+    Some(work(thread))
+}
+
+#[cold]
+fn own_and_remembered() -> Option<NonNull<Thread>> {
+    let own = OWN.try_with(UnsafeCell::get).ok()?;
+    CURRENT.remember(own);
+    NonNull::new(own)
 }
 
 impl Thread {
@@ -102,6 +120,7 @@ impl Thread {
         self.generation = forked::generation() + 1;
         self.id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         self.open.clear();
+        self.shares = false;
         std::mem::forget(self.ring.take());
     }
 
@@ -155,34 +174,53 @@ impl Thread {
     /// Appends a row. Without memory for a ring there is none, and nobody here to tell.
     #[inline]
     pub(super) fn write(&mut self, did: Did, function: u32, (ts, took): (i64, Option<i64>)) {
-        let (thread_id, depth) = (self.id, self.open.len());
-        if self.ring.is_none() {
-            self.ring = borrowed();
-        }
-        let Some(ring) = &mut self.ring else {
-            return;
-        };
-        let known = ring.functions.get(function as usize).copied();
-        let number = match known {
-            Some(number) if number != UNKNOWN => number,
-            _ => ring.learn(function),
-        };
         let row = TraceRow {
             ts,
             did,
-            function: number,
-            thread_id,
-            depth: u16::try_from(depth).unwrap_or(u16::MAX),
+            function,
+            thread_id: self.id,
+            depth: u16::try_from(self.open.len()).unwrap_or(u16::MAX),
             duration_nanos: took,
             step: step::now(),
         };
-        // What does not fit is left out: there is nobody here to tell.
-        ring.writer.append_trace(&row).ok();
+        match &mut self.ring {
+            Some(ring) => ring.write(row),
+            None => self.write_first(row),
+        }
+    }
+
+    /// The same without a ring: it gets one, or shares one.
+    #[inline(never)]
+    fn write_first(&mut self, row: TraceRow) {
+        // Whether there is one again is asked only now and then.
+        if !self.shares || self.until_look == 1 {
+            self.ring = borrowed();
+            self.shares = self.ring.is_none();
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.write(row);
+            return;
+        }
+        let Some(mut shared) = SHARED.lend_if_free() else {
+            return;
+        };
+        if shared
+            .as_ref()
+            .is_none_or(|ring| ring.generation != forked::generation())
+        {
+            // That of a parent is left alone.
+            std::mem::forget(shared.take());
+            *shared = made();
+        }
+        if let Some(ring) = shared.as_mut() {
+            ring.write(row);
+        }
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        CURRENT.forget();
         if self.generation != forked::generation() + 1 {
             std::mem::forget(self.ring.take());
         } else if let Some(ring) = self.ring.take() {
@@ -192,6 +230,21 @@ impl Drop for Thread {
 }
 
 impl Ring {
+    /// Appends a row, whose function is numbered as everywhere.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call to it, and the row in memory for it, are a tenth of what an event costs"
+    )]
+    fn write(&mut self, row: TraceRow) {
+        let known = self.functions.get(row.function as usize).copied();
+        let function = match known {
+            Some(number) if number != UNKNOWN => number,
+            _ => self.learn(row.function),
+        };
+        self.writer.append_trace(&TraceRow { function, ..row });
+    }
+
     /// The number of a function that has no row here yet.
     #[cold]
     fn learn(&mut self, function: u32) -> u32 {
@@ -225,10 +278,13 @@ fn borrowed() -> Option<Ring> {
     }
     pool.made += 1;
     drop(pool);
-    let writer = recording::ring_of_tracers()?;
+    made()
+}
+
+fn made() -> Option<Ring> {
     Some(Ring {
-        generation,
-        writer,
+        generation: forked::generation(),
+        writer: recording::ring_of_tracers()?,
         functions: Vec::new(),
     })
 }

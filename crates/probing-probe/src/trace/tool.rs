@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probing_proto::message::Failure;
@@ -13,7 +13,7 @@ use pyo3::ffi::{self, Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 
 use super::events::{self, Heard};
-use super::table::{table, table_if_free};
+use super::table::{Entry, Way, table, table_if_free};
 use super::tap::{At, Wants};
 use super::{accounts, arming, callees, clock, older};
 use crate::monitoring::{self, Asked, Callback, Tool};
@@ -51,6 +51,8 @@ static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
 static TOOL: Mutex<Option<Tool>> = Mutex::new(None);
 /// What was last asked of all code.
 static EVERYWHERE: AtomicU8 = AtomicU8::new(0);
+/// Whether what a function calls is followed, so that code that nobody knows of may be wanted when it begins.
+static FOLLOWS: AtomicBool = AtomicBool::new(false);
 
 const fn method(name: &'static CStr, function: ffi::PyCFunctionFast) -> ffi::PyMethodDef {
     ffi::PyMethodDef {
@@ -110,10 +112,7 @@ pub(super) fn tell(code: &Bound<'_, PyAny>) {
     let (here, wanted) = {
         let table = table();
         let here = table.entry(code.as_ptr() as usize);
-        (
-            here.map(super::table::Entry::wants).unwrap_or_default(),
-            table.wants(),
-        )
+        (here.map(Entry::wants).unwrap_or_default(), table.wants())
     };
     // It fails when the program has freed our number behind our back; then nothing is told any more.
     drop(tool.locally(code, &local(here)));
@@ -133,10 +132,11 @@ pub(super) fn refresh(py: Python<'_>) {
     };
     let wanted = table().wants();
     EVERYWHERE.store(wanted.everywhere(), Ordering::Relaxed);
+    FOLLOWS.store(wanted.has(Wants::CALLS), Ordering::Relaxed);
     let everywhere = [
         (wanted.has(Wants::UNWINDS), UNWIND),
         (wanted.has(Wants::YIELDS), THROW),
-        (arming::is_seeking(), START),
+        (arming::is_seeking() || wanted.has(Wants::CALLS), START),
     ];
     let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
     let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
@@ -229,23 +229,41 @@ unsafe fn hear(did: Did, arguments: *mut *mut PyObject, count: Py_ssize_t) -> bo
     drop(table);
     match heard {
         Some(Heard {
-            taps: None,
-            again,
-            is_due: false,
+            is_tapped: false,
+            way:
+                Way {
+                    again,
+                    is_due: false,
+                    looks_again: false,
+                },
         }) => again,
         // SAFETY: as above.
         Some(heard) => unsafe { tell_all(&heard, did, arguments, count) },
         // SAFETY: as above.
-        None if did == Did::Call && arming::is_seeking() => unsafe {
+        None if did == Did::Call => unsafe {
             let code = Bound::from_borrowed_ptr(Python::assume_attached(), code);
-            caught(|| arming::seek(&code));
-            // If a trace waited for it, this call counts already.
-            let heard = table_if_free()
-                .and_then(|mut table| events::heard(&mut table, code.as_ptr() as usize, did));
-            heard.is_some_and(|heard| heard.again)
+            meet(&code)
         },
         None => true,
     }
+}
+
+/// Code that nobody knows of begins: whether to be told again.
+#[cold]
+fn meet(code: &Bound<'_, PyAny>) -> bool {
+    if !arming::is_seeking() && !FOLLOWS.load(Ordering::Relaxed) {
+        return true;
+    }
+    caught(|| {
+        callees::began(code);
+        if arming::is_seeking() {
+            arming::seek(code);
+        }
+    });
+    // If a trace wants it, this call counts already.
+    let heard = table_if_free()
+        .and_then(|mut table| events::heard(&mut table, code.as_ptr() as usize, Did::Call));
+    heard.is_some_and(|heard| heard.way.again)
 }
 
 /// # Safety
@@ -266,7 +284,7 @@ unsafe fn tell_all(
         (*arguments as usize, value)
     };
     pass_on(py, heard, did, code, value.as_ref());
-    heard.again
+    heard.way.again
 }
 
 /// Tells taps, and looks at what all this costs when it is time to.
@@ -277,10 +295,18 @@ pub(super) fn pass_on(
     code: usize,
     value: Option<&Bound<'_, PyAny>>,
 ) {
-    if heard.is_due {
+    if heard.way.is_due {
         caught(|| accounts::look(py, false));
     }
-    let Some(taps) = heard.taps else {
+    if heard.way.looks_again {
+        caught(|| restart(py));
+    }
+    let taps = if heard.is_tapped {
+        table_if_free().and_then(|table| table.entry(code).map(Entry::taps))
+    } else {
+        None
+    };
+    let Some(taps) = taps else {
         return;
     };
     // SAFETY: code that is told of is alive.

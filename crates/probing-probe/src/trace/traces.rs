@@ -1,7 +1,7 @@
 //! What is traced: each trace with what it has seen and cost so far. Read by the server's thread, which has no GIL.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,11 @@ pub(super) const MAX_TRACES: usize = 100;
 const MAX_BOUND: usize = 100;
 /// How long a trace lasts that a client began, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
+
+/// How it fares: bits of a set. It has cost more than it may; much more; or it has ended.
+const OVERDRAWN: u8 = 1;
+const DEEP_IN_DEBT: u8 = 2;
+const OVER: u8 = 4;
 
 /// Whose trace it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +43,8 @@ pub(super) struct Trace {
     /// How the interpreter tells us.
     pub(super) by: &'static str,
     expires: Option<Instant>,
-    is_over: AtomicBool,
-    is_overdrawn: AtomicBool,
-    is_deep_in_debt: AtomicBool,
+    /// A set of [`OVER`] and others; nothing of it: all is well.
+    state_bits: AtomicU8,
     functions: AtomicU32,
     muted: AtomicU32,
     mutings: AtomicU64,
@@ -75,9 +79,7 @@ impl Trace {
             finder,
             by,
             expires: ttl.and_then(|ttl| Instant::now().checked_add(ttl)),
-            is_over: AtomicBool::new(false),
-            is_overdrawn: AtomicBool::new(false),
-            is_deep_in_debt: AtomicBool::new(false),
+            state_bits: AtomicU8::new(0),
             functions: AtomicU32::new(0),
             muted: AtomicU32::new(0),
             mutings: AtomicU64::new(0),
@@ -93,24 +95,35 @@ impl Trace {
         }
     }
 
+    /// Neither over nor too dear: all events of it are recorded.
+    #[inline]
+    pub(super) fn is_well(&self) -> bool {
+        self.state_bits.load(Ordering::Relaxed) == 0
+    }
+
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.is(OVER)
     }
 
     /// Whether it was not until now.
     pub(super) fn end(&self) -> bool {
-        !self.is_over.swap(true, Ordering::AcqRel)
+        self.state_bits.fetch_or(OVER, Ordering::AcqRel) & OVER == 0
     }
 
     #[inline]
     pub(super) fn is_overdrawn(&self) -> bool {
-        self.is_overdrawn.load(Ordering::Relaxed)
+        self.is(OVERDRAWN)
     }
 
     #[inline]
     pub(super) fn is_deep_in_debt(&self) -> bool {
-        self.is_deep_in_debt.load(Ordering::Relaxed)
+        self.is(DEEP_IN_DEBT)
+    }
+
+    #[inline]
+    fn is(&self, bit: u8) -> bool {
+        self.state_bits.load(Ordering::Relaxed) & bit != 0
     }
 
     /// The function that it is of begins: whether that is one step too many.
@@ -152,9 +165,11 @@ impl Trace {
         match verdict {
             Verdict::Mute => {
                 self.mutings.fetch_add(1, Ordering::Relaxed);
-                self.is_overdrawn.store(true, Ordering::Release);
+                self.state_bits.fetch_or(OVERDRAWN, Ordering::AcqRel);
             }
-            Verdict::MuteAll => self.is_deep_in_debt.store(true, Ordering::Release),
+            Verdict::MuteAll => {
+                self.state_bits.fetch_or(DEEP_IN_DEBT, Ordering::AcqRel);
+            }
             Verdict::GoOn | Verdict::Resume => {}
         }
         verdict
@@ -162,8 +177,8 @@ impl Trace {
 
     /// All of its functions are told of again.
     pub(super) fn resume(&self) {
-        self.is_deep_in_debt.store(false, Ordering::Release);
-        self.is_overdrawn.store(false, Ordering::Release);
+        let debts = OVERDRAWN | DEEP_IN_DEBT;
+        self.state_bits.fetch_and(!debts, Ordering::AcqRel);
         self.muted.store(0, Ordering::Relaxed);
     }
 

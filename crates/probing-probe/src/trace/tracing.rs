@@ -27,10 +27,18 @@ pub(super) struct Tracing {
     /// Its number among all that were ever traced here.
     pub(super) function: u32,
     role: Role,
+    /// The trace is of it, at every call: nothing need be asked but how the trace fares.
+    is_always: bool,
+    /// What the trace wants, kept here because every event asks: how far to follow what it calls, and whether there are
+    /// only sums.
+    pub(super) levels: u32,
+    pub(super) is_summed: bool,
     pub(super) wants: Wants,
     pub(super) is_muted: bool,
     /// Since the last look.
     pub(super) events: u32,
+    /// Since ever, where what it calls is followed.
+    entries: u32,
     pub(super) sums: Sums,
 }
 
@@ -70,18 +78,37 @@ impl Tracing {
             runs.and(goes_on).and(calls)
         };
         Self {
+            is_always: role == Role::Root && trace.wanted.steps.is_none(),
+            levels: trace.wanted.depth,
+            is_summed: trace.wanted.stats,
             trace,
             function,
             role,
             wants,
             is_muted: false,
             events: 0,
+            entries: 0,
             sums: Sums::new(),
         }
     }
 
     pub(super) fn is_root(&self) -> bool {
         self.role == Role::Root
+    }
+
+    /// Whether an event is recorded, without a further question.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_always && !self.is_muted && self.trace.is_well()
+    }
+
+    /// It begins, and what it calls is followed. What it calls through C is found when that begins, once: code that others
+    /// called before has been told to be silent. So all code is asked again at the first of its calls, the second, the
+    /// fourth, and so on.
+    #[cold]
+    pub(super) fn looks_again(&mut self) -> bool {
+        self.entries = self.entries.saturating_add(1);
+        self.entries.is_power_of_two()
     }
 
     /// Whether it is to be told of no more for the time being.
@@ -111,8 +138,13 @@ impl Sums {
         self.calls += 1;
         self.total += took;
         self.own += (took - of_others).max(0);
-        self.least = self.least.min(took);
-        self.greatest = self.greatest.max(took);
+        // Seldom: a branch is cheaper than a store each time.
+        if took < self.least {
+            self.least = took;
+        }
+        if took > self.greatest {
+            self.greatest = took;
+        }
         let bucket = (i64::BITS - took.leading_zeros()) as usize;
         self.histogram[bucket.min(BUCKETS - 1)] += 1;
     }
