@@ -52,7 +52,8 @@ where
             idle::run(Box::new(move || {
                 // Nobody listens any more when it comes too late.
                 sender.send((index, ask(&one))).ok();
-            }));
+            }))
+            .expect("a thread can be started");
             asked.push_back((next, patience.map(|patience| Instant::now() + patience)));
             next += 1;
         }

@@ -1,5 +1,6 @@
 //! Threads that have done their work wait a while for more: who asks again and again need not start one each time.
 
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,14 +25,15 @@ struct Idle {
     next: u64,
 }
 
-/// Does it on a thread that nobody waits for.
-pub(crate) fn run(work: Work) {
+/// Does it on a thread that nobody waits for. An error is one of starting a thread.
+pub fn run(work: Work) -> io::Result<()> {
     let waiting = idle().waiting.pop();
     match waiting {
         // Who has been taken from those that wait waits until it gets something.
         Some((_, waiting)) => drop(waiting.send(work)),
-        None => drop(thread::spawn(move || work_on(work))),
+        None => drop(thread::Builder::new().spawn(move || work_on(work))?),
     }
+    Ok(())
 }
 
 fn work_on(first: Work) {
@@ -96,7 +98,8 @@ mod tests {
                 let sender = sender.clone();
                 run(Box::new(move || {
                     sender.send((number, thread::current().id())).unwrap();
-                }));
+                }))
+                .unwrap();
             }
             drop(sender);
             let mut done: Vec<_> = receiver.iter().collect();
@@ -113,9 +116,9 @@ mod tests {
 
     #[test]
     fn what_panics_takes_nobody_along() {
-        run(Box::new(|| panic!("as planned")));
+        run(Box::new(|| panic!("as planned"))).unwrap();
         let (sender, receiver) = mpsc::channel();
-        run(Box::new(move || sender.send(7).unwrap()));
+        run(Box::new(move || sender.send(7).unwrap())).unwrap();
         assert_eq!(receiver.recv(), Ok(7));
     }
 }

@@ -53,6 +53,7 @@ pub use core_file::Left;
 pub use error::ClientError;
 pub use facts::{ProcessFacts, ThreadFacts, host_name};
 pub use hang_up::HangUp;
+pub use idle::run as on_a_kept_thread;
 pub use list::list;
 pub use pace::{Pace, Stop};
 pub use package::package_dir;

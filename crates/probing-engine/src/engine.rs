@@ -55,6 +55,8 @@ struct Workshop {
     threads: usize,
     /// Functions and rules, which are the same for all queries: they take as long to gather as a small query.
     basis: OnceLock<SessionState>,
+    /// The same for plans.
+    planned: OnceLock<SessionState>,
     plans: Plans,
 }
 
@@ -96,6 +98,7 @@ impl Engine {
             planning: Some(planning),
             threads,
             basis: OnceLock::new(),
+            planned: OnceLock::new(),
             plans: Plans::default(),
         })))
     }
@@ -210,7 +213,10 @@ impl Workshop {
             let tables = self.tables(&known.tables, basis, world, memory_bytes)?;
             if let Some(plan) = known.over(&tables.all).map_err(failed)? {
                 let share = self.share(&tables, memory_bytes);
-                let state = session::state(tables.catalog, basis, share);
+                let planned = self
+                    .planned
+                    .get_or_init(|| session::without_functions(basis));
+                let state = session::state(tables.catalog, planned, share);
                 let stream = self.handle.block_on(session::run(&plan, &state, share));
                 let stream = stream.map_err(failed)?;
                 return Ok(Planned::here(sql, stream, &world.sight, memory_bytes));

@@ -3,8 +3,8 @@
 //! A `statement` is understood and let through when it only reads; the tables that it names (`tables`, each a value of
 //! `table`) are made for its targets (`sight`) by `live`, read by the leaves of the plan (`scan`) into `rows`; those that
 //! programs recorded are read by `recorded` into `arrays`, those of captures by `kept`; those of other machines come by
-//! `elsewhere` and `nodes`; `groups` puts rows together; `engine` runs it all within bounds of time and `memory`, a statement
-//! that was asked before by its `plans`; rows come as an `answer`, and `formats` writes it.
+//! `elsewhere` and `nodes`; `groups` puts rows together, and `counts` need none; `engine` runs it all within bounds of time and
+//! `memory`, a statement that was asked before by its `plans`; rows come as an `answer`, and `formats` writes it.
 //!
 //! *Invariant:* nothing is written anywhere but where the answer goes, and nothing runs in a target.
 //! *Invariant:* a query reads each target once: what two tables say of it was so at the same moment.
@@ -12,6 +12,7 @@
 mod answer;
 mod arrays;
 mod condition;
+mod counts;
 mod elsewhere;
 mod engine;
 mod error;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, Result, Statistics};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -252,6 +253,11 @@ impl TableProvider for RecordedTable {
 
     fn table_type(&self) -> TableType {
         TableType::Base
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        let known = Statistics::new_unknown(&self.shape.schema);
+        Some(known.with_num_rows(Precision::Exact(self.rows())))
     }
 
     fn supports_filters_pushdown(

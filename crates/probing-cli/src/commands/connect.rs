@@ -9,12 +9,11 @@ mod points;
 use std::io::{self, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probing_client::{
-    ClientError, Contact, EvalEnd, Member, Members, News as EvalNews, Ranks, Who,
+    ClientError, Contact, EvalEnd, Member, Members, News as EvalNews, Ranks, Who, on_a_kept_thread,
 };
 use probing_engine::{Engine, EngineError, JsonTable, Terms};
 use probing_proto::lines::{Ask, AskLine, AskedEval, AskedStacks, Tell, TellLine, Trouble};
@@ -98,7 +97,7 @@ impl Service {
             return say(Some(id), Tell::Failed { kind, failure });
         }
         let service = Arc::clone(self);
-        let spawned = thread::Builder::new().spawn(move || {
+        let answering = move || {
             let answer = panic::catch_unwind(AssertUnwindSafe(|| service.answer(id, ask)));
             let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("the command panicked")));
             // It ends before it is said, since the program may use the id again as soon as it hears the answer; and nobody
@@ -107,8 +106,8 @@ impl Service {
             service.in_flight.end(id);
             // A program that does not listen any more has closed our input, too, or soon will.
             say(Some(id), answer.unwrap_or_else(|error| failed(&error))).ok();
-        });
-        spawned.map(drop).or_else(|error| {
+        };
+        on_a_kept_thread(Box::new(answering)).or_else(|error| {
             self.in_flight.end(id);
             let error = anyhow::Error::new(error).context("cannot start a thread");
             say(Some(id), failed(&error))

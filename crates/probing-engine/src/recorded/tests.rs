@@ -13,6 +13,7 @@ use probing_proto::process::{Pid, ProcessKey};
 use probing_store::{Budget, Column, Kind, Schema, Store, Value, Writer};
 
 use super::{RecordedTable, Sharing, merge};
+use crate::counts;
 use crate::session::rules;
 use crate::sight::Sight;
 
@@ -353,6 +354,51 @@ fn what_is_known_without_reading_is_what_reading_tells() {
             "SELECT port, sum(x), max(x) FROM t GROUP BY ROLLUP (port) ORDER BY port".to_owned(),
         ] {
             assert_eq!(shown(&known, &sql), shown(&read, &sql), "{sql}");
+        }
+    }
+}
+
+#[test]
+fn a_count_of_all_rows_needs_no_plan() {
+    let folders = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    for (folder, count) in folders.iter().zip([4_500, 300]) {
+        let columns = [column("x", Kind::I64, true)];
+        record(folder.path(), &columns, count, |_, number| {
+            vec![Value::I64(number % 5)]
+        });
+    }
+    let context = table(&[folders[0].path(), folders[1].path()]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for (sql, is_known) in [
+        ("SELECT count(*) FROM t", true),
+        ("SELECT count(*) AS n, count(1) AS m FROM t", true),
+        (
+            "SELECT a.n AS rows FROM (SELECT count(*) AS n FROM t) AS a",
+            false,
+        ),
+        ("SELECT count(*) + 1 FROM t", false),
+        ("SELECT count(*), sum(x) FROM t", false),
+        ("SELECT count(x) FROM t", false),
+        ("SELECT count(NULL) FROM t", false),
+        ("SELECT count(DISTINCT 1) FROM t", false),
+        ("SELECT count(*) FILTER (WHERE x > 2) FROM t", false),
+        ("SELECT count(*) FROM t WHERE x > 2", false),
+        ("SELECT count(*) FROM t WHERE pid = 1", false),
+        ("SELECT count(*) FROM (SELECT * FROM t LIMIT 7)", false),
+        ("SELECT count(*) FROM t GROUP BY x", false),
+        ("SELECT count(*) FROM t AS a, t AS b", false),
+    ] {
+        let plan = runtime.block_on(async {
+            let frame = context.sql(sql).await.unwrap();
+            frame.into_optimized_plan().unwrap()
+        });
+        let counted = counts::of(&plan).unwrap();
+        assert_eq!(counted.is_some(), is_known, "{sql}");
+        if let Some(counted) = counted {
+            let text = pretty_format_batches(&[counted]).unwrap().to_string();
+            assert_eq!(text, shown(&context, sql), "{sql}");
         }
     }
 }
