@@ -15,6 +15,8 @@ pub struct OwnTable {
     pub doc: &'static str,
     /// What its time means.
     time: &'static str,
+    /// A query of it.
+    pub example: &'static str,
     columns: &'static [OwnColumn],
 }
 
@@ -56,6 +58,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
     name: "python.trace_event",
     doc: "Spans and events of the program, and what tracers saw.",
     time: "when it was recorded; of a span, when it began",
+    example: "SELECT name, count(*) AS spans, duration(max(duration_ns)) AS longest FROM python.trace_event WHERE kind = 'span' GROUP BY name ORDER BY max(duration_ns) DESC LIMIT 10",
     columns: &[
         (
             "kind",
@@ -128,6 +131,7 @@ pub const CAPTURES: OwnTable = OwnTable {
     name: "python.captures",
     doc: "What log points and snapshot points recorded, and what stops left when their time was over.",
     time: "when it was seen",
+    example: "SELECT ts, point, text, file, lineno FROM python.captures ORDER BY ts DESC LIMIT 10",
     columns: &[
         POINT,
         (
@@ -162,6 +166,7 @@ pub const VARIABLES: OwnTable = OwnTable {
     name: "python.variables",
     doc: "Every change that a watch saw: of a variable, an attribute, an item, a tensor, bytes of memory.",
     time: "when it was seen",
+    example: "SELECT ts, name, old, new, file, line FROM python.variables WHERE name = 'lr' ORDER BY ts DESC LIMIT 10",
     columns: &[
         POINT,
         ("name", Kind::Symbol, Always, "what is watched"),
@@ -202,6 +207,7 @@ pub const EXCEPTIONS: OwnTable = OwnTable {
     name: "python.exceptions",
     doc: "Exceptions, as `break --raise` and `break --uncaught` saw them at the moment of raising.",
     time: "when it was raised, or found to be uncaught",
+    example: "SELECT exception, message, file, lineno, count(*) AS times FROM python.exceptions GROUP BY exception, message, file, lineno ORDER BY times DESC LIMIT 10",
     columns: &[
         POINT,
         (
@@ -250,6 +256,7 @@ pub const TRACE_STATS: OwnTable = OwnTable {
     name: "python.trace_stats",
     doc: "Sums of traced functions: for each, about one row a second in which it was called. Add them up.",
     time: "when the sums were taken",
+    example: "SELECT function, sum(calls) AS calls, duration(sum(self_ns)) AS own_time FROM python.trace_stats GROUP BY function ORDER BY sum(self_ns) DESC LIMIT 10",
     columns: &[
         TRACE,
         ("function", Kind::Symbol, Always, "the function"),
@@ -285,6 +292,7 @@ pub const PROBE_BUDGET: OwnTable = OwnTable {
     name: "python.probe_budget",
     doc: "What traces cost, whenever one of them would have cost more than it may.",
     time: "when it was noticed",
+    example: "SELECT ts, action, share, budget, events FROM python.probe_budget ORDER BY ts DESC LIMIT 10",
     columns: &[
         TRACE,
         (
@@ -331,6 +339,7 @@ pub const TORCH_TRACE: OwnTable = OwnTable {
     name: "python.torch_trace",
     doc: "What a training does: modules, backward passes and steps of optimizers, as `probing torch on` records them.",
     time: "when it happened",
+    example: "SELECT module, stage, avg(duration) AS avg_time FROM python.torch_trace WHERE step > (SELECT max(step) - 5 FROM python.torch_trace) GROUP BY module, stage ORDER BY avg_time DESC LIMIT 10",
     columns: &[
         (
             "step",
@@ -386,6 +395,7 @@ pub const TENSORS: OwnTable = OwnTable {
     doc: "Statistics of parameters, gradients and activations, as `probing torch on --tensors` and `probing watch-nan` record them. \
           Least, greatest, mean, deviation and norm are those of the finite numbers.",
     time: "when it was looked at",
+    example: "SELECT step, kind, name, nan, inf, norm FROM python.tensors WHERE nan > 0 OR inf > 0 ORDER BY step, ts LIMIT 10",
     columns: &[
         STEP,
         (

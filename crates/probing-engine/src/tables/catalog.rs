@@ -102,13 +102,18 @@ fn is_among(tables: &[probing_store::Table], name: &str) -> bool {
 }
 
 fn recorded_table(name: &str, rows: Option<usize>) -> [Value<'_>; 5] {
-    let doc = own::named(name).map(|table| table.doc);
+    let own = own::named(name);
+    let example = match own {
+        Some(table) => table.example.into(),
+        None => format!("SELECT * FROM {name} ORDER BY ts DESC LIMIT 10").into(),
+    };
+    let doc = own.map(|table| table.doc);
     [
         name.into(),
         "recorded".into(),
         rows.into(),
         doc.into(),
-        format!("SELECT * FROM {name} ORDER BY ts DESC LIMIT 10").into(),
+        example,
     ]
 }
 

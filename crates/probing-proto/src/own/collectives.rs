@@ -8,6 +8,7 @@ pub const COLLECTIVES: OwnTable = OwnTable {
     name: "python.collectives",
     doc: "Operations of torch's process groups, those of DDP included: one row when it is enqueued, written before it begins, and one when it was seen to be over.",
     time: "when it was enqueued, of both rows",
+    example: "SELECT op, rank, count(*) AS calls, duration(max(duration_ns)) AS longest FROM python.collectives GROUP BY op, rank ORDER BY max(duration_ns) DESC LIMIT 10",
     columns: &[
         (
             "state",

@@ -8,6 +8,7 @@ pub const MEMORY: OwnTable = OwnTable {
     name: "python.memory",
     doc: "Memory over time: once a second and at every step of a training, while `probing memory on`, `PROBING_MEMORY` or `probing.trace(\"memory_usage\")` asks for it.",
     time: "when it was measured",
+    example: "SELECT ts, step, rss / 1048576 AS rss_mb, python_heap / 1048576 AS python_mb FROM python.memory ORDER BY ts DESC LIMIT 10",
     columns: &[
         (
             "kind",
@@ -62,6 +63,7 @@ pub const HEAP: OwnTable = OwnTable {
     name: "python.heap",
     doc: "Where the bytes came from that are in use, by samples of allocations: every ten seconds one row for each stack, all with the same time.",
     time: "of the moment that it tells about; the rows of one moment have the same",
+    example: "SELECT func, file, lineno, max(live_bytes) AS live FROM python.heap GROUP BY func, file, lineno ORDER BY live DESC LIMIT 10",
     columns: &[
         (
             "live_bytes",
