@@ -43,6 +43,8 @@ class Line:
     def __init__(self, file: str, line: int) -> None:
         self._file, self._line = file, line
         self._known: dict[str, bool] = {}
+        # Whether code has this very line: then none inside it is meant that only lies around it.
+        self._is_exact = False
         self._real = None if _is_made_up(file) else os.path.realpath(file)
 
     def file_names(self) -> list[str]:
@@ -74,7 +76,7 @@ class Line:
                     codes[id(code)] = code, qualname
         for frame in _frames():
             if self.is_in(frame.f_code.co_filename):
-                for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
+                for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                     codes.setdefault(id(code), (code, qualname))
         found = self._chosen([pair for pair in codes.values() if self.is_in(pair[0].co_filename)])
         if found:
@@ -95,7 +97,8 @@ class Line:
     def _chosen(self, codes: list[tuple[CodeType, str]]) -> list[tuple[CodeType, str, int]]:
         lines = [(code, qualname, lines_of(code)) for code, qualname in codes]
         exact = [(code, qualname, self._line) for code, qualname, has in lines if self._line in has]
-        if exact:
+        if exact or self._is_exact:
+            self._is_exact = True
             return exact
         around = [
             (code.co_firstlineno, code, qualname, min(line for line in has if line > self._line))
@@ -150,7 +153,7 @@ class Function:
                     near.add(f"{owner}.{qualname}")
         for frame in _frames():
             module = _module_of(frame)
-            for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
+            for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                 if code.co_name == wanted and id(code) not in codes and self._is_meant(code, module, qualname):
                     codes[id(code)] = code, module, qualname
         if codes:
@@ -218,7 +221,7 @@ class Module:
                 near.add(module)
         for frame in _frames():
             if self._is_in(_module_of(frame)):
-                for code, qualname in _with_nested(frame.f_code, _qualname(frame.f_code)):
+                for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                     if code.co_flags & OPTIMIZED:
                         codes.setdefault(id(code), (code, qualname))
         found = [(code, qualname, first_line(code)) for code, qualname in codes.values()]
@@ -285,7 +288,18 @@ def _own_code(function: FunctionType) -> CodeType:
         for constant in code.co_consts:
             if type(constant).__name__ == "Told" and type(constant).__module__ == "probing._probe":
                 code = constant.function.__code__
+        code = _original(code)
         _functions.setdefault(id(code), []).append(function)
+    return code
+
+
+def _original(code: CodeType) -> CodeType:
+    """Give the code that one with calls of ours was made of (before 3.12); any other as it is."""
+    if sys.version_info < (3, 12) and code.co_consts:
+        # They are put behind its own constants.
+        site = getattr(code.co_consts[-1], "__self__", None)
+        if type(site).__name__ == "Site" and type(site).__module__ == "probing._probe":
+            return site.code  # type: ignore[no-any-return, union-attr]
     return code
 
 

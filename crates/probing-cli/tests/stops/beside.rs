@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use probing_proto::stops::{Place, Point};
+use probing_proto::stops::{Arm, Place, Point};
 use probing_testkit::{Python, Sandbox, every_python, root, wait_until};
 
 use crate::debugger::{Client, Debugged, arm, at, in_function, log, sandbox, stop};
@@ -12,6 +12,12 @@ use crate::debugger::{Client, Debugged, arm, at, in_function, log, sandbox, stop
 /// Before 3.12 a thread has one trace function.
 fn is_shared(python: &Python) -> bool {
     python.version >= (3, 12)
+}
+
+fn raising() -> Arm {
+    arm(Place::Raise {
+        exception: Some("ValueError".to_owned()),
+    })
 }
 
 /// What a point says where it is left out.
@@ -40,18 +46,13 @@ fn covered(python: &Python, sandbox: &Sandbox, core: &str, is_armed: bool) -> se
         .start();
     let mut client = Client::new(sandbox, &target);
     if is_armed {
-        let points = [
-            client.arm(log(at("second"), "{total}")),
-            client.arm(at("twice")),
-            client.arm(in_function("Trainer.finish")),
-        ];
-        if !is_shared(python) {
-            is_said(&points[0]);
-        }
+        client.arm(log(at("second"), "{total}"));
+        client.arm(at("twice"));
+        client.arm(in_function("Trainer.finish"));
     }
     target.say("trainer.fit(1), consume(), fails()");
     assert_eq!(target.line(), "done");
-    if is_armed && is_shared(python) {
+    if is_armed {
         let hits: Vec<u64> = client.points().iter().map(|point| point.hits).collect();
         assert_eq!(hits, [1, 2, 1]);
     }
@@ -141,26 +142,24 @@ fn breakpoints_work_beside_another_debugger() {
         );
         debugged.ended();
         let point = debugged.client.arm(stop(at("second")));
-        debugged.client.arm(arm(Place::Raise {
-            exception: Some("ValueError".to_owned()),
-        }));
+        assert_eq!(point.note, None);
+        let raised = debugged.client.arm(raising());
+        debugged.begin("print(trainer.fit(10), fails())");
+        let stopped = debugged.client.stopped();
+        assert_eq!(debugged.client.value(stopped.stop, 0, "total"), "20");
         if is_shared(python) {
-            debugged.begin("print(trainer.fit(10), fails())");
-            let stopped = debugged.client.stopped();
-            assert_eq!(debugged.client.value(stopped.stop, 0, "total"), "20");
             debugged
                 .client
                 .step_to(stopped.stop, probing_proto::stops::Step::Over, "third");
-            debugged
-                .client
-                .step(stopped.stop, probing_proto::stops::Step::Continue);
-            assert_eq!(debugged.ended(), ["63 True"]);
-            let raised = debugged.client.disarm_all().pop().unwrap();
-            assert_eq!(raised.hits, 1, "{raised:?}");
         } else {
-            is_said(&point);
-            debugged.client.disarm_all();
+            is_said(&raised);
         }
+        debugged
+            .client
+            .step(stopped.stop, probing_proto::stops::Step::Continue);
+        assert_eq!(debugged.ended(), ["63 True"]);
+        let hits = debugged.client.disarm_all().pop().unwrap().hits;
+        assert_eq!(hits, u64::from(is_shared(python)));
         let ended = debugged.target.end();
         assert_eq!(ended.status, 0, "{ended:?}");
     });
@@ -170,20 +169,29 @@ fn breakpoints_work_beside_another_debugger() {
 fn a_program_that_sets_a_trace_function_is_told_of_and_met_again_afterwards() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
+        debugged.client.arm(raising());
         debugged.client.arm(at("second"));
         let is_left_out = |debugged: &mut Debugged| {
-            let note = debugged.client.points()[0].note.clone();
-            note.is_some_and(|note| note.contains("traced by another tool"))
+            let points = debugged.client.points();
+            let is_said = |point: &Point| {
+                let note = point.note.as_deref().unwrap_or_default();
+                note.contains("traced by another tool")
+            };
+            assert!(!is_said(&points[1]), "{points:?}");
+            is_said(&points[0])
         };
         if !is_shared(python) {
             debugged.begin("sys.settrace(lambda *_: None)");
             debugged.ended();
             wait_until("it is said", || is_left_out(&mut debugged));
         }
+        debugged.begin("trainer.fit(1)");
+        debugged.ended();
+        assert_eq!(debugged.client.points()[1].hits, 1);
         debugged.begin("sys.settrace(None)");
         debugged.ended();
         wait_until("it is met", || {
-            debugged.begin("trainer.fit(1)");
+            debugged.begin("fails()");
             debugged.ended();
             debugged.client.points()[0].hits > 0
         });

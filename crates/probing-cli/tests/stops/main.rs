@@ -8,6 +8,7 @@ mod debugger;
 mod ends;
 mod exceptions;
 mod kills;
+mod lines;
 mod points;
 mod sessions;
 mod steps;

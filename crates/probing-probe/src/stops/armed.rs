@@ -47,6 +47,8 @@ pub(super) struct CodeArms {
     pub(super) code: Py<PyAny>,
     /// Of a function that points are in: only then a name is where we look for it.
     pub(super) names: Option<Names>,
+    /// Of the code that calls out at them, where there is one (`sites.rs`).
+    pub(super) twin: Option<Names>,
     pub(super) lines: Vec<(u32, Arc<Point>)>,
     /// Each with the first line of the body.
     pub(super) starts: Vec<(u32, Arc<Point>)>,
@@ -107,6 +109,7 @@ impl Armed {
             .or_insert_with(|| CodeArms {
                 code: code.clone().unbind(),
                 names: None,
+                twin: None,
                 lines: Vec::new(),
                 starts: Vec::new(),
                 stores: Vec::new(),
@@ -175,7 +178,9 @@ impl Armed {
     /// A function begins.
     pub(super) fn at_start(&self, code: usize, frame: &Bound<'_, PyAny>) -> Met {
         match self.codes.get(&code) {
-            Some(arms) if !arms.starts.is_empty() => arms.met(arms.starts.iter(), frame),
+            Some(arms) if !arms.starts.is_empty() => {
+                CodeArms::met(arms.starts.iter(), frame, arms.names.as_ref())
+            }
             _ => Met::Nothing,
         }
     }
@@ -198,20 +203,28 @@ impl CodeArms {
             };
         }
         match frame() {
-            Some(frame) => self.met(here, &frame),
+            Some(frame) => Self::met(here, &frame, self.names.as_ref()),
             None => Met::NotNow,
         }
+    }
+
+    /// A thread is where its twin calls out.
+    #[inline]
+    pub(super) fn at_call(&self, (line, begins): (u32, bool), frame: &Bound<'_, PyAny>) -> Met {
+        let starts = self.starts.iter().filter(|_| begins);
+        let lines = self.lines.iter().filter(|(at, _)| *at == line);
+        Self::met(starts.chain(lines), frame, self.twin.as_ref())
     }
 
     /// Of points that are here, those whose conditions may hold.
     #[inline]
     fn met<'a>(
-        &self,
         here: impl Iterator<Item = &'a (u32, Arc<Point>)>,
         frame: &Bound<'_, PyAny>,
+        names: Option<&Names>,
     ) -> Met {
         let passed = here.filter_map(|(line, point)| {
-            let known = match (&point.condition, &self.names) {
+            let known = match (&point.condition, names) {
                 (None, _) => Some(true),
                 (Some(condition), Some(names)) => condition.known((frame, names)),
                 (Some(_), None) => None,

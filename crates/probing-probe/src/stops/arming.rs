@@ -12,7 +12,7 @@ use super::expression::{Expression, Kind};
 use super::frame::{self, Names};
 use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
-use super::{exceptions, of_this_process, parking, steps, tracing, watches};
+use super::{events, exceptions, of_this_process, parking, sites, steps, tracing, watches};
 use crate::codes::{Finder, Found};
 use crate::outbox::Outbox;
 
@@ -146,6 +146,7 @@ fn parts(py: Python<'_>, wanted: &Arm) -> Result<Parts, Failure> {
         let by = match &wanted.place {
             Place::Uncaught => "sys.excepthook",
             _ if has_monitoring(py) => crate::monitoring::NAME,
+            Place::Line { .. } | Place::Function { .. } => sites::NAME,
             _ => tracing::NAME,
         };
         (None, by, cost(py, &wanted.place, is_native))
@@ -171,11 +172,13 @@ fn cost(py: Python<'_>, place: &Place, is_native: bool) -> String {
     };
     match place {
         Place::Uncaught => "nothing until an exception is not caught".to_owned(),
-        Place::Raise { .. } if monitoring => "nothing until something is raised".to_owned(),
+        Place::Raise { .. } => "nothing until something is raised".to_owned(),
         Place::Line { .. } | Place::Function { .. } if monitoring => {
             format!("nothing elsewhere; {visit}; each function once more when it first begins")
         }
-        _ => format!("Python before 3.12 has to trace: code runs 2 to 7 times slower; {visit}"),
+        _ => format!(
+            "nothing elsewhere; {visit}; Python before 3.12 has to trace what runs already or is inside a function: 2 to 7 times slower"
+        ),
     }
 }
 
@@ -299,36 +302,70 @@ pub(super) fn tell_again(code: &Bound<'_, PyAny>) {
     if has_monitoring(code.py()) {
         // It fails when the program has freed our number behind our back; then nothing is told any more.
         drop(monitoring::set_local(code));
+    } else {
+        sites::tell(code);
     }
 }
 
 /// Has the interpreter tell what is wanted everywhere now.
 pub(super) fn refresh(py: Python<'_>) {
-    let (seeks, raises, is_idle) = {
+    if !has_monitoring(py) {
+        tracing::set(py, wanted_of_threads(py));
+        return;
+    }
+    let (seeks, raises) = {
         let armed = armed();
+        (!armed.seekers.is_empty(), !armed.raises.is_empty())
+    };
+    let into = steps::go_into();
+    let everywhere = [
+        (seeks || into, Everywhere::Starts),
+        (seeks || into, Everywhere::Resumes),
+        (raises, Everywhere::Raises),
+        (steps::wait_for_ends(), Everywhere::Unwinds),
         (
-            !armed.seekers.is_empty(),
+            parking::is_on() || watches::look_at_lines(),
+            Everywhere::Lines,
+        ),
+    ];
+    let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
+    let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
+    // It fails when the program has freed our number behind our back; then nothing is told any more.
+    drop(monitoring::set_everywhere(py, &everywhere));
+}
+
+/// What threads have to tell before 3.12.
+fn wanted_of_threads(py: Python<'_>) -> tracing::Wanted {
+    let (raises, by_line) = {
+        let armed = armed();
+        // What is bound is where it was found. What is loaded later is another's.
+        let seeks = armed.seekers.iter().any(|point| !point.is_bound());
+        (
             !armed.raises.is_empty(),
-            armed.is_empty(),
+            seeks || !armed.values.is_empty() || !armed.steps.is_empty(),
         )
     };
-    let parks = parking::is_on();
-    if has_monitoring(py) {
-        let into = steps::go_into();
-        let everywhere = [
-            (seeks || into, Everywhere::Starts),
-            (seeks || into, Everywhere::Resumes),
-            (raises, Everywhere::Raises),
-            (steps::wait_for_ends(), Everywhere::Unwinds),
-            (parks || watches::look_at_lines(), Everywhere::Lines),
-        ];
-        let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
-        let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
-        // It fails when the program has freed our number behind our back; then nothing is told any more.
-        drop(monitoring::set_everywhere(py, &everywhere));
-    } else {
-        tracing::set(py, !is_idle || parks);
+    let watches = watches::look_at_lines() || watches::look_at_locals();
+    let are_missing = sites::are_missing(py);
+    tracing::Wanted {
+        lines: by_line
+            || watches
+            || are_missing
+            || events::is_special()
+            || parking::is_on()
+            || sites::have_sleepers(py),
+        raises,
+        again: are_missing,
     }
+}
+
+/// The same after a while; `None` where nothing is traced.
+pub(super) fn wanted_again(py: Python<'_>) -> Option<tracing::Wanted> {
+    if has_monitoring(py) {
+        return None;
+    }
+    sites::try_again(py);
+    Some(wanted_of_threads(py))
 }
 
 /// Has all code tell again what it was told not to.

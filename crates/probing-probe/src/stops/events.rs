@@ -16,6 +16,7 @@ use super::frame;
 use super::parking;
 use super::points::Point;
 use super::session;
+use super::sites;
 use super::steps;
 use super::{actions, exceptions, signals, watches};
 use crate::codes::module_of;
@@ -103,6 +104,40 @@ pub(super) fn line<'py>(
         (Met::Nothing, _) => After::Never,
         (Met::NotNow, _) => After::Again,
     }
+}
+
+/// The same where a twin calls out next, on Pythons that have them.
+pub(super) fn line_of_call(frame: &Bound<'_, PyAny>, (code, line, begins): (usize, u32, bool)) {
+    if is_quiet() {
+        return;
+    }
+    let mut arrival = Arrival::Line;
+    if is_special() {
+        parking::park(frame.py());
+        if steps::at_line(frame, line) {
+            arrival = Arrival::EndOfStep;
+        }
+    }
+    let met =
+        armed_if_free().and_then(|armed| Some(armed.code(code)?.at_call((line, begins), frame)));
+    match met {
+        Some(Met::Points(points)) => {
+            reached(frame, points, arrival);
+        }
+        _ if arrival == Arrival::EndOfStep => {
+            reached(frame, Vec::new(), arrival);
+        }
+        _ => {}
+    }
+}
+
+/// A thread is where points are, in a function that called us. Whether it is to be told of the line once more, to stop there.
+pub(super) fn called(frame: &Bound<'_, PyAny>, points: Vec<Passed>) -> bool {
+    if is_quiet() {
+        return false;
+    }
+    reached(frame, points, Arrival::Start);
+    is_special() && steps::is_under_way()
 }
 
 /// A thread is where points are.
@@ -201,7 +236,7 @@ fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
     let Some(seekers) = armed_if_free().map(|armed| armed.seekers.clone()) else {
         return;
     };
-    if seekers.is_empty() {
+    if seekers.is_empty() || sites::is_twin(code.as_ptr() as usize) {
         return;
     }
     let module = module_of(frame);

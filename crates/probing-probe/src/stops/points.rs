@@ -9,6 +9,7 @@ use probing_proto::stops::{self, Action, Arm, PointId, Spot};
 use super::condition::Condition;
 use super::expression::Expression;
 use super::pace::Pace;
+use super::sites;
 use super::tracing;
 use super::watches::Watch;
 use crate::codes::Finder;
@@ -175,7 +176,9 @@ impl Point {
     /// As it is now.
     pub(super) fn told(&self) -> stops::Point {
         let state = self.state();
-        let left_out = tracing::left_out().filter(|_| self.by == tracing::NAME && self.is_armed());
+        let is_traced =
+            self.by == tracing::NAME || (self.by == sites::NAME && tracing::needs_lines());
+        let left_out = tracing::left_out().filter(|_| is_traced && self.is_armed());
         let notes = state.note.iter().cloned().chain(left_out);
         let note = notes.reduce(|one, other| format!("{one}; {other}"));
         let left = self

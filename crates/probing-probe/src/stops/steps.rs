@@ -16,6 +16,7 @@ use super::frame::{self, code_of};
 use super::of_this_process;
 use super::session::Session;
 use super::signals;
+use super::tracing;
 use crate::codes;
 use crate::guarded::call;
 use crate::interrupt::own_thread;
@@ -52,6 +53,13 @@ pub(super) fn begin(
     let py = frame.py();
     // What stopped it may be disarmed by now.
     arming::claim(py)?;
+    if !arming::has_monitoring(py) && tracing::is_left_out(py) {
+        return Err(
+            Failure::new("this thread cannot take steps: another tool traces it").with_hint(
+                "`c` lets it go on; Python before 3.12 lets only one tool trace a thread",
+            ),
+        );
+    }
     let mut own = frame.clone();
     if let proto::Step::Out { frame: depth } | proto::Step::Return { frame: depth } = asked.step {
         for _ in 0..depth {
@@ -227,6 +235,11 @@ fn ended(frame: &Bound<'_, PyAny>) {
 /// Whether any step is under way: it waits for the end of a frame, be it the thread's last one.
 pub(super) fn wait_for_ends() -> bool {
     !armed().steps.is_empty()
+}
+
+/// Whether this thread takes one.
+pub(super) fn is_under_way() -> bool {
+    armed().steps.contains_key(&own_thread())
 }
 
 /// Whether any step goes into what begins.

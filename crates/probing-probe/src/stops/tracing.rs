@@ -1,4 +1,5 @@
-//! Python 3.10 and 3.11: a trace function in C on every thread, only while something is armed.
+//! Python 3.10 and 3.11: a trace function in C, on threads that run what cannot call us (`sites.rs`), and on all while
+//! somebody takes a step or looks for code that is not loaded yet. Exceptions alone are told at no price (`states.rs`).
 //!
 //! A thread that has a trace function already (a debugger, coverage) keeps it: two do not go together on these Pythons. What a
 //! program sets itself takes the place of ours: now and then we look, say so, and come back when it has gone.
@@ -7,23 +8,26 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use probing_proto::message::Failure;
-use pyo3::ffi::{self, PyFrameObject, PyObject};
+use pyo3::ffi::{PyFrameObject, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple};
 
 use super::armed::{Met, armed_if_free};
+use super::arming;
 use super::events;
 use super::exceptions;
 use super::frame::{code_of, line_of, suspends};
+use super::sites;
+use super::states::{self, State, Tells};
 use super::symbols::symbols;
 use super::thread;
 use super::watches;
+use crate::interrupt::own_thread;
 
 pub(super) const NAME: &str = "trace function";
 
@@ -44,6 +48,11 @@ static SEEN: Mutex<Option<HashMap<usize, Py<PyAny>>>> = Mutex::new(None);
 const MAX_SEEN: usize = 20_000;
 
 static IS_SET: AtomicBool = AtomicBool::new(false);
+/// Whether all threads tell lines, and all tell exceptions.
+static LINES: AtomicBool = AtomicBool::new(false);
+static RAISES: AtomicBool = AtomicBool::new(false);
+/// Threads that tell lines because they run code that is older than what was armed in it.
+static OLDER: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// When to look again whether it still is.
 static NEXT_LOOK: Mutex<Option<Instant>> = Mutex::new(None);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -87,11 +96,12 @@ pub(super) fn is_due() -> bool {
     is_due
 }
 
-/// Traces threads whose trace function the program has taken away, and sees who traces others.
+/// Traces threads whose trace function the program has taken away, no longer those that need not be, and sees who traces
+/// others.
 pub(super) fn look_again(py: Python<'_>) {
-    if IS_SET.load(Ordering::Acquire) {
-        set_on_threads(py, true);
-        *lock(&LEFT_OUT) = traced_by_others(py);
+    let older = lock(&OLDER).clone();
+    if let Some(wanted) = arming::wanted_again(py) {
+        apply(py, wanted, Some(&older));
     }
 }
 
@@ -100,25 +110,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn traced_by_others(py: Python<'_>) -> Option<String> {
-    let symbols = symbols();
-    let (Some(interpreter), Some(first), Some(next)) = (
-        symbols.current_interpreter,
-        symbols.first_thread,
-        symbols.next_thread,
-    ) else {
-        return None;
-    };
-    let mut idents = Vec::new();
-    // SAFETY: the GIL is held, as `py` shows, so no thread comes or goes; each is a thread state of this interpreter.
-    unsafe {
-        let mut thread = first(interpreter());
-        while !thread.is_null() {
-            if other::is_traced(thread) {
-                idents.push(other::ident(thread));
-            }
-            thread = next(thread);
-        }
-    }
+    let states = states::all(py).into_iter();
+    let others = states.filter(|state| state.is_traced_by_others(traced));
+    let idents: Vec<u64> = others.map(State::ident).collect();
     // The main one comes first, not last.
     let names: Vec<_> = idents
         .iter()
@@ -135,19 +129,78 @@ fn traced_by_others(py: Python<'_>) -> Option<String> {
     ))
 }
 
-/// Traces all threads, or none.
-pub(super) fn set(py: Python<'_>, wanted: bool) {
-    if IS_SET.swap(wanted, Ordering::AcqRel) != wanted {
-        set_on_threads(py, wanted);
-        drop(set_on_new_threads(py, wanted));
-        *lock(&NEXT_LOOK) = wanted.then(|| Instant::now() + LOOK_EVERY);
+/// What threads are to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Lines, of all threads; else of those that run code that cannot call us.
+    pub(super) lines: bool,
+    pub(super) raises: bool,
+    /// Whether functions of code that is armed may appear yet.
+    pub(super) again: bool,
+}
+
+/// Traces threads as far as that is needed.
+pub(super) fn set(py: Python<'_>, wanted: Wanted) {
+    apply(py, wanted, None);
+}
+
+/// Of threads, only these may still run what needs to be traced; `None` if any may.
+fn apply(py: Python<'_>, wanted: Wanted, among: Option<&[u64]>) {
+    let older = sites::older_in(py, among);
+    let needs_lines = wanted.lines || !older.is_empty();
+    let is_set = needs_lines || wanted.raises;
+    LINES.store(wanted.lines, Ordering::Release);
+    RAISES.store(wanted.raises, Ordering::Release);
+    *lock(&OLDER) = older;
+    let was_set = IS_SET.swap(is_set, Ordering::AcqRel);
+    if is_set || was_set {
+        for state in states::all(py) {
+            state.tell(wanted_of(state.ident()), traced);
+        }
     }
-    if wanted {
-        *lock(&LEFT_OUT) = traced_by_others(py);
-    } else {
-        *lock(&LEFT_OUT) = None;
+    if was_set != is_set {
+        drop(set_on_new_threads(py, is_set));
+    }
+    let looks = is_set || wanted.again;
+    let mut next = lock(&NEXT_LOOK);
+    if !looks || next.is_none() {
+        *next = looks.then(|| Instant::now() + LOOK_EVERY);
+    }
+    drop(next);
+    *lock(&LEFT_OUT) = if is_set { traced_by_others(py) } else { None };
+    if !wanted.lines {
         forget_seen();
     }
+}
+
+/// Whether some thread is to tell lines.
+pub(super) fn needs_lines() -> bool {
+    LINES.load(Ordering::Acquire) || !lock(&OLDER).is_empty()
+}
+
+/// Whether this one is.
+pub(super) fn wants_lines(ident: u64) -> bool {
+    LINES.load(Ordering::Acquire) || lock(&OLDER).contains(&ident)
+}
+
+fn wanted_of(ident: u64) -> Tells {
+    if wants_lines(ident) {
+        Tells::All
+    } else if RAISES.load(Ordering::Acquire) {
+        Tells::Exceptions
+    } else {
+        Tells::Nothing
+    }
+}
+
+/// Whether we trace a thread.
+pub(super) fn is_ours(state: State<'_>) -> bool {
+    state.has(traced)
+}
+
+/// Whether another tool traces this thread, so that we cannot.
+pub(super) fn is_left_out(py: Python<'_>) -> bool {
+    states::own(py).is_some_and(|state| state.is_traced_by_others(traced))
 }
 
 /// Has code be looked at again that was nobody's.
@@ -158,106 +211,6 @@ pub(super) fn forget_seen() {
 
 fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Py<PyAny>>>> {
     lock(&SEEN)
-}
-
-fn set_on_threads(_py: Python<'_>, wanted: bool) {
-    let symbols = symbols();
-    let (Some(set_trace), Some(interpreter), Some(first), Some(next)) = (
-        symbols.set_trace,
-        symbols.current_interpreter,
-        symbols.first_thread,
-        symbols.next_thread,
-    ) else {
-        return;
-    };
-    // SAFETY: the GIL is held, as `_py` shows, so no thread comes or goes; each is a thread state of this interpreter.
-    unsafe {
-        let mut thread = first(interpreter());
-        while !thread.is_null() {
-            if other::is_traced(thread) || (wanted && other::is_ours(thread)) {
-                thread = next(thread);
-                continue;
-            }
-            let function = wanted.then_some(traced as super::symbols::TraceFunction);
-            // It fails only where an audit hook refuses; then that thread is not traced.
-            if set_trace(thread, function, ptr::null_mut()) != 0 {
-                ffi::PyErr_Clear();
-            }
-            thread = next(thread);
-        }
-    }
-}
-
-/// Whether another tool traces a thread.
-mod other {
-    use std::ffi::c_void;
-
-    use pyo3::ffi::PyThreadState;
-
-    use super::traced;
-
-    /// Where a thread state has its trace function and the id of its thread.
-    struct Layout {
-        version: (u8, u8),
-        function: usize,
-        ident: usize,
-    }
-
-    const LAYOUTS: [Layout; 2] = [
-        Layout {
-            version: (3, 10),
-            function: 64,
-            ident: 176,
-        },
-        Layout {
-            version: (3, 11),
-            function: 72,
-            ident: 152,
-        },
-    ];
-
-    fn layout() -> Option<&'static Layout> {
-        // SAFETY: whoever comes here has the GIL.
-        let version = unsafe { pyo3::Python::assume_attached() }.version_info();
-        let own = (version.major, version.minor);
-        LAYOUTS.iter().find(|layout| layout.version == own)
-    }
-
-    /// # Safety
-    ///
-    /// A thread state of this interpreter, with the GIL held.
-    pub(super) unsafe fn is_traced(thread: *mut PyThreadState) -> bool {
-        layout().is_some_and(|layout| {
-            // SAFETY: a thread state of this version has a function pointer there, or null.
-            let function = unsafe { *thread.byte_add(layout.function).cast::<*const c_void>() };
-            !function.is_null() && function != traced as *const c_void
-        })
-    }
-
-    /// Whether we do.
-    ///
-    /// # Safety
-    ///
-    /// A thread state of this interpreter, with the GIL held.
-    pub(super) unsafe fn is_ours(thread: *mut PyThreadState) -> bool {
-        layout().is_some_and(|layout| {
-            // SAFETY: as above.
-            let function = unsafe { *thread.byte_add(layout.function).cast::<*const c_void>() };
-            function == traced as *const c_void
-        })
-    }
-
-    /// As `threading.get_ident` tells it.
-    ///
-    /// # Safety
-    ///
-    /// A thread state of this interpreter, with the GIL held.
-    pub(super) unsafe fn ident(thread: *mut PyThreadState) -> u64 {
-        // SAFETY: a thread state of this version has a number there.
-        layout().map_or(0, |layout| unsafe {
-            *thread.byte_add(layout.ident).cast::<u64>()
-        })
-    }
 }
 
 /// Threads that begin later are traced when they run their first function.
@@ -287,16 +240,10 @@ fn set_on_new_threads(py: Python<'_>, wanted: bool) -> PyResult<()> {
     Ok(())
 }
 
-/// Traces this thread from here on.
-fn begin_here(_py: Python<'_>) {
-    let symbols = symbols();
-    if let Some(set_trace) = symbols.set_trace {
-        // SAFETY: the GIL is held, and the state is this thread's own.
-        unsafe {
-            if set_trace(ffi::PyThreadState_Get(), Some(traced), ptr::null_mut()) != 0 {
-                ffi::PyErr_Clear();
-            }
-        }
+/// Traces this thread from here on, as far as it is needed. It has a trace function of Python's that leads here.
+fn begin_here(py: Python<'_>) {
+    if let Some(state) = states::own(py) {
+        state.replace(wanted_of(state.ident()), traced);
     }
 }
 
@@ -323,7 +270,13 @@ unsafe extern "C" fn traced(
             let value = unsafe { Bound::from_borrowed_ptr_or_opt(py, argument) };
             at_return(&frame, value.as_ref());
         }
-        EXCEPTION => at_exception(&frame, argument),
+        EXCEPTION => {
+            at_exception(&frame, argument);
+            if !wants_lines(own_thread()) {
+                // SAFETY: the argument of this event.
+                unsafe { State::tell_exceptions_only_after(argument) };
+            }
+        }
         _ => {}
     })));
     0
@@ -339,22 +292,33 @@ fn has_stores(code: usize) -> bool {
 
 fn at_line(frame: &Bound<'_, PyAny>) {
     let py = frame.py();
-    let code = code_of(frame).as_ptr() as usize;
+    let line = line_of(frame);
+    let seen = sites::seen(code_of(frame).as_ptr() as usize, line, frame);
+    let code = seen.code;
     if watches::look_at_lines() {
-        watches::compare_at(py, code, line_of(frame), Some(frame));
+        watches::compare_at(py, code, line, Some(frame));
     }
     if watches::look_at_locals() && has_stores(code) {
-        watches::compare_locals(frame, code, Some(line_of(frame)));
+        watches::compare_locals(frame, code, Some(line));
     }
+    if let Some(begins) = seen.call {
+        // What our call would tell next is told here, where a thread that stops can be sent elsewhere.
+        let at = sites::offset_of(frame);
+        events::line_of_call(frame, (code, line, begins));
+        sites::told(frame, at);
+        return;
+    }
+    // Of what our calls tell, only steps end here.
+    let armed_in = if seen.is_told { 0 } else { code };
     if events::is_special() {
-        events::line(py, code, line_of(frame), Some(frame));
+        events::line(py, armed_in, line, Some(frame));
         return;
     }
     let Some(armed) = armed_if_free() else {
         return;
     };
-    let met = match armed.code(code) {
-        Some(arms) => arms.at_line(line_of(frame), || Some(frame.as_borrowed())),
+    let met = match armed.code(armed_in) {
+        Some(arms) => arms.at_line(line, || Some(frame.as_borrowed())),
         None => return,
     };
     drop(armed);
@@ -391,7 +355,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 
 fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) {
     if watches::look_at_locals() {
-        let code = code_of(frame).as_ptr() as usize;
+        let code = sites::original_of(code_of(frame).as_ptr() as usize);
         if has_stores(code) {
             watches::compare_locals(frame, code, None);
         }

@@ -1,0 +1,131 @@
+//! Lines are met exactly as often as a trace function sees them, and functions stay what they are: before 3.12 they run other
+//! code while points are in them.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use probing_proto::stops::{Arm, Place};
+use probing_testkit::{Python, Target, every_python, root};
+
+use crate::debugger::{Client, Debugged, arm, at, in_function, sandbox};
+
+const PROGRAM: &str = "lines.py";
+
+type Counts = BTreeMap<u32, u64>;
+
+fn told<T: serde::de::DeserializeOwned>(target: &mut Target, expression: &str) -> T {
+    target.say(expression);
+    let line = target.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn on_line(line: u32) -> Arm {
+    arm(Place::Line {
+        file: PROGRAM.to_owned(),
+        line,
+    })
+}
+
+/// What a trace function counts, and what points count, while the program does this.
+fn both(python: &Python, does: &str) -> (Counts, Counts) {
+    let sandbox = sandbox();
+    let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
+    let mut expected: Counts = told(&mut target, &format!("traced({does})"));
+    if python.version >= (3, 12) {
+        // `sys.monitoring` does not tell a loop that stays on its line.
+        let source = fs::read_to_string(root().join("tests/targets").join(PROGRAM)).unwrap();
+        let source: Vec<&str> = source.lines().collect();
+        expected.retain(|line, _| !source[*line as usize - 1].ends_with("# one line"));
+    }
+    let result: serde_json::Value = told(&mut target, &format!("{does}()"));
+    let mut client = Client::new(&sandbox, &target);
+    for line in expected.keys() {
+        client.arm(on_line(*line));
+    }
+    let armed: serde_json::Value = told(&mut target, &format!("{does}()"));
+    assert_eq!(armed, result);
+    let points = client.disarm_all();
+    let counted = points.iter().map(|it| (it.bound[0].lineno, it.hits));
+    let counted = counted.collect();
+    let again: serde_json::Value = told(&mut target, &format!("{does}()"));
+    assert_eq!(again, result);
+    let ended = target.end();
+    assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    (expected, counted)
+}
+
+#[test]
+fn a_line_is_counted_as_often_as_a_trace_function_sees_it() {
+    every_python(|python| {
+        // Before 3.12 the first is told by calls in the code alone; in the second some of it has to be traced.
+        let all = ["plain", "main"];
+        for does in &all[usize::from(python.version >= (3, 12))..] {
+            let (expected, counted) = both(python, does);
+            assert!(expected.len() > 50, "{expected:?}");
+            assert_eq!(counted, expected, "{does}");
+        }
+    });
+}
+
+#[test]
+fn a_generator_that_waits_is_met_when_it_goes_on() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("waiting = numbers(3); print(next(waiting))");
+        assert_eq!(debugged.ended(), ["0"]);
+        debugged.client.arm(at("twice"));
+        assert_eq!(debugged.told("next(waiting)"), "2");
+        assert_eq!(debugged.client.points()[0].hits, 1);
+        // One that begins now, beside it.
+        assert_eq!(
+            debugged.told("list(numbers(2)), list(waiting)"),
+            "[0, 2] [4]"
+        );
+        assert_eq!(debugged.client.points()[0].hits, 4);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_function_with_points_is_still_the_programs() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged
+            .begin("import inspect, pickle, types; method = Trainer.fit; before = method.__code__");
+        debugged.ended();
+        let looks = [
+            "[getattr(method.__code__, name) == getattr(before, name) for name in ('co_name', 'co_filename', \
+             'co_firstlineno', 'co_varnames', 'co_names', 'co_freevars', 'co_flags')]",
+            "sorted({line for *_, line in method.__code__.co_lines() if line}) == \
+             sorted({line for *_, line in before.co_lines() if line})",
+            "inspect.getsource(method) == inspect.getsource(before)",
+            // As by those who send functions elsewhere.
+            "types.FunctionType(method.__code__.replace(co_consts=pickle.loads(pickle.dumps(method.__code__.co_consts))), \
+             globals())(trainer, 2)",
+        ];
+        let plain: Vec<String> = looks.iter().map(|look| debugged.told(look)).collect();
+        debugged.client.arm(at("second"));
+        debugged.client.arm(in_function("Trainer.fit"));
+        let armed: Vec<String> = looks.iter().map(|look| debugged.told(look)).collect();
+        assert_eq!(armed, plain);
+        // A second point in it, and one taken away, leave the other.
+        let third = debugged.client.arm(at("third"));
+        assert_eq!(debugged.told("trainer.fit(1)"), "9");
+        debugged.client.ask(probing_proto::message::Call::Disarm {
+            points: vec![third.point],
+        });
+        assert_eq!(debugged.told("trainer.fit(1)"), "9");
+        let hits: Vec<u64> = debugged
+            .client
+            .disarm_all()
+            .iter()
+            .map(|it| it.hits)
+            .collect();
+        // What was made of the armed code was told, too, where that is the function's own.
+        let sent = u64::from(python.version >= (3, 12));
+        assert_eq!(hits, [2 + sent, 2 + sent]);
+        assert_eq!(debugged.told("method.__code__ is before"), "True");
+        debugged.leaves_no_trace();
+    });
+}

@@ -1,0 +1,220 @@
+//! Thread states of Python 3.10 and 3.11, as far as tracing is concerned.
+//!
+//! A thread with a trace function is told of every line, at three times the price of running it, because a mark in its
+//! innermost C frame says so. Exceptions are told without that mark: taken away, they alone are told, and nothing else costs.
+#![expect(unsafe_code, reason = "reads and writes fields of thread states")]
+
+use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::OnceLock;
+
+use pyo3::Python;
+use pyo3::ffi::{self, PyThreadState};
+
+use super::symbols::{TraceFunction, symbols};
+
+/// What a thread is to tell us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tells {
+    Nothing,
+    Exceptions,
+    All,
+}
+
+/// Where a thread state has what we look at.
+struct Layout {
+    version: (u8, u8),
+    /// The innermost C frame, which begins with the mark.
+    frame: usize,
+    profile: usize,
+    function: usize,
+    ident: usize,
+}
+
+const LAYOUTS: [Layout; 2] = [
+    Layout {
+        version: (3, 10),
+        frame: 48,
+        profile: 56,
+        function: 64,
+        ident: 176,
+    },
+    Layout {
+        version: (3, 11),
+        frame: 56,
+        profile: 64,
+        function: 72,
+        ident: 152,
+    },
+];
+
+/// A thread state of this interpreter, while the GIL is held: no thread comes or goes meanwhile.
+#[derive(Clone, Copy)]
+pub(super) struct State<'py> {
+    at: *mut PyThreadState,
+    layout: &'static Layout,
+    _gil: PhantomData<Python<'py>>,
+}
+
+/// Of all threads; none where the Python is another one.
+pub(super) fn all(py: Python<'_>) -> Vec<State<'_>> {
+    let symbols = symbols();
+    let (Some(interpreter), Some(first), Some(next), Some(layout)) = (
+        symbols.current_interpreter,
+        symbols.first_thread,
+        symbols.next_thread,
+        layout(py),
+    ) else {
+        return Vec::new();
+    };
+    let mut states = Vec::new();
+    // SAFETY: the GIL is held, as `py` shows, so no thread comes or goes; each is a thread state of this interpreter.
+    unsafe {
+        let mut state = first(interpreter());
+        while !state.is_null() {
+            states.push(State::new(py, state, layout));
+            state = next(state);
+        }
+    }
+    states
+}
+
+/// Of this thread.
+pub(super) fn own(py: Python<'_>) -> Option<State<'_>> {
+    // SAFETY: the GIL is held, so this thread has a state.
+    let state = unsafe { ffi::PyThreadState_Get() };
+    layout(py).map(|layout| State::new(py, state, layout))
+}
+
+fn layout(py: Python<'_>) -> Option<&'static Layout> {
+    // Asked once: to tell a version is to read it from a text.
+    static LAYOUT: OnceLock<Option<&Layout>> = OnceLock::new();
+    *LAYOUT.get_or_init(|| {
+        let version = py.version_info();
+        let own = (version.major, version.minor);
+        LAYOUTS.iter().find(|layout| layout.version == own)
+    })
+}
+
+impl<'py> State<'py> {
+    fn new(_: Python<'py>, state: *mut PyThreadState, layout: &'static Layout) -> Self {
+        Self {
+            at: state,
+            layout,
+            _gil: PhantomData,
+        }
+    }
+
+    fn field<T: Copy>(self, offset: usize) -> T {
+        // SAFETY: a thread state of this version has a field of such a type there, and the GIL is held.
+        unsafe { *self.at.byte_add(offset).cast::<T>() }
+    }
+
+    /// As `threading.get_ident` tells it.
+    pub(super) fn ident(self) -> u64 {
+        self.field(self.layout.ident)
+    }
+
+    /// Whether its trace function is this one.
+    pub(super) fn has(self, function: TraceFunction) -> bool {
+        self.field::<*const c_void>(self.layout.function) == function as *const c_void
+    }
+
+    /// Whether another tool traces it.
+    pub(super) fn is_traced_by_others(self, ours: TraceFunction) -> bool {
+        let function: *const c_void = self.field(self.layout.function);
+        !function.is_null() && !self.has(ours)
+    }
+
+    /// Has it tell this, by that function. One that another tool traces is left as it is.
+    pub(super) fn tell(self, tells: Tells, function: TraceFunction) {
+        if !self.is_traced_by_others(function) {
+            self.replace(tells, function);
+        }
+    }
+
+    /// The same, whoever traces it.
+    pub(super) fn replace(self, tells: Tells, function: TraceFunction) {
+        let is_set = self.has(function);
+        if is_set != (tells != Tells::Nothing) {
+            self.set((tells != Tells::Nothing).then_some(function));
+        }
+        if tells != Tells::Nothing {
+            self.mark(tells == Tells::All);
+        }
+    }
+
+    fn set(self, function: Option<TraceFunction>) {
+        let Some(set_trace) = symbols().set_trace else {
+            return;
+        };
+        // SAFETY: a thread state, with the GIL held. It fails only where an audit hook refuses; then that thread is not traced.
+        unsafe {
+            if set_trace(self.at, function, ptr::null_mut()) != 0 {
+                ffi::PyErr_Clear();
+            }
+        }
+    }
+
+    /// Has a thread with a trace function tell lines, or no longer. Those it returns to get the mark from it.
+    fn mark(self, wanted: bool) {
+        let frame: *mut c_void = self.field(self.layout.frame);
+        let is_profiled = !self.field::<*const c_void>(self.layout.profile).is_null();
+        let wanted = wanted || is_profiled;
+        if frame.is_null() {
+            return;
+        }
+        // SAFETY: the C frame of a thread lives as long as its thread state points to it. It begins with an `int` in 3.10,
+        // with a byte that is a mask in 3.11; the thread that reads it needs the GIL, which is held here.
+        unsafe {
+            if self.layout.version == (3, 10) {
+                frame.cast::<i32>().write(i32::from(wanted));
+            } else {
+                frame.cast::<u8>().write(if wanted { 255 } else { 0 });
+            }
+        }
+    }
+
+    /// The same, for the end of an exception's event in this very thread: it puts the mark back by itself when our function
+    /// returns. What it then lets go of is the tuple it gave us; what is in that takes the mark away again.
+    ///
+    /// # Safety
+    ///
+    /// `told` is the argument of that event.
+    pub(super) unsafe fn tell_exceptions_only_after(told: *mut ffi::PyObject) {
+        // SAFETY: a tuple of three, as the caller says. With one reference nobody else sees that an item is another one now;
+        // the interpreter has references of its own to what was in it.
+        unsafe {
+            if told.is_null() || ffi::Py_REFCNT(told) != 1 || ffi::PyTuple_Size(told) != 3 {
+                return;
+            }
+            let last =
+                ffi::PyCapsule_New(MARK.as_ptr().cast_mut().cast(), MARK.as_ptr(), Some(unmark));
+            if last.is_null() {
+                ffi::PyErr_Clear();
+                return;
+            }
+            // Takes the reference over, and lets go of what was there.
+            if ffi::PyTuple_SetItem(told, 0, last) != 0 {
+                ffi::PyErr_Clear();
+            }
+        }
+    }
+}
+
+const MARK: &CStr = c"probing";
+
+/// # Safety
+///
+/// Called by the interpreter, with the GIL held.
+unsafe extern "C" fn unmark(_: *mut ffi::PyObject) {
+    // SAFETY: the GIL is held.
+    let py = unsafe { Python::assume_attached() };
+    if let Some(state) = own(py)
+        && super::tracing::is_ours(state)
+        && !super::tracing::wants_lines(state.ident())
+    {
+        state.mark(false);
+    }
+}
