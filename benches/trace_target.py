@@ -158,10 +158,8 @@ def watch(tool: str) -> float:
 def hostile(tool: str) -> float:
     """How many times as long a loop that does nothing but call takes, a second after it is traced within the budget."""
     global leaf
-    # Muted and told of by turns: what counts is all of it, not the best, so also of what it is compared with.
-    count = 400
     least(lambda: calling(CALLS))
-    before = mean(lambda: calling(CALLS), count)
+    before = whole_turns()
     if tool == "ours":
         import probing
 
@@ -169,11 +167,15 @@ def hostile(tool: str) -> float:
         until = time.monotonic() + 1
         while time.monotonic() < until:
             calling(CALLS)
-    during = mean(lambda: calling(CALLS), count)
+    during = whole_turns()
     # The same as another object, which is not traced: machines grow faster and slower.
     leaf = type(leaf)(cold.__code__.replace(co_name="leaf"), globals())
-    after = mean(lambda: calling(CALLS), count)
-    return during / ((before + after) / 2)
+    return during / min(before, whole_turns())
+
+
+def whole_turns() -> float:
+    """The least of some stretches of half a second: in each it is muted and told of by turns, which all counts."""
+    return min(mean(lambda: calling(CALLS), 150) for _ in range(5))
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ fn a_block_of_the_program_is_traced_while_it_lasts() {
         let sandbox = sandbox();
         let mut target = started(&sandbox, python, &[]);
         let pid = target.pid();
-        let work = "from probing import _probe; _probe.trace_begin('memory_usage'); serve(2000); _probe.trace_end('memory_usage')";
+        let work = "import probing\\nwith probing.trace('memory_usage'): serve(2000)";
         run(&mut target, work);
         let told = ask(&sandbox, pid, &["memory"]);
         assert_eq!(told.ok(), "memory is off\nheap is off\n");
