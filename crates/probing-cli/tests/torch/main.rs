@@ -6,6 +6,7 @@
 #[path = "../remote/agent.rs"]
 #[expect(dead_code, reason = "most of it is for tests of agents")]
 mod agent;
+mod block;
 mod collectives;
 mod compiled;
 mod examples;
