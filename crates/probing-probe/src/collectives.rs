@@ -32,6 +32,7 @@ use crate::eval;
 use crate::forked;
 use crate::guarded::call;
 use crate::interned::interned;
+use crate::monitoring;
 use crate::recording::{self, Ledger, Operation, Outcome, collective_symbol};
 use crate::step;
 use crate::trace::{self, At, Tap, Wants};
@@ -295,14 +296,17 @@ fn torch_is_there(
         state.sites.torch_is_at(folder);
     }
     let (calls, failure) = codes;
-    let mut tell = !calls.is_empty();
+    // Before 3.12 no code tells.
+    if !monitoring::is_there(py) || calls.is_empty() {
+        return false;
+    }
+    let mut tell = true;
     for code in calls {
         tell &= tapped(&code, &Returned);
         if let Some(state) = state(py) {
             state.sites.is_call(&code);
         }
     }
-    // Before 3.12 no code tells.
     if let Some(failure) = failure.filter(|_| tell) {
         tapped(&failure, &Failed);
     }

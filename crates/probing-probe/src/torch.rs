@@ -16,6 +16,7 @@ mod forward;
 mod library;
 mod modules;
 mod numbers;
+mod receiver;
 mod state;
 mod statistics;
 mod steps;

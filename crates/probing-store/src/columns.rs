@@ -17,6 +17,8 @@ struct Place {
     way: Way,
     /// Where the values of the chunk begin.
     values: u64,
+    /// Where the bits begin that say which of them are there.
+    validity: Option<u64>,
 }
 
 /// How a value is stored.
@@ -27,6 +29,7 @@ enum Way {
     Symbol,
     /// A whole number that fits into 32 bits.
     Word,
+    Bit,
     /// Not by a store alone.
     Other,
 }
@@ -34,11 +37,11 @@ enum Way {
 impl Way {
     fn of(slab: &Slab) -> Self {
         match slab.kind {
-            _ if slab.validity.is_some() => Self::Other,
             Kind::I64 | Kind::Time => Self::Int,
             Kind::F64 => Self::Float,
             Kind::Symbol => Self::Symbol,
             Kind::U32 => Self::Word,
+            Kind::Bool => Self::Bit,
             _ => Self::Other,
         }
     }
@@ -49,6 +52,7 @@ impl Columns {
         let place = |slab: &Slab| Place {
             way: Way::of(slab),
             values: slab.values,
+            validity: slab.validity,
         };
         let slabs = layout.slabs.iter().skip(1);
         Self {
@@ -65,28 +69,39 @@ impl Columns {
         let slabs = layout.slabs.iter().skip(1);
         for (place, slab) in self.places.iter_mut().zip(slabs) {
             place.values = chunk + slab.values;
+            place.validity = slab.validity.map(|validity| chunk + validity);
         }
     }
 
     /// Stores the values of a row, if each of them needs nothing but a store.
     #[inline]
     pub(crate) fn put(&self, memory: &mut Memory, row: u32, values: &[Value<'_>]) -> bool {
-        let row = u64::from(row);
+        let at = u64::from(row);
         for (place, value) in self.places.iter().zip(values) {
             let (way, bits) = match value {
+                Value::I64(value) if place.way == Way::Word => match u32::try_from(*value) {
+                    Ok(value) => (Way::Word, u64::from(value)),
+                    Err(_) => return false,
+                },
                 Value::I64(value) => (Way::Int, value.cast_unsigned()),
                 Value::F64(value) => (Way::Float, value.to_bits()),
                 Value::Symbol(id) => (Way::Symbol, u64::from(*id)),
+                Value::Bool(value) => (Way::Bit, u64::from(*value)),
+                // Zeros, so that nothing old shows.
+                Value::Null if place.validity.is_some() => (place.way, 0),
                 _ => return false,
             };
-            let is_word = place.way == Way::Word && way == Way::Int && u32::try_from(bits).is_ok();
-            if way != place.way && !is_word {
+            if way != place.way {
                 return false;
             }
-            if way == Way::Symbol || is_word {
-                memory.put(place.values + 4 * row, bits as u32);
-            } else {
-                memory.put(place.values + 8 * row, bits);
+            match way {
+                Way::Int | Way::Float => memory.put(place.values + 8 * at, bits),
+                Way::Symbol | Way::Word => memory.put(place.values + 4 * at, bits as u32),
+                Way::Bit => put_bit(memory, place.values, row, bits != 0),
+                Way::Other => return false,
+            }
+            if let Some(validity) = place.validity {
+                put_bit(memory, validity, row, !matches!(value, Value::Null));
             }
         }
         true
@@ -94,6 +109,7 @@ impl Columns {
 }
 
 /// Stores a bit, and clears those of later rows: an older generation, or a row that was refused, may have left them.
+#[inline]
 pub(crate) fn put_bit(memory: &mut Memory, base: u64, row: u32, value: bool) {
     let (place, bit) = (base + u64::from(row / 8), row % 8);
     let before: u8 = memory.peek(place);

@@ -1,6 +1,6 @@
 //! Ranks that work together: every operation is seen, the straggler and the one that never came are named, dead or alive.
 
-use probing_testkit::{Ran, Sandbox, Target, root, wait_until};
+use probing_testkit::{Ran, Sandbox, Target, every_torch, root, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -284,5 +284,61 @@ fn the_examples_of_a_hang_and_of_a_straggler_are_found() {
     wait_until("rank 1 is late", || {
         let ran = straggler.probing(&["collectives"]);
         ran.stdout.contains("straggler: rank 1, the last in ")
+    });
+}
+
+/// `with probing.trace("collective_ops")` and `"memory_usage"`: what is recorded is what the blocks are around.
+#[test]
+fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
+    every_torch(|python| {
+        let sandbox = sandbox();
+        let target = sandbox
+            .target(python, "with_torch/alone.py")
+            .env("GLOO_SOCKET_IFNAME", "lo")
+            .start();
+        let pid = target.pid().to_string();
+        let rows = |sql: &str| {
+            let ran = sandbox.probing(["-t", &pid, "query", "--csv", sql]);
+            assert_eq!(ran.status, 0, "{ran:?}");
+            ran.stdout
+                .lines()
+                .skip(1)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        // No barrier: those are before and behind the blocks. DDP orders its buckets anew once, behind the first step.
+        let operations = "SELECT op, dtype, shapes, step, is_async FROM python.collectives WHERE state = 'enqueued' ORDER BY seq";
+        assert_eq!(
+            rows(operations),
+            [
+                "allreduce,float32,[5],0,true",
+                "broadcast,int32,[3],1,true",
+                "broadcast,int32,[1],1,true",
+                "allreduce,float32,[5],1,true",
+                "allreduce,float32,[5],2,true",
+                "allreduce,int16,[3],3,false",
+                "allreduce,float32,\"[2,3]\",3,false",
+            ]
+        );
+        let over =
+            "SELECT state, shapes FROM python.collectives WHERE state <> 'enqueued' ORDER BY seq";
+        let [five, three, one] = ["completed,[5]", "completed,[3]", "completed,[1]"];
+        let expected = [
+            five,
+            three,
+            one,
+            five,
+            five,
+            "failed,[3]",
+            "completed,\"[2,3]\"",
+        ];
+        assert_eq!(rows(over), expected);
+        // Each step has its row; its number is that of the step that begins.
+        let steps = "SELECT step FROM python.memory WHERE kind = 'step' ORDER BY ts";
+        assert_eq!(rows(steps), ["1", "2", "3"]);
+        let modules = "SELECT module, count(*) FROM python.torch_trace WHERE stage = 'post forward' GROUP BY module ORDER BY module";
+        assert_eq!(rows(modules), ["DistributedDataParallel,3", "module,3"]);
+        let ended = target.end();
+        assert_eq!(ended.status, 0, "{ended:?}");
     });
 }

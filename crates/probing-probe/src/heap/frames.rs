@@ -25,6 +25,8 @@ pub(crate) struct Layout {
     /// Who has the frame, and from which number on it is none of Python code.
     owner: usize,
     first_shim: u8,
+    /// Its variables: arguments first.
+    locals: usize,
     /// In a code object: its instructions.
     instructions: usize,
     /// What a code object is; filled in by [`Walk::here`].
@@ -44,6 +46,7 @@ const PYTHON_3_11: Layout = Layout {
     instruction: 56,
     owner: 69,
     first_shim: u8::MAX,
+    locals: 72,
     instructions: 184,
     code_type: ptr::null_mut(),
 };
@@ -56,6 +59,7 @@ const PYTHON_3_12: Layout = Layout {
     instruction: 56,
     owner: 70,
     first_shim: 3,
+    locals: 72,
     instructions: 192,
     code_type: ptr::null_mut(),
 };
@@ -133,6 +137,33 @@ impl Walk {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Walk {
+    /// The address of the innermost frame, and what its first argument is: itself, or the cell that functions inside it
+    /// share. `None` where frames are objects, and where the innermost is none of Python code.
+    ///
+    /// # Safety
+    ///
+    /// As that of [`Walk::each`].
+    pub(crate) unsafe fn first_argument(
+        self,
+        thread: *mut PyThreadState,
+    ) -> Option<(usize, *mut PyObject)> {
+        let Self::Layout(layout, _) = self else {
+            return None;
+        };
+        // SAFETY: as the caller says.
+        unsafe {
+            let frame = layout.innermost(thread);
+            if frame.is_null() || layout.code_of(frame).is_none() {
+                return None;
+            }
+            let first = word(frame, layout.locals).map_addr(|address| address & !MARKS);
+            let first: *mut PyObject = first.cast_mut().cast();
+            (!first.is_null()).then_some((frame as usize, first))
         }
     }
 }
@@ -230,6 +261,7 @@ impl Layout {
             instruction: offset(frames + 3)?,
             owner: offset(frames + 5)?,
             first_shim: 3,
+            locals: offset(frames + 4)?,
             instructions: offset(codes + 9)?,
             code_type: ptr::null_mut(),
         })

@@ -253,7 +253,7 @@ impl CodeArms {
 }
 
 /// Addresses are different enough; only their low bits are not.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Address(u64);
 
 impl Hasher for Address {

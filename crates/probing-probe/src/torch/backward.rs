@@ -167,16 +167,13 @@ unsafe extern "C" fn ready(number: *mut PyObject, parameter: *mut PyObject) -> *
 }
 
 fn tell(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {
-    let Some(hooked) = state::hooked(number) else {
-        return;
-    };
-    if hooked.tells_time
+    if let Some(called) = state::timed(number)
         && let Some((step, seq)) = state::next(py)
     {
         let now = monotonic_nanos();
         let before = MARK.swap(now, Ordering::Relaxed);
         let mut row = TorchRow {
-            called: hooked.called,
+            called,
             stage: Stage::PreBackward,
             step,
             seq,

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use super::state;
 use crate::guarded::call;
+use crate::interned::interned;
 
 pub(super) fn after_module(py: Python<'_>) -> Option<(i64, i64)> {
     state::reads_module_memory().then(|| read(py)).flatten()
@@ -20,6 +21,11 @@ pub(super) fn after_step(py: Python<'_>) -> Option<(i64, i64)> {
 fn read(py: Python<'_>) -> Option<(i64, i64)> {
     let cuda = state::state()?.torch.as_ref()?.cuda.clone_ref(py);
     let cuda = cuda.into_bound(py);
+    // What `is_initialized` asks first. Where there is no such name, that is asked.
+    let begun = cuda.getattr(interned!(py, "_initialized"));
+    if begun.is_ok_and(|begun| !begun.is_truthy().unwrap_or(true)) {
+        return None;
+    }
     let ask = |name: &str| call(&cuda.getattr(name).ok()?, ()).ok();
     if !ask("is_initialized")?.is_truthy().ok()? {
         return None;

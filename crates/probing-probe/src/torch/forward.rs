@@ -68,14 +68,8 @@ pub(super) fn began(py: Python<'_>, nanos: i64, module: &Bound<'_, PyAny>, frame
 }
 
 /// A module has been called; its frame is still there.
-pub(super) fn ended(
-    py: Python<'_>,
-    nanos: i64,
-    frame: &Bound<'_, PyAny>,
-    value: Borrowed<'_, '_, PyAny>,
-) {
+pub(super) fn ended(py: Python<'_>, nanos: i64, address: usize, value: Borrowed<'_, '_, PyAny>) {
     let generation = forked::generation();
-    let address = frame.as_ptr() as usize;
     // What lies above it ended by an exception, of which nobody told.
     let call = UNDER_WAY.with_borrow_mut(|calls| {
         let place = calls.iter().rposition(|call| call.frame == address)?;
@@ -96,8 +90,10 @@ pub(super) fn ended(
         };
         recording::torch_row(py, nanos, &row);
     }
-    if state::looks_at_outputs() {
-        tensors::after_call(frame, &value);
+    if state::looks_at_outputs()
+        && let Some(frame) = frame::current(py)
+    {
+        tensors::after_call(&frame, &value);
     }
 }
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::{backward, forward, steps};
+use super::{backward, forward, receiver, steps};
 use crate::eval;
 use crate::guarded::call;
 use crate::interned::interned;
@@ -94,6 +94,7 @@ impl Torch {
             self.older = Some(taken.map_err(refused)?.unbind());
             return Ok(());
         };
+        receiver::prepare(py);
         trace::tap(self.call.bind(py), &Forward)?;
         trace::tap(self.pass.bind(py), &Backward)?;
         trace::tap(step.bind(py), &Step)
@@ -161,17 +162,15 @@ impl Tap for Forward {
 
     fn started(&self, at: At<'_, '_>) {
         let py = at.code.py();
-        if let Some(frame) = frame::current(py)
-            && let Some(module) = forward::module_of(&frame)
-        {
-            forward::began(py, at.nanos, &module, frame.as_ptr() as usize);
+        if let Some((module, frame)) = receiver::of_call(py) {
+            forward::began(py, at.nanos, &module, frame);
         }
     }
 
     fn returned(&self, at: At<'_, '_>, value: Borrowed<'_, '_, PyAny>) {
         let py = at.code.py();
-        if let Some(frame) = frame::current(py) {
-            forward::ended(py, at.nanos, &frame, value);
+        if let Some(frame) = receiver::frame_of_call(py) {
+            forward::ended(py, at.nanos, frame, value);
         }
     }
 }
@@ -261,7 +260,7 @@ fn call_ended(value: &Bound<'_, PyAny>) {
         let py = value.py();
         if let Some(frame) = frame::current(py) {
             let nanos = probing_store::monotonic_nanos();
-            forward::ended(py, nanos, &frame, value.as_borrowed());
+            forward::ended(py, nanos, frame.as_ptr() as usize, value.as_borrowed());
         }
     });
 }

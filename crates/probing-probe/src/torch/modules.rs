@@ -9,6 +9,7 @@
 )]
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::interned::interned;
 use crate::recording::{self, Called};
-use crate::stops::frame;
+use crate::stops::{Address, frame};
 use crate::traceback::text_of;
 
 /// Modules of one model that get names.
@@ -50,7 +51,7 @@ impl Parameter {
 /// Those that are known, by address.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
-    known: HashMap<usize, Module>,
+    known: HashMap<usize, Module, BuildHasherDefault<Address>>,
     pub(super) roots: Vec<String>,
     /// The step in which a walk did not find what it was for: modules that belong to nothing are made and thrown away by
     /// some programs, and each of them would cost a walk.

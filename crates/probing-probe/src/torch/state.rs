@@ -205,6 +205,14 @@ pub(super) fn hooked(number: usize) -> Option<Hooked> {
     state()?.hooked.get(number).cloned()
 }
 
+/// What is called so by a hook's rows, if it is the one by which its module is timed.
+#[inline]
+pub(super) fn timed(number: usize) -> Option<Called> {
+    let state = state()?;
+    let hooked = state.hooked.get(number)?;
+    hooked.tells_time.then_some(hooked.called)
+}
+
 impl State {
     /// How often the memory of a GPU is read.
     pub(super) fn memory_read(&self) -> MemoryRead {

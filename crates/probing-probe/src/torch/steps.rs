@@ -28,6 +28,8 @@ pub(super) struct Counter {
     pub(super) class: Option<String>,
     /// Steps of others since its last.
     others: u32,
+    /// The class that stepped last, and what its rows are called.
+    last: Option<(Py<PyAny>, Called)>,
 }
 
 /// A step that has begun.
@@ -47,8 +49,7 @@ thread_local! {
 pub(super) fn began(optimizer: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>, nanos: i64) {
     let py = optimizer.py();
     forget_abandoned(frame);
-    let class = class_name(optimizer);
-    let called = recording::called(py, &class, &class, "");
+    let called = called(optimizer);
     let is_outermost = UNDER_WAY.with_borrow_mut(|steps| {
         let is_outermost = steps.is_empty();
         steps.push(Begun {
@@ -63,6 +64,27 @@ pub(super) fn began(optimizer: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>, nano
         record(py, called, Stage::PreStep, nanos, 0.0);
         tensors::before_step(py);
     }
+}
+
+/// What rows of an optimizer are called. To look that up takes longer than to write them.
+fn called(optimizer: &Bound<'_, PyAny>) -> Called {
+    let py = optimizer.py();
+    let class = optimizer.get_type().into_any();
+    let known = state::state().and_then(|state| {
+        let (of, called) = state.counter.last.as_ref()?;
+        of.is(&class).then_some(*called)
+    });
+    if let Some(known) = known {
+        return known;
+    }
+    let name = class_name(optimizer);
+    let called = recording::called(py, &name, &name, "");
+    let before = state::state().and_then(|mut state| {
+        let counter = &mut state.counter;
+        counter.last.replace((class.unbind(), called))
+    });
+    drop(before);
+    called
 }
 
 /// An optimizer has ended its step.

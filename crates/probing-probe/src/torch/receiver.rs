@@ -1,0 +1,113 @@
+//! The module whose call runs, read from the frame itself.
+//!
+//! To ask the interpreter for a frame makes an object of it, which takes longer than all else that a call of a module costs
+//! here. So it is read by offsets, once these were tried on frames that are known; where they are not right it is asked.
+#![expect(unsafe_code, reason = "reads a frame by offsets")]
+
+use std::sync::OnceLock;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::PyCFunction;
+
+use super::forward;
+use crate::eval;
+use crate::guarded::call;
+use crate::heap::Walk;
+use crate::stops::frame;
+
+/// Functions whose first argument is a variable, and a cell.
+const KNOWN: &str = "def plain(self, look):
+    return look()
+
+def shared(self, look):
+    inner = lambda: self
+    return look()
+
+known = object()
+cell = type((lambda shared: lambda: shared)(known).__closure__[0])
+";
+
+/// How it is read, where that is right.
+static READ: OnceLock<Option<Read>> = OnceLock::new();
+
+#[derive(Clone, Copy)]
+struct Read {
+    walk: Walk,
+    /// The class of cells, by address: it is there for ever.
+    cell: usize,
+}
+
+/// Tries it out, once.
+pub(super) fn prepare(py: Python<'_>) {
+    if READ.get().is_none() {
+        // Whoever was faster has found the same.
+        READ.set(tried(py).unwrap_or(None)).ok();
+    }
+}
+
+fn tried(py: Python<'_>) -> PyResult<Option<Read>> {
+    let Some(walk) = Walk::here(py) else {
+        return Ok(None);
+    };
+    let names = eval::namespace_of(py, KNOWN, "<probing>")?.into_any();
+    let cell = names.get_item("cell")?.as_ptr() as usize;
+    let known = names.get_item("known")?;
+    let read = Read { walk, cell };
+    let look = PyCFunction::new_closure(py, None, None, move |args, _| {
+        let found = read.innermost(args.py());
+        found.map(|(module, _)| module.unbind())
+    })?;
+    for name in ["plain", "shared"] {
+        if !call(&names.get_item(name)?, (&known, &look))?.is(&known) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(read))
+}
+
+impl Read {
+    /// The first argument of the innermost frame, and the frame, by address.
+    #[inline]
+    fn innermost(self, py: Python<'_>) -> Option<(Bound<'_, PyAny>, usize)> {
+        // SAFETY: the GIL is held; what a running frame has as an argument is alive, and so is what a cell holds.
+        unsafe {
+            let (frame, first) = self.walk.first_argument(ffi::PyThreadState_Get())?;
+            let is_cell = ffi::Py_TYPE(first) as usize == self.cell;
+            let object = if is_cell { content(first) } else { first };
+            Bound::from_borrowed_ptr_or_opt(py, object).map(|object| (object, frame))
+        }
+    }
+}
+
+/// The module, and the frame that runs its call, by address: the innermost.
+#[inline]
+pub(super) fn of_call(py: Python<'_>) -> Option<(Bound<'_, PyAny>, usize)> {
+    if let Some(Some(read)) = READ.get() {
+        return read.innermost(py);
+    }
+    let frame = frame::current(py)?;
+    let module = forward::module_of(&frame)?;
+    Some((module, frame.as_ptr() as usize))
+}
+
+/// The innermost frame, by the same address.
+#[inline]
+pub(super) fn frame_of_call(py: Python<'_>) -> Option<usize> {
+    if let Some(Some(read)) = READ.get() {
+        // SAFETY: the GIL is held.
+        let found = unsafe { read.walk.first_argument(ffi::PyThreadState_Get()) };
+        return found.map(|(frame, _)| frame);
+    }
+    frame::current(py).map(|frame| frame.as_ptr() as usize)
+}
+
+/// What a cell holds.
+///
+/// # Safety
+///
+/// A cell: behind the head of an object it has one pointer, which may be null.
+unsafe fn content(cell: *mut PyObject) -> *mut PyObject {
+    // SAFETY: as the caller says.
+    unsafe { cell.add(1).cast::<*mut PyObject>().read() }
+}

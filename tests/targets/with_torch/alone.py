@@ -1,0 +1,42 @@
+"""A job of one rank that records itself for a while, with a loader whose worker it forks meanwhile."""
+
+import contextlib
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+import probing
+
+
+class Prepared(Dataset):
+    """What its worker calls is a module, too."""
+
+    scale = torch.nn.Linear(4, 4)
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return self.scale(torch.full((4,), float(index))).detach()
+
+
+with tempfile.NamedTemporaryFile() as meeting:
+    dist.init_process_group("gloo", init_method=f"file://{meeting.name}", rank=0, world_size=1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dist.barrier()
+    probing.torch.enable()
+    with probing.trace("memory_usage"), probing.trace("collective_ops"):
+        for batch in DataLoader(Prepared(), batch_size=2, num_workers=1):
+            model(batch).sum().backward()
+            optimizer.step()
+        with contextlib.suppress(RuntimeError):
+            dist.all_reduce(torch.ones(3, dtype=torch.int16))  # @refused
+        dist.all_reduce(torch.ones(2, 3))  # @waited
+    dist.barrier()
+    print("ready", flush=True)
+    sys.stdin.read()
+    dist.destroy_process_group()
