@@ -107,12 +107,8 @@ fn line_of(mark: &str) -> usize {
     source.lines().position(|line| line.contains(mark)).unwrap() + 1
 }
 
-#[test]
-fn every_operation_is_seen_and_who_never_came_is_named() {
-    let job = Job::start(&[("PROBING_TORCH", "collectives")]);
-    job.begin("all", 0);
-    job.wait_for(1, "all");
-
+#[track_caller]
+fn check_that_all_are_seen(job: &Job) {
     // All that DDP does by itself (9 operations for 3 steps, one to check, one to copy the model), the program's, and those
     // of a smaller group: torch counts them, too.
     let counted = job.probing(&[
@@ -151,6 +147,15 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
         line_of("# @late")
     );
     assert_eq!(job.rows(&sql)[0]["n"], 20 * RANKS);
+}
+
+#[test]
+fn every_operation_is_seen_and_who_never_came_is_named() {
+    let job = Job::start(&[("PROBING_TORCH", "collectives")]);
+    job.begin("all", 0);
+    job.wait_for(1, "all");
+
+    check_that_all_are_seen(&job);
 
     // One that torch refuses, on all ranks, and one that nobody else comes to.
     let failed = format!(
