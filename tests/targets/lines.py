@@ -72,7 +72,7 @@ def cm(out):
     finally:
         out.append("out")
 
-def withs():
+def managed():
     out = []
     with cm(out) as v, \
          cm(out) as w:
@@ -169,7 +169,7 @@ def long(n):
 
 def plain():
     g = deleg(3)
-    r = [long(3), loops(3), tries([1, 2]), withs(), list(gen(3)), next(g), g.send(9), list(g), one()]
+    r = [long(3), loops(3), tries([1, 2]), managed(), list(gen(3)), next(g), g.send(9), list(g), one()]
     r += [match(1), match(2), match(3), match(4), failing()]
     return r
 
