@@ -69,10 +69,11 @@ pub(super) fn try_arm(
             release_if_idle(py);
             Failure::new(format!("cannot look for code: {error}"))
         })?;
-        stops.points().add(Arc::clone(&point));
         armed().seekers.push(Arc::clone(&point));
         if let Err(failure) = bind(&point, found) {
-            disarm(py, &[id]);
+            point.disarm();
+            take_out(py, &point);
+            settle(py);
             return Err(failure);
         }
         if note.is_some() {
@@ -81,13 +82,13 @@ pub(super) fn try_arm(
         restart(py);
     } else if point.watch.is_some() {
         watches::begin(py, &point)?;
-        stops.points().add(Arc::clone(&point));
     } else {
-        stops.points().add(Arc::clone(&point));
         exceptions::arm(py, &point)
             .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
     }
     refresh(py);
+    // Whoever finds it in the list may rely on it.
+    stops.points().add(Arc::clone(&point));
     stops.changed();
     Ok(point.told())
 }
@@ -310,7 +311,7 @@ pub(super) fn tell_again(code: &Bound<'_, PyAny>) {
 /// Has the interpreter tell what is wanted everywhere now.
 pub(super) fn refresh(py: Python<'_>) {
     if !has_monitoring(py) {
-        tracing::set(py, wanted_of_threads(py));
+        tracing::set(py);
         return;
     }
     let (seeks, raises) = {
@@ -334,8 +335,8 @@ pub(super) fn refresh(py: Python<'_>) {
     drop(monitoring::set_everywhere(py, &everywhere));
 }
 
-/// What threads have to tell before 3.12.
-fn wanted_of_threads(py: Python<'_>) -> tracing::Wanted {
+/// What threads have to tell before 3.12. Runs nothing, so that it still holds when they are told.
+pub(super) fn wanted_of_threads(py: Python<'_>) -> tracing::Wanted {
     let (raises, by_line) = {
         let armed = armed();
         // What is bound is where it was found. What is loaded later is another's.
@@ -348,24 +349,10 @@ fn wanted_of_threads(py: Python<'_>) -> tracing::Wanted {
     let watches = watches::look_at_lines() || watches::look_at_locals();
     let are_missing = sites::are_missing(py);
     tracing::Wanted {
-        lines: by_line
-            || watches
-            || are_missing
-            || events::is_special()
-            || parking::is_on()
-            || sites::have_sleepers(py),
+        lines: by_line || watches || are_missing || events::is_special() || parking::is_on(),
         raises,
         again: are_missing,
     }
-}
-
-/// The same after a while; `None` where nothing is traced.
-pub(super) fn wanted_again(py: Python<'_>) -> Option<tracing::Wanted> {
-    if has_monitoring(py) {
-        return None;
-    }
-    sites::try_again(py);
-    Some(wanted_of_threads(py))
 }
 
 /// Has all code tell again what it was told not to.

@@ -99,9 +99,9 @@ pub(super) fn is_due() -> bool {
 /// Traces threads whose trace function the program has taken away, no longer those that need not be, and sees who traces
 /// others.
 pub(super) fn look_again(py: Python<'_>) {
-    let older = lock(&OLDER).clone();
-    if let Some(wanted) = arming::wanted_again(py) {
-        apply(py, wanted, Some(&older));
+    if !arming::has_monitoring(py) {
+        sites::try_again(py);
+        apply(py, Look::Again);
     }
 }
 
@@ -140,13 +140,24 @@ pub(super) struct Wanted {
 }
 
 /// Traces threads as far as that is needed.
-pub(super) fn set(py: Python<'_>, wanted: Wanted) {
-    apply(py, wanted, None);
+pub(super) fn set(py: Python<'_>) {
+    apply(py, Look::Anew);
 }
 
-/// Of threads, only these may still run what needs to be traced; `None` if any may.
-fn apply(py: Python<'_>, wanted: Wanted, among: Option<&[u64]>) {
-    let older = sites::older_in(py, among);
+/// Which threads may run what needs to be traced: any, or only those that did before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Anew,
+    Again,
+}
+
+fn apply(py: Python<'_>, look: Look) {
+    // This runs Python, during which others may arm, or begin a step: what is wanted is looked at after it.
+    let have_sleepers = sites::have_sleepers(py);
+    let before = (look == Look::Again).then(|| lock(&OLDER).clone());
+    let older = sites::older_in(py, before.as_deref());
+    let mut wanted = arming::wanted_of_threads(py);
+    wanted.lines |= have_sleepers;
     let needs_lines = wanted.lines || !older.is_empty();
     let is_set = needs_lines || wanted.raises;
     LINES.store(wanted.lines, Ordering::Release);
