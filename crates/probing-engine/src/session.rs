@@ -22,6 +22,8 @@ use datafusion::sql::parser::Statement;
 use crate::counts;
 use crate::functions;
 use crate::groups::Groups;
+use crate::instead::Rule;
+use crate::joins::Joins;
 use crate::sums::Sums;
 
 const CATALOG: &str = "targets";
@@ -67,11 +69,12 @@ pub(crate) fn without_functions(basis: &SessionState) -> SessionState {
 }
 
 /// The rules by which plans get better: those of the engine; before them [`Sums`], which one of them makes use of; and
-/// behind them [`Groups`].
+/// behind them those by which we group and join rows ourselves.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     rules.insert(0, Arc::new(Sums));
-    rules.push(Arc::new(Groups));
+    rules.push(Arc::new(Rule::<Groups>::new()));
+    rules.push(Arc::new(Rule::<Joins>::new()));
     rules
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::logical_expr::GroupsAccumulator;
@@ -10,8 +10,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan as _;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateOutputMode};
 
-use super::keys::Keys;
 use super::runs::{Runs, Short, finished};
+use crate::keys::{Keys, arrays};
 
 pub(super) struct Grouping {
     keys: Keys,
@@ -98,12 +98,4 @@ impl Grouping {
         }
         Ok(RecordBatch::try_new(self.schema, columns)?)
     }
-}
-
-fn arrays(expressions: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-    let rows = batch.num_rows();
-    let arrays = expressions.iter();
-    arrays
-        .map(|expression| expression.evaluate(batch)?.into_array(rows))
-        .collect()
 }

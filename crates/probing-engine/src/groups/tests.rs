@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::util::pretty::pretty_format_batches;
-use datafusion::catalog::MemTable;
-use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
-use datafusion::prelude::{SessionConfig, SessionContext};
-use tokio::runtime::Runtime;
+use datafusion::prelude::SessionContext;
 
 use super::*;
+use crate::beside::{answer, context, fill, runtime};
+use crate::instead::Rule;
 
 /// Rows as they are recorded, and as they are not. `n` counts them; that they come in its order is not known.
 const ROWS: &str = "SELECT n, n / 800 AS step, n % 7 AS seventh, CAST(n AS DOUBLE) / 4 AS x, \
@@ -23,49 +19,8 @@ const ROWS: &str = "SELECT n, n / 800 AS step, n % 7 AS seventh, CAST(n AS DOUBL
     arrow_cast(n / 50 * 1000000000, 'Timestamp(Nanosecond, None)') AS t \
     FROM (SELECT CAST(CAST(m AS VARCHAR) AS BIGINT) AS n FROM generate_series(0, 5999) AS s(m))";
 
-fn context(threads: usize, bytes: usize, is_ours: bool) -> SessionContext {
-    let mut rules = PhysicalOptimizer::new().rules;
-    if is_ours {
-        rules.push(Arc::new(Groups));
-    }
-    let config = SessionConfig::new()
-        .with_target_partitions(threads)
-        .with_batch_size(400);
-    let runtime = RuntimeEnvBuilder::new().with_memory_limit(bytes, 1.0);
-    let state = SessionStateBuilder::new()
-        .with_config(config)
-        .with_runtime_env(runtime.build_arc().unwrap())
-        .with_default_features()
-        .with_physical_optimizer_rules(rules)
-        .build();
-    SessionContext::new_with_state(state)
-}
-
-/// Has the rows in a table, in batches that have their texts apart.
-fn fill(runtime: &Runtime, contexts: &[SessionContext]) {
-    let rows = async {
-        let rows = contexts[0].sql(ROWS).await.unwrap();
-        rows.collect().await.unwrap()
-    };
-    let rows = runtime.block_on(rows);
-    assert!(rows.len() > 10);
-    for context in contexts {
-        let parts = rows.chunks(8).map(<[_]>::to_vec).collect();
-        let table = MemTable::try_new(rows[0].schema(), parts).unwrap();
-        context.register_table("rows", Arc::new(table)).unwrap();
-    }
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-}
-
-fn rows(runtime: &Runtime, context: &SessionContext, sql: &str) -> String {
-    let rows = async { context.sql(sql).await.unwrap().collect().await.unwrap() };
-    let rows = runtime.block_on(rows);
-    pretty_format_batches(&rows).unwrap().to_string()
+fn ours(threads: usize, bytes: usize) -> SessionContext {
+    context(threads, bytes, vec![Arc::new(Rule::<Groups>::new())])
 }
 
 #[test]
@@ -79,8 +34,11 @@ fn groups_are_those_that_the_engine_would_make() {
     let runtime = runtime();
     // With two threads there are states to be put together.
     for threads in [1, 2] {
-        let contexts = [true, false].map(|ours| context(threads, 1 << 30, ours));
-        fill(&runtime, &contexts);
+        let contexts = [
+            ours(threads, 1 << 30),
+            context(threads, 1 << 30, Vec::new()),
+        ];
+        fill(&runtime, &contexts, ROWS);
         let [ours, usual] = contexts;
         for keys in [
             "step",
@@ -104,15 +62,15 @@ fn groups_are_those_that_the_engine_would_make() {
                 let order = order.collect::<Vec<_>>().join(", ");
                 let sql =
                     format!("SELECT {keys}, {values} FROM rows GROUP BY {keys} ORDER BY {order}");
-                let plan = rows(&runtime, &ours, &format!("EXPLAIN {sql}"));
+                let plan = answer(&runtime, &ours, &format!("EXPLAIN {sql}"));
                 assert_eq!(
                     plan.contains("Grouped"),
                     keys != "x, step" && !values.contains("ORDER BY"),
                     "{plan}"
                 );
                 assert_eq!(
-                    rows(&runtime, &ours, &sql),
-                    rows(&runtime, &usual, &sql),
+                    answer(&runtime, &ours, &sql),
+                    answer(&runtime, &usual, &sql),
                     "{sql}"
                 );
             }
@@ -123,12 +81,12 @@ fn groups_are_those_that_the_engine_would_make() {
 #[test]
 fn more_groups_than_there_is_memory_for_are_an_error() {
     let runtime = runtime();
-    let context = context(1, 200_000, true);
-    fill(&runtime, std::slice::from_ref(&context));
-    let answer = async {
+    let context = ours(1, 200_000);
+    fill(&runtime, std::slice::from_ref(&context), ROWS);
+    let groups = async {
         let sql = "SELECT n, count(*) FROM rows GROUP BY n";
         context.sql(sql).await.unwrap().collect().await
     };
-    let error = runtime.block_on(answer).unwrap_err();
+    let error = runtime.block_on(groups).unwrap_err();
     assert!(error.to_string().contains("groups of part"), "{error}");
 }

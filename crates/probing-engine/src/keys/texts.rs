@@ -6,6 +6,8 @@ use datafusion::arrow::buffer::{Buffer, NullBuffer};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::NONE;
+
 /// Places for views that came lately: a power of two.
 const RECENT_BITS: u32 = 10;
 /// Longer texts stand elsewhere, and the view says where.
@@ -26,6 +28,7 @@ pub(super) struct Texts {
     /// What the views of the last array pointed into. It is held, so that no other can be in its place.
     buffers: Vec<Held>,
     age: u32,
+    is_closed: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,6 +56,7 @@ impl Texts {
             recent: vec![Recent::default(); 1 << RECENT_BITS],
             buffers: Vec::new(),
             age: AGELESS,
+            is_closed: false,
         }
     }
 
@@ -79,8 +83,16 @@ impl Texts {
         }
     }
 
+    /// No more of them: a text that has not come before has [`NONE`] from now on.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
     /// A number that stands for no text.
     pub(super) fn reserve(&mut self) -> u32 {
+        if self.is_closed {
+            return NONE;
+        }
         self.ends.push(self.letters.len());
         self.ends.len() as u32 - 1
     }
@@ -151,11 +163,14 @@ impl Texts {
             ends,
             ..
         } = self;
-        let entry = self.table.entry(
-            hasher.hash_one(wanted),
-            |number| text(letters, ends, *number as usize) == wanted,
-            |number| hasher.hash_one(text(letters, ends, *number as usize)),
-        );
+        let hash = hasher.hash_one(wanted);
+        let is_it = |number: &u32| text(letters, ends, *number as usize) == wanted;
+        if self.is_closed {
+            return self.table.find(hash, is_it).copied().unwrap_or(NONE);
+        }
+        let entry = self.table.entry(hash, is_it, |number| {
+            hasher.hash_one(text(letters, ends, *number as usize))
+        });
         match entry {
             Entry::Occupied(entry) => *entry.get(),
             Entry::Vacant(entry) => {

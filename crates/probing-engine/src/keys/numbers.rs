@@ -6,7 +6,8 @@ use hashbrown::hash_table::Entry;
 
 /// Places for values that came lately: a power of two, and few enough to stay near the processor.
 const RECENT_BITS: u32 = 11;
-const NONE: u32 = u32::MAX;
+/// The number of a value that has none.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// A table from values of 64 bits to their numbers.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(super) struct Numbers {
     /// By number.
     values: Vec<u64>,
     recent: Vec<Known>,
+    is_closed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +37,7 @@ impl Numbers {
             table: HashTable::new(),
             values: Vec::new(),
             recent: vec![nothing; 1 << RECENT_BITS],
+            is_closed: false,
         }
     }
 
@@ -63,8 +66,16 @@ impl Numbers {
         }));
     }
 
+    /// No more of them: a value that has not come before has [`NONE`] from now on.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
     /// A number that stands for no value.
     pub(super) fn reserve(&mut self) -> u32 {
+        if self.is_closed {
+            return NONE;
+        }
         self.values.push(0);
         self.values.len() as u32 - 1
     }
@@ -81,8 +92,13 @@ impl Numbers {
 
     fn look_up(&mut self, value: u64) -> u32 {
         let (hasher, values) = (&self.hasher, &mut self.values);
+        let hash = hasher.hash_one(value);
+        if self.is_closed {
+            let known = self.table.find(hash, |known| known.value == value);
+            return known.map_or(NONE, |known| known.number);
+        }
         let entry = self.table.entry(
-            hasher.hash_one(value),
+            hash,
             |known| known.value == value,
             |known| hasher.hash_one(known.value),
         );

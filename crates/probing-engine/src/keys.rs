@@ -1,19 +1,27 @@
 //! Which group a row belongs to: each key gets a number, and so does each pair of them that comes.
 
+mod numbers;
+mod pairs;
+mod texts;
+
+use std::sync::Arc;
+
 use datafusion::arrow::array::{
-    Array as _, ArrayRef, AsArray as _, BooleanArray, Int64Array, UInt32Array,
+    Array as _, ArrayRef, AsArray as _, BooleanArray, Int64Array, RecordBatch, UInt32Array,
 };
 use datafusion::arrow::compute::{cast, nullif, take};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
+use datafusion::physical_expr::PhysicalExpr;
 
-use super::numbers::Numbers;
-use super::pairs::Pairs;
-use super::texts::Texts;
+pub(crate) use self::numbers::NONE;
+use self::numbers::Numbers;
+use self::pairs::Pairs;
+use self::texts::Texts;
 
 /// The groups so far.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     columns: Vec<Column>,
     /// Of each column behind the first: the number of what stands before it, and its own.
     pairs: Vec<Pairs>,
@@ -37,7 +45,7 @@ enum Values {
 }
 
 /// Whether keys of this type are for [`Keys`].
-pub(super) fn is_for(data_type: &DataType) -> bool {
+pub(crate) fn is_for(data_type: &DataType) -> bool {
     use DataType::{Int32, Int64, Timestamp, UInt8, UInt16, UInt32, Utf8View};
     matches!(
         data_type,
@@ -46,7 +54,7 @@ pub(super) fn is_for(data_type: &DataType) -> bool {
 }
 
 impl Keys {
-    pub(super) fn new(types: &[DataType]) -> Self {
+    pub(crate) fn new(types: &[DataType]) -> Self {
         let pairs = types.iter().skip(1).map(|_| Pairs::new());
         Self {
             columns: types.iter().map(Column::new).collect(),
@@ -57,7 +65,7 @@ impl Keys {
     }
 
     /// Looks up the group of each row.
-    pub(super) fn take(&mut self, keys: &[ArrayRef]) -> Result<()> {
+    pub(crate) fn take(&mut self, keys: &[ArrayRef]) -> Result<()> {
         self.groups.clear();
         for (place, (column, key)) in self.columns.iter_mut().zip(keys).enumerate() {
             let Some(before) = place.checked_sub(1) else {
@@ -74,19 +82,32 @@ impl Keys {
         Ok(())
     }
 
+    /// No more groups: keys that have not come before belong to [`NONE`] from now on.
+    pub(crate) fn close(&mut self) {
+        for column in &mut self.columns {
+            match &mut column.values {
+                Values::Ints(ints, _) => ints.close(),
+                Values::Texts(texts) => texts.close(),
+            }
+        }
+        for pairs in &mut self.pairs {
+            pairs.close();
+        }
+    }
+
     /// The group of each row that was taken last.
-    pub(super) fn groups(&self) -> &[u32] {
+    pub(crate) fn groups(&self) -> &[u32] {
         &self.groups
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self.pairs.last() {
             Some(pairs) => pairs.values().len(),
             None => self.columns.first().map_or(0, Column::len),
         }
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         let columns = self.columns.iter().map(Column::size).sum::<usize>();
         let pairs = self.pairs.iter().map(Pairs::size).sum::<usize>();
         let rows = self.groups.capacity() + self.numbers.capacity();
@@ -94,7 +115,7 @@ impl Keys {
     }
 
     /// The keys of each group.
-    pub(super) fn arrays(&self) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn arrays(&self) -> Result<Vec<ArrayRef>> {
         let mut groups: Vec<u32> = (0..self.len() as u32).collect();
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (place, column) in self.columns.iter().enumerate().rev() {
@@ -197,4 +218,16 @@ impl Column {
             None => array,
         })
     }
+}
+
+/// The values of keys, or of whatever is made of the columns of a batch.
+pub(crate) fn arrays(
+    expressions: &[Arc<dyn PhysicalExpr>],
+    batch: &RecordBatch,
+) -> Result<Vec<ArrayRef>> {
+    let rows = batch.num_rows();
+    let arrays = expressions.iter();
+    arrays
+        .map(|expression| expression.evaluate(batch)?.into_array(rows))
+        .collect()
 }

@@ -1,9 +1,9 @@
 //! Numbers in place of pairs of numbers. Mostly few of those that could be are not there, and a pair is found by where it
 //! stands; else by its value.
 
+use super::NONE;
 use super::numbers::Numbers;
 
-const NONE: u32 = u32::MAX;
 /// Places in all that may be empty, whatever is there.
 const FEW: usize = 1 << 16;
 /// Places for each pair that is there, beyond those.
@@ -26,6 +26,7 @@ struct Places {
     cells: Vec<u32>,
     /// By number.
     pairs: Vec<u64>,
+    is_closed: bool,
 }
 
 impl Pairs {
@@ -48,6 +49,14 @@ impl Pairs {
         match &mut self.0 {
             Way::ByValue(numbers) => numbers.number(joined(first, second)),
             Way::ByPlace(_) => NONE,
+        }
+    }
+
+    /// No more of them: a pair that has not come before has [`NONE`] from now on.
+    pub(super) fn close(&mut self) {
+        match &mut self.0 {
+            Way::ByPlace(places) => places.is_closed = true,
+            Way::ByValue(numbers) => numbers.close(),
         }
     }
 
@@ -86,6 +95,9 @@ impl Places {
     }
 
     fn add(&mut self, first: u32, second: u32) -> Option<u32> {
+        if self.is_closed {
+            return Some(NONE);
+        }
         let most = FEW + SPARSE * self.pairs.len();
         let width_bits = self.width_bits.max(u32::BITS - second.leading_zeros());
         let rows = (first as usize + 1).max(self.cells.len() >> self.width_bits);
