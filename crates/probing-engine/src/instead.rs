@@ -160,9 +160,9 @@ impl<W: Work> ExecutionPlan for Instead<W> {
 
     fn execute(&self, part: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, part);
-        match self.node.downcast_ref::<W::Node>() {
-            Some(node) => W::execute(node, part, task, metrics),
-            None => internal_err!("{} stands for another kind of node", W::NAME),
-        }
+        let Some(node) = self.node.downcast_ref::<W::Node>() else {
+            return internal_err!("{} stands for another kind of node", W::NAME);
+        };
+        W::execute(node, part, task, metrics)
     }
 }

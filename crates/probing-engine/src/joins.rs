@@ -10,7 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, JoinType, NullEquality, Result};
+use datafusion::common::{DataFusionError, NullEquality, Result};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -19,7 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::TryStreamExt as _;
 
-use self::joining::{Cells, Joining};
+use self::joining::{Asked, Cells, Joining};
 use self::known::Known;
 use crate::instead::Work;
 use crate::keys;
@@ -36,7 +36,8 @@ impl Work for Joins {
         let (left, right) = (plan.left(), plan.right());
         let is_one =
             |side: &Arc<dyn ExecutionPlan>| side.output_partitioning().partition_count() == 1;
-        *plan.join_type() == JoinType::Inner
+        Asked::by(*plan.join_type()).is_some()
+            && !plan.null_aware
             && plan.null_equality() == NullEquality::NullEqualsNothing
             && plan.fetch().is_none()
             && plan.dynamic_expressions_produced().is_empty()
@@ -57,7 +58,7 @@ impl Work for Joins {
         metrics: BaselineMetrics,
     ) -> Result<SendableRecordBatchStream> {
         let (known_by, looked_up_by) = plan.on().iter().cloned().unzip();
-        let cells = Cells::of(plan);
+        let (cells, asked) = (Cells::of(plan), Asked::by(*plan.join_type()));
         let taken = MemoryConsumer::new("rows to join with").register(task.memory_pool());
         let at_once = task.session_config().batch_size();
         let left = plan.left().execute(part, Arc::clone(&task))?;
@@ -65,6 +66,7 @@ impl Work for Joins {
         let all = async move {
             let known = Known::read(left, known_by, &cells.known, &taken, &metrics).await?;
             let joining = Joining {
+                asked: asked.map(|asked| asked.begin(known.len())),
                 known,
                 looked_up_by,
                 rows: right,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use datafusion::arrow::array::{Array as _, ArrayData, RecordBatch};
-use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::buffer::{Buffer, NullBuffer};
 
 /// Batches are often pieces of the same memory, and each piece of memory counts once.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Held {
     }
 
     fn add_data(&mut self, data: &ArrayData) {
-        let nulls = data.nulls().map(|nulls| nulls.buffer());
+        let nulls = data.nulls().map(NullBuffer::buffer);
         for buffer in data.buffers().iter().chain(nulls) {
             self.add_buffer(buffer);
         }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{AsArray as _, BooleanArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{
+    AsArray as _, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
+};
+use datafusion::arrow::compute::filter;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::{JoinSide, Result};
+use datafusion::common::{JoinSide, JoinType, Result, internal_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
@@ -69,12 +72,48 @@ impl Cells {
     }
 }
 
+/// What is asked of rows that belong together.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Pairs,
+    /// Which rows of the known side have another; in the end those are the answer of which it is so, or not so.
+    Known {
+        have_another: BooleanBufferBuilder,
+        is_wanted: bool,
+    },
+}
+
+impl Asked {
+    /// `None` where it is another kind of join.
+    pub(super) fn by(join: JoinType) -> Option<Self> {
+        let is_wanted = match join {
+            JoinType::Inner => return Some(Self::Pairs),
+            JoinType::LeftSemi => true,
+            JoinType::LeftAnti => false,
+            _ => return None,
+        };
+        Some(Self::Known {
+            have_another: BooleanBufferBuilder::new(0),
+            is_wanted,
+        })
+    }
+
+    /// Of so many rows of the known side none has been found to have another yet.
+    pub(super) fn begin(mut self, known: usize) -> Self {
+        if let Self::Known { have_another, .. } = &mut self {
+            have_another.resize(known);
+        }
+        self
+    }
+}
+
 /// Both sides, while rows come.
 pub(super) struct Joining {
     pub(super) known: Known,
     pub(super) looked_up_by: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) rows: SendableRecordBatchStream,
     pub(super) looking: Option<Looking>,
+    pub(super) asked: Option<Asked>,
     pub(super) cells: Cells,
     pub(super) at_once: usize,
     pub(super) metrics: BaselineMetrics,
@@ -92,15 +131,11 @@ pub(super) struct Looking {
 
 impl Joining {
     pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        if self.known.is_empty() {
-            return Ok(None);
-        }
         loop {
             if self.looking.is_none() {
-                let Some(batch) = self.rows.next().await else {
-                    return Ok(None);
+                let Some(batch) = self.next_rows().await? else {
+                    return self.finish();
                 };
-                let batch = batch?;
                 let _working = self.metrics.elapsed_compute().timer();
                 self.known.look_up(&batch, &self.looked_up_by)?;
                 self.looking = Some(Looking {
@@ -109,19 +144,72 @@ impl Joining {
                     left: None,
                 });
             }
-            let _working = self.metrics.elapsed_compute().timer();
-            if let Some(looking) = &mut self.looking {
-                let [known, other] = looking.pairs(&self.known, self.at_once);
-                let joined = joined(&self.cells, &self.known.rows, &looking.batch, known, other)?;
-                if looking.row == looking.batch.num_rows() {
-                    self.looking = None;
-                }
-                if joined.num_rows() > 0 {
-                    self.metrics.record_output(joined.num_rows());
-                    return Ok(Some(joined));
-                }
+            let joined = self.join()?.filter(|joined| joined.num_rows() > 0);
+            if joined.is_some() {
+                return Ok(joined);
             }
         }
+    }
+
+    /// Rows that have to be looked up, if any have.
+    async fn next_rows(&mut self) -> Result<Option<RecordBatch>> {
+        match &self.asked {
+            Some(_) if self.known.len() > 0 => self.rows.next().await.transpose(),
+            _ => Ok(None),
+        }
+    }
+
+    /// Goes on with the rows of the batch that is at hand.
+    fn join(&mut self) -> Result<Option<RecordBatch>> {
+        let _working = self.metrics.elapsed_compute().timer();
+        let Some(looking) = &mut self.looking else {
+            return Ok(None);
+        };
+        let [known, other] = looking.pairs(&self.known, self.at_once);
+        let pairs = Pairs {
+            known: Picked::of(known),
+            other: Picked::of(other),
+        };
+        let sides = [&self.known.rows, &looking.batch];
+        let joined = if let Some(Asked::Known { have_another, .. }) = &mut self.asked {
+            let pairs = pairs.that_meet(&self.cells, sides, true)?.0;
+            pairs.known.each(|row| have_another.set_bit(row, true));
+            None
+        } else {
+            let is_shown = !self.cells.answer.is_empty();
+            let (pairs, count) = pairs.that_meet(&self.cells, sides, is_shown)?;
+            self.metrics.record_output(count);
+            Some(pairs.batch(&self.cells.schema, &self.cells.answer, sides, count)?)
+        };
+        if looking.row == looking.batch.num_rows() {
+            self.looking = None;
+        }
+        Ok(joined)
+    }
+
+    /// What is known when all rows have come.
+    fn finish(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(Asked::Known {
+            mut have_another,
+            is_wanted,
+        }) = self.asked.take()
+        else {
+            return Ok(None);
+        };
+        let _working = self.metrics.elapsed_compute().timer();
+        let found = have_another.finish();
+        let wanted = BooleanArray::from(if is_wanted { found } else { !&found });
+        let count = wanted.true_count();
+        self.metrics.record_output(count);
+        let columns = self.cells.answer.iter().map(|cell| match cell {
+            Cell::Known(place) => Ok(filter(self.known.rows.column(*place), &wanted)?),
+            Cell::Other(_) => internal_err!("rows of one side have columns of that side"),
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let schema = Arc::clone(&self.cells.schema);
+        let batch = RecordBatch::try_new_with_options(schema, columns, &options)?;
+        Ok((count > 0).then_some(batch))
     }
 }
 
@@ -148,39 +236,55 @@ impl Looking {
     }
 }
 
-/// The answer's columns of the rows that belong together and meet the condition.
-fn joined(
-    cells: &Cells,
-    known: &RecordBatch,
-    other: &RecordBatch,
-    known_rows: Vec<u32>,
-    other_rows: Vec<u32>,
-) -> Result<RecordBatch> {
-    let mut count = known_rows.len();
-    let mut picked = [Picked::of(known_rows), Picked::of(other_rows)];
-    let batch = |schema: &SchemaRef, cells: &[Cell], picked: &[Picked; 2], count| {
+/// Rows of both sides that belong together.
+#[derive(Debug)]
+struct Pairs {
+    known: Picked,
+    other: Picked,
+}
+
+impl Pairs {
+    /// Those that meet the condition, and how many they are. Who only counts them need not know which.
+    fn that_meet(
+        self,
+        cells: &Cells,
+        sides: [&RecordBatch; 2],
+        is_shown: bool,
+    ) -> Result<(Self, usize)> {
+        let count = self.known.len();
+        let Some((condition, columns)) = cells.filter.as_ref().filter(|_| count > 0) else {
+            return Ok((self, count));
+        };
+        let rows = self.batch(condition.schema(), columns, sides, count)?;
+        let met = condition.expression().evaluate(&rows)?.into_array(count)?;
+        let met: &BooleanArray = met.as_boolean();
+        let left = met.true_count();
+        if left == count || !is_shown {
+            return Ok((self, left));
+        }
+        let pairs = Self {
+            known: self.known.filtered(met)?,
+            other: self.other.filtered(met)?,
+        };
+        Ok((pairs, left))
+    }
+
+    fn batch(
+        &self,
+        schema: &SchemaRef,
+        cells: &[Cell],
+        [known, other]: [&RecordBatch; 2],
+        count: usize,
+    ) -> Result<RecordBatch> {
         let columns = cells.iter().map(|cell| match cell {
-            Cell::Known(place) => picked[0].of_column(known.column(*place)),
-            Cell::Other(place) => picked[1].of_column(other.column(*place)),
+            Cell::Known(place) => self.known.of_column(known.column(*place)),
+            Cell::Other(place) => self.other.of_column(other.column(*place)),
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let schema = Arc::clone(schema);
-        Ok::<_, datafusion::common::DataFusionError>(RecordBatch::try_new_with_options(
+        Ok(RecordBatch::try_new_with_options(
             schema, columns, &options,
         )?)
-    };
-    if let Some((filter, cells_of_filter)) = cells.filter.as_ref().filter(|_| count > 0) {
-        let rows = batch(filter.schema(), cells_of_filter, &picked, count)?;
-        let met = filter.expression().evaluate(&rows)?.into_array(count)?;
-        let met: &BooleanArray = met.as_boolean();
-        let left = met.true_count();
-        // Who only counts rows need not know which.
-        if left < count && !cells.answer.is_empty() {
-            let [one, two] = picked;
-            picked = [one.filtered(met)?, two.filtered(met)?];
-        }
-        count = left;
     }
-    batch(&cells.schema, &cells.answer, &picked, count)
 }

@@ -76,8 +76,9 @@ impl Known {
         })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.next.is_empty()
+    /// How many rows.
+    pub(super) fn len(&self) -> usize {
+        self.next.len()
     }
 
     /// Looks up the rows of another side: what [`Known::first`] is asked for.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use datafusion::arrow::array::{ArrayRef, AsArray as _, BooleanArray, UInt32Array};
+use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _, BooleanArray, UInt32Array};
 use datafusion::arrow::compute::{filter, take};
 use datafusion::arrow::datatypes::UInt32Type;
 use datafusion::common::Result;
@@ -23,6 +23,20 @@ impl Picked {
                 Self::Together(first..first + rows.len())
             }
             _ => Self::Apart(rows.into()),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Together(rows) => rows.len(),
+            Self::Apart(rows) => rows.len(),
+        }
+    }
+
+    pub(super) fn each(&self, told: impl FnMut(usize)) {
+        match self {
+            Self::Together(rows) => rows.clone().for_each(told),
+            Self::Apart(rows) => rows.values().iter().map(|row| *row as usize).for_each(told),
         }
     }
 

@@ -78,6 +78,18 @@ fn joined_rows_are_those_that_the_engine_would_join() {
                 let sql = format!("SELECT {columns} FROM {sides} ON {on} {condition}");
                 assert!(compare(&runtime, &contexts, &sql), "{sql}");
             }
+            for (how, condition) in [
+                ("LEFT SEMI", ""),
+                ("LEFT SEMI", "AND a.n > b.n"),
+                ("LEFT ANTI", ""),
+                ("LEFT ANTI", "AND a.x < b.x - 1"),
+            ] {
+                let sides = sides.replace("JOIN", &format!("{how} JOIN"));
+                for columns in ["a.n, a.long, a.gap", "count(*)"] {
+                    let sql = format!("SELECT {columns} FROM {sides} ON {on} {condition}");
+                    compare(&runtime, &contexts, &sql);
+                }
+            }
         }
     }
 }

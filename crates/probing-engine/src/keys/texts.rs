@@ -8,8 +8,8 @@ use hashbrown::hash_table::Entry;
 
 use super::NONE;
 
-/// Places for views that came lately: a power of two.
-const RECENT_BITS: u32 = 10;
+/// Places for views that came lately: a power of two, so many that some hundred names seldom share one.
+const RECENT_BITS: u32 = 12;
 /// Longer texts stand elsewhere, and the view says where.
 const INLINE: u32 = 12;
 /// The age of a view that has its text in itself: it is the same for ever.
