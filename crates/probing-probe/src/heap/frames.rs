@@ -142,6 +142,19 @@ impl Walk {
 }
 
 impl Walk {
+    /// The line of a place in code, as frames tell both.
+    ///
+    /// # Safety
+    ///
+    /// The GIL is held, the code is alive, and the place is one in it.
+    pub(super) unsafe fn line(self, code: *mut PyObject, place: c_int) -> c_int {
+        match self {
+            Self::Objects(_) => place,
+            // SAFETY: as the caller says.
+            Self::Layout(_, line) => unsafe { line(code, place) },
+        }
+    }
+
     /// The address of the innermost frame, and what its first argument is: itself, or the cell that functions inside it
     /// share. `None` where frames are objects, and where the innermost is none of Python code.
     ///

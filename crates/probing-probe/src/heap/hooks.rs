@@ -81,6 +81,7 @@ static ASKED: AtomicUsize = AtomicUsize::new(0);
 /// Whether a block in use was sampled whose address has these bits: looked at for every block that is given back. Neighbours
 /// have neighbouring bits, and all of them fit into the fastest cache.
 const WORDS: usize = 1 << 10;
+pub(super) const MARKS: usize = 64 * WORDS;
 static SAMPLED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 thread_local! {
@@ -371,7 +372,7 @@ fn mark(address: usize) -> (usize, u64) {
 
 /// The same as one number.
 pub(super) fn mark_of(address: usize) -> usize {
-    address >> 4 & (64 * WORDS - 1)
+    address >> 4 & (MARKS - 1)
 }
 
 /// A countdown has ended in this block. The calling thread may or may not hold the GIL.

@@ -1,6 +1,7 @@
 //! Blocks that were sampled and are in use, summed up by the stacks that allocated them.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use probing_proto::message::TracebackFrame;
@@ -9,8 +10,9 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::PERIOD_BYTES;
-use super::hooks::mark_of;
+use super::hooks::{MARKS, mark_of};
 use super::stacks::Stack;
+use crate::stops::Address;
 
 /// Blocks in use that are kept: for 32 GiB.
 const MOST_BLOCKS: usize = 1 << 16;
@@ -18,17 +20,22 @@ const MOST_BLOCKS: usize = 1 << 16;
 const MOST_CODES: usize = 8192;
 /// Stacks that are kept. Those from which nothing is in use any more make room.
 const MOST_STACKS: usize = 4096;
+/// Ways to them that are remembered: one line of code is many places.
+const MOST_KNOWN: usize = 1 << 16;
+
+/// By numbers that are different enough as they are.
+type ByNumber<Key, Value> = HashMap<Key, Value, BuildHasherDefault<Address>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    blocks: HashMap<usize, Block>,
-    stacks: HashMap<u64, Kept>,
+    blocks: ByNumber<usize, Block>,
+    stacks: ByNumber<u64, Kept>,
     /// Stacks by what is cheap to look at.
-    known: HashMap<u64, u64>,
+    known: ByNumber<u64, u64>,
     /// Code objects of those, held so that nobody else can have their addresses. Let go of by [`Samples::clear`]'s caller.
     held: HashSet<usize>,
-    /// How many blocks have these bits of their addresses.
-    marks: HashMap<usize, u32>,
+    /// How many blocks have each mark; empty before the first.
+    marks: Vec<u32>,
     /// Names and files, each once.
     texts: HashSet<Arc<str>>,
     live_bytes: f64,
@@ -101,7 +108,7 @@ fn weight(size: usize) -> f64 {
 }
 
 impl Sum {
-    fn one(size: usize) -> Self {
+    pub(super) fn one(size: usize) -> Self {
         let blocks = weight(size);
         Self {
             bytes: blocks * size as f64,
@@ -110,18 +117,16 @@ impl Sum {
         }
     }
 
-    pub(super) fn add(&mut self, size: usize) {
-        let one = Self::one(size);
+    pub(super) fn add(&mut self, one: Self) {
         self.bytes += one.bytes;
         self.blocks += one.blocks;
-        self.samples += 1;
+        self.samples += one.samples;
     }
 
-    fn take(&mut self, size: usize) {
-        let one = Self::one(size);
+    fn take(&mut self, one: Self) {
         self.bytes = (self.bytes - one.bytes).max(0.0);
         self.blocks = (self.blocks - one.blocks).max(0.0);
-        self.samples = self.samples.saturating_sub(1);
+        self.samples = self.samples.saturating_sub(one.samples);
     }
 
     pub(super) fn told(self) -> Live {
@@ -144,18 +149,23 @@ impl Samples {
             self.dropped += 1;
             return false;
         };
+        let one = Sum::one(size);
         if let Some(kept) = self.stacks.get_mut(&id) {
-            kept.live.add(size);
-            kept.allocated_bytes += weight(size) * size as f64;
+            kept.live.add(one);
+            kept.allocated_bytes += one.bytes;
         }
-        self.live_bytes += weight(size) * size as f64;
+        self.live_bytes += one.bytes;
         let block = Block {
             size,
             is_object,
             stack: id,
         };
         if self.blocks.insert(address, block).is_none() {
-            *self.marks.entry(mark_of(address)).or_default() += 1;
+            // Memory that is not touched costs nothing.
+            if self.marks.is_empty() {
+                self.marks = vec![0; MARKS];
+            }
+            self.marks[mark_of(address)] += 1;
         }
         true
     }
@@ -165,20 +175,14 @@ impl Samples {
         let Some(block) = self.blocks.remove(&address) else {
             return false;
         };
-        let mark = mark_of(address);
-        let left = self
-            .marks
-            .get(&mark)
-            .map_or(0, |count| count.saturating_sub(1));
-        self.marks.insert(mark, left);
+        let one = Sum::one(block.size);
         if let Some(kept) = self.stacks.get_mut(&block.stack) {
-            kept.live.take(block.size);
+            kept.live.take(one);
         }
-        self.live_bytes = (self.live_bytes - weight(block.size) * block.size as f64).max(0.0);
-        if left == 0 {
-            self.marks.remove(&mark);
-        }
-        left == 0
+        self.live_bytes = (self.live_bytes - one.bytes).max(0.0);
+        let left = &mut self.marks[mark_of(address)];
+        *left -= 1;
+        *left == 0
     }
 
     /// Forgets everything. Gives the code objects that were held.
@@ -255,6 +259,9 @@ impl Samples {
                 .filter(|code| self.held.insert(*code as usize))
             {
                 hold(code);
+            }
+            if self.known.len() >= MOST_KNOWN {
+                self.known.clear();
             }
             self.known.insert(key, id);
         }

@@ -37,6 +37,7 @@ def outer(look):
 
 /// The frames of a thread at one moment. Good for as long as they run: to be used at once.
 pub(super) struct Stack {
+    /// Code objects and places in them: which line that is takes longer to find than all the rest.
     frames: [(*mut PyObject, c_int); DEPTH],
     count: usize,
     has_gil: bool,
@@ -132,7 +133,7 @@ impl Stack {
             if !current.is_null() && current == unsafe { ffi::PyGILState_GetThisThreadState() } {
                 stack.has_gil = true;
                 let each = |frame: &Frame| {
-                    stack.frames[stack.count] = (frame.code, frame.line());
+                    stack.frames[stack.count] = (frame.code, frame.place());
                     stack.count += 1;
                     stack.count < DEPTH
                 };
@@ -148,13 +149,17 @@ impl Stack {
         self.has_gil
     }
 
-    /// The same for the same code objects and lines, while those live.
+    /// The same for the same code objects and places, while those live.
     pub(super) fn key(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for (code, line) in &self.frames[..self.count] {
-            (*code as usize, line).hash(&mut hasher);
-        }
-        hasher.finish()
+        let frames = self.frames[..self.count].iter();
+        frames.fold(self.count as u64, |key, (code, place)| {
+            // Both halves of a product: every bit of either number counts.
+            let code = key.rotate_left(23) ^ *code as u64;
+            let place = u64::from(place.cast_unsigned());
+            let product = u128::from(code ^ 0x9e37_79b9_7f4a_7c15)
+                * u128::from(place ^ 0xd6e8_feb8_6659_fd93);
+            (product >> 64) as u64 ^ product as u64
+        })
     }
 
     /// Its code objects.
@@ -175,8 +180,10 @@ impl Stack {
             count: 0,
         };
         if let Some(Some(means)) = MEANS.get() {
-            for (code, line) in &self.frames[..self.count] {
-                if !words.push(means, *code, *line) {
+            for (code, place) in &self.frames[..self.count] {
+                // SAFETY: as told by the walk; the frames still run, and the GIL is held, or there would be none.
+                let line = unsafe { means.walk.line(*code, *place) };
+                if !words.push(means, *code, line) {
                     break;
                 }
             }

@@ -48,7 +48,7 @@ pub(super) fn of(py: Python<'_>, samples: &Samples) -> Vec<HeapType> {
         });
         sums.entry(name.unwrap_or_else(|| BUFFER.to_owned()))
             .or_default()
-            .add(block.size);
+            .add(Sum::one(block.size));
     }
     let told = sums.into_iter();
     let mut told: Vec<HeapType> = told
