@@ -175,7 +175,7 @@ def slowdown(bench: OnePython) -> list[Row]:
         "raising": ("… another class raised each time", None),
         "log": ("a log line", Budget("≤ 1.5 µs", 1.5)),
         "write": ("watch of a local, each write", Budget("≤ 80 ns", 80) if new else None),
-        "item": ("… of an item of a dictionary", None),
+        "item": ("… of an item of a dictionary", Budget("≤ 80 ns", 80) if new else None),
     }
     times = taken(bench, list(cases))
     rows = []

@@ -28,10 +28,13 @@ WRAPPERS = 10
 _functions: dict[int, list[FunctionType]] = {}
 
 _names_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
-_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_mro_of: Callable[[type], tuple[type, ...] | None] = type.__dict__["__mro__"].__get__
 
 # The codes, by id, of functions that `torch.compile` was put around, as far as the last search saw them.
 _put_around: set[int] = set()
+
+# The names that frames of a code will have, by its id, as far as the last search saw them.
+_globals: dict[int, dict[str, Any]] = {}
 
 # A code object, the module it belongs to, and its qualified name.
 Found = "tuple[CodeType, str, str]"
@@ -78,6 +81,7 @@ class Line:
             if self.is_in(frame.f_code.co_filename):
                 for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                     codes.setdefault(id(code), (code, qualname))
+                    _globals.setdefault(id(code), frame.f_globals)
         found = self._chosen([pair for pair in codes.values() if self.is_in(pair[0].co_filename)])
         if found:
             return found, _together(self._moved(found), _compiled(found))
@@ -95,11 +99,14 @@ class Line:
         return self._chosen(list(_with_nested(code, _qualname(code))))
 
     def _chosen(self, codes: list[tuple[CodeType, str]]) -> list[tuple[CodeType, str, int]]:
-        lines = [(code, qualname, lines_of(code)) for code, qualname in codes]
-        exact = [(code, qualname, self._line) for code, qualname, has in lines if self._line in has]
+        wanted = self._line
+        # To tell all lines of all code takes a while: most have not even heard of this one.
+        near = [pair for pair in codes if any(line == wanted for _, _, line in pair[0].co_lines())]
+        exact = [(code, qualname, wanted) for code, qualname in near if wanted in lines_of(code)]
         if exact or self._is_exact:
             self._is_exact = True
             return exact
+        lines = [(code, qualname, lines_of(code)) for code, qualname in codes]
         around = [
             (code.co_firstlineno, code, qualname, min(line for line in has if line > self._line))
             for code, qualname, has in lines
@@ -156,6 +163,7 @@ class Function:
             for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                 if code.co_name == wanted and id(code) not in codes and self._is_meant(code, module, qualname):
                     codes[id(code)] = code, module, qualname
+                    _globals.setdefault(id(code), frame.f_globals)
         if codes:
             return self._preferred(list(codes.values()))
         hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
@@ -281,6 +289,16 @@ def functions_of(code: CodeType) -> list[FunctionType]:
     return _functions.get(id(code), [])
 
 
+def globals_of(code: CodeType) -> dict[str, Any] | None:
+    """Give the names that frames of a code will have, if the last search saw them."""
+    return _globals.get(id(code))
+
+
+def forget_globals() -> None:
+    """Keep no names of the program."""
+    _globals.clear()
+
+
 def _own_code(function: FunctionType) -> CodeType:
     """Give the code of a function, also when ours stands in its place (before 3.12)."""
     code = function.__code__
@@ -297,9 +315,9 @@ def _original(code: CodeType) -> CodeType:
     """Give the code that one with calls of ours was made of (before 3.12); any other as it is."""
     if sys.version_info < (3, 12) and code.co_consts:
         # They are put behind its own constants.
-        site = getattr(code.co_consts[-1], "__self__", None)
+        site = code.co_consts[-1]
         if type(site).__name__ == "Site" and type(site).__module__ == "probing._probe":
-            return site.code  # type: ignore[no-any-return, union-attr]
+            return site.code  # type: ignore[no-any-return]
     return code
 
 
@@ -364,8 +382,9 @@ def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterato
     elif kind is property:
         for part in (value.fget, value.fset, value.fdel):  # type: ignore[attr-defined]
             yield from _codes_of(part, module, seen, depth + 1)
-    elif type in _mro_of(kind):
-        names = _names_of(value)  # type: ignore[arg-type]
+    elif type in (_mro_of(kind) or ()):
+        # A class of C code that was never made ready has nothing.
+        names = _names_of(value) or {}  # type: ignore[arg-type]
         if names.get("__module__") == module:
             seen.add(id(value))
             for part in list(names.values()):
@@ -390,6 +409,7 @@ def _codes_of_function(
     for code, qualname in _with_nested(_own_code(function), function.__qualname__):
         if id(code) not in seen:
             seen.add(id(code))
+            _globals[id(code)] = function.__globals__
             yield code, owner, qualname
     for cell in function.__closure__ or ():
         try:

@@ -128,6 +128,19 @@ fn all<'py>(found: &Bound<'py, PyAny>) -> PyResult<Vec<Found<'py>>> {
     each.collect()
 }
 
+/// The names that frames of code will have, as far as the last search knows.
+pub(crate) fn globals_of<'py>(code: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let globals_of = namespace(code.py()).and_then(|it| it.as_any().get_item("globals_of"));
+    let globals = globals_of.and_then(|globals_of| call(&globals_of, (code,)));
+    globals.ok().filter(|globals| !globals.is_none())
+}
+
+/// After the codes that a search has found were looked at: nothing of the program is kept.
+pub(crate) fn forget_globals(py: Python<'_>) {
+    let forget = namespace(py).and_then(|it| it.as_any().get_item("forget_globals"));
+    drop(forget.and_then(|forget| call(&forget, ())));
+}
+
 /// The module that a frame's code belongs to.
 pub(crate) fn module_of(frame: &Bound<'_, PyAny>) -> String {
     let globals = frame.getattr("f_globals");

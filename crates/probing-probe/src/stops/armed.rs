@@ -243,6 +243,17 @@ impl CodeArms {
         }
     }
 
+    /// Whether a point is at one of its lines, or at its beginning.
+    pub(super) fn has(&self, point: &Arc<Point>) -> bool {
+        self.points().any(|other| Arc::ptr_eq(other, point))
+    }
+
+    /// Those at its lines and at its beginning.
+    pub(super) fn points(&self) -> impl Iterator<Item = &Arc<Point>> {
+        let places = self.starts.iter().chain(&self.lines);
+        places.map(|(_, point)| point)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.point_count() == 0 && self.waits == 0 && self.steppers == 0 && self.enders == 0
     }

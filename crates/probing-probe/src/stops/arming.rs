@@ -13,7 +13,7 @@ use super::frame::{self, Names};
 use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
 use super::{events, exceptions, of_this_process, parking, sites, steps, tracing, watches};
-use crate::codes::{Finder, Found};
+use crate::codes::{self, Finder, Found};
 use crate::outbox::Outbox;
 
 /// How this Python tells us what its threads do.
@@ -70,7 +70,9 @@ pub(super) fn try_arm(
             Failure::new(format!("cannot look for code: {error}"))
         })?;
         armed().seekers.push(Arc::clone(&point));
-        if let Err(failure) = bind(&point, found) {
+        let bound = bind(&point, found, None);
+        codes::forget_globals(py);
+        if let Err(failure) = bound {
             point.disarm();
             take_out(py, &point);
             settle(py);
@@ -120,7 +122,7 @@ pub(super) fn watch_local(
     let id = stops.points().next_id();
     let point = Arc::new(Point::new(id, wanted, parts));
     stops.points().add(Arc::clone(&point));
-    if let Err(failure) = bind(&point, vec![found]) {
+    if let Err(failure) = bind(&point, vec![found], None) {
         disarm(py, &[id]);
         return Err(failure);
     }
@@ -183,19 +185,36 @@ fn cost(py: Python<'_>, place: &Place, is_native: bool) -> String {
     }
 }
 
-/// A point was found in code: from now on it is told there. Refused when that has no such variable.
-pub(super) fn bind(point: &Arc<Point>, found: Vec<Found<'_>>) -> Result<(), Failure> {
+/// A point was found in code: from now on it is told there. Refused when that has no such variable. The names that frames of it
+/// have are those of the frame that it was found by, or what the search knows.
+pub(super) fn bind<'py>(
+    point: &Arc<Point>,
+    found: Vec<Found<'py>>,
+    globals: Option<&Bound<'py, PyAny>>,
+) -> Result<(), Failure> {
     if point.watch.is_some() {
         return watches::bind(point, &found);
     }
     for Found { code, spot } in found {
         let is_start = matches!(point.armed.place, Place::Function { .. });
+        let is_known = armed()
+            .code(code.as_ptr() as usize)
+            .is_some_and(|arms| arms.has(point));
+        if is_known {
+            continue;
+        }
         let names = frame::is_function(&code).then(|| Names::of(&code));
+        if point.expressions().next().is_some()
+            && let Some(globals) = globals.cloned().or_else(|| codes::globals_of(&code))
+        {
+            point
+                .expressions()
+                .for_each(|it| it.prepare_for(&code, &globals));
+        }
         let mut armed = armed();
         let arms = armed.code_mut(&code);
-        let mut others = arms.starts.iter().chain(&arms.lines);
-        let is_there = others.any(|(_, other)| Arc::ptr_eq(other, point));
-        if is_there || !point.is_armed() {
+        // Another thread may have come here meanwhile.
+        if arms.has(point) || !point.is_armed() {
             drop(armed);
             continue;
         }
@@ -273,6 +292,7 @@ pub(super) fn disarm_itself(py: Python<'_>, point: &Arc<Point>, reason: &str) {
 fn take_out(py: Python<'_>, point: &Arc<Point>) {
     exceptions::disarm(py, point);
     let changed = armed().remove(py, point);
+    point.expressions().for_each(Expression::forget);
     watches::end(py, point);
     for code in &changed {
         tell_again(code);

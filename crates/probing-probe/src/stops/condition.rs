@@ -14,6 +14,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, Py
 use self::reader::{Constant, Operator, Tree};
 use super::expression::{Expression, Kind};
 use super::frame::{self, Names};
+use super::numbers;
 use super::symbols::symbols;
 
 /// Beyond, a float does not hold every whole number.
@@ -68,6 +69,11 @@ impl Condition {
         self.native.as_ref()?.holds(at)
     }
 
+    /// As compiled Python.
+    pub(super) fn compiled(&self) -> &Expression {
+        &self.compiled
+    }
+
     /// Answers. May run code of the program.
     pub(super) fn holds(&self, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.compiled.value(frame)?.is_truthy()
@@ -113,14 +119,13 @@ impl Native {
                 Some(false)
             }
             Self::Not(part) => part.holds(at).map(|holds| !holds),
-            Self::IsNone(subject) => Some(subject.find(at)?.is_none()),
-            Self::Compare(subject, operator, value) => {
-                let found = subject.find(at)?;
+            Self::IsNone(subject) => subject.look(at, |found| Some(found.is_none())),
+            Self::Compare(subject, operator, value) => subject.look(at, |found| {
                 if subject.length {
-                    return operator.holds(length(&found)?, value);
+                    return operator.holds(length(found)?, value);
                 }
-                compare(&found, *operator, value)
-            }
+                compare(found, *operator, value)
+            }),
         }
     }
 }
@@ -133,6 +138,22 @@ impl Subject {
             attributes: subject.attributes.iter().map(interned).collect(),
             length: subject.length,
         }
+    }
+
+    /// Looks at it. What looks runs nothing: a variable of the frame stays where it is meanwhile.
+    #[inline]
+    fn look<'py>(
+        &self,
+        at: At<'_, 'py>,
+        look: impl FnOnce(&Bound<'py, PyAny>) -> Option<bool>,
+    ) -> Option<bool> {
+        let (frame, names) = at;
+        if self.attributes.is_empty()
+            && let Some(found) = names.borrowed(frame, self.name.bind(frame.py()))
+        {
+            return look(&found);
+        }
+        look(&self.find(at)?)
     }
 
     fn find<'py>(&self, (frame, names): At<'_, 'py>) -> Option<Bound<'py, PyAny>> {
@@ -184,8 +205,11 @@ fn compare(found: &Bound<'_, PyAny>, operator: Operator, value: &Value) -> Optio
         };
         return Some(operator.accepts(ordering));
     }
-    if found.is_exact_instance_of::<PyInt>() || found.is_exact_instance_of::<PyBool>() {
-        return operator.holds(small(found)?, value);
+    if found.is_exact_instance_of::<PyInt>() {
+        return operator.holds(numbers::of(found)?, value);
+    }
+    if let Ok(flag) = found.cast_exact::<PyBool>() {
+        return operator.holds(i64::from(flag.is_true()), value);
     }
     if let (Ok(text), Value::Text(value)) = (found.cast_exact::<PyString>(), value) {
         let ordering = text
@@ -195,15 +219,6 @@ fn compare(found: &Bound<'_, PyAny>, operator: Operator, value: &Value) -> Optio
         return Some(operator.accepts(Some(ordering)));
     }
     None
-}
-
-/// A whole number that is not too large.
-#[expect(unsafe_code, reason = "without an exception when it is too large")]
-fn small(number: &Bound<'_, PyAny>) -> Option<i64> {
-    let mut overflow = 0;
-    // SAFETY: a number of Python's own, and the GIL is held.
-    let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(number.as_ptr(), &raw mut overflow) };
-    (overflow == 0).then_some(value)
 }
 
 /// Of one of Python's own containers.

@@ -17,6 +17,7 @@ use super::parking;
 use super::points::Point;
 use super::session;
 use super::sites;
+use super::states;
 use super::steps;
 use super::{actions, exceptions, signals, watches};
 use crate::codes::module_of;
@@ -240,12 +241,13 @@ fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
         return;
     }
     let module = module_of(frame);
+    let globals = frame::globals(frame).ok();
     for point in &seekers {
         if let Some(finder) = &point.finder
             && let Some(found) = signals::own(code.py(), finder.bind(code, &module))
         {
             // Another function of that name, which has no such variable.
-            drop(arming::bind(point, found));
+            drop(arming::bind(point, found, globals.as_ref()));
         }
     }
 }
@@ -278,7 +280,7 @@ fn reached(frame: &Bound<'_, PyAny>, points: Vec<Passed>, arrival: Arrival) -> A
     if points.iter().all(|passed| passed.point.only_counts()) {
         visit();
     } else {
-        Handled::aside(py, visit);
+        Handled::aside(py, || states::untraced(py, visit));
     }
     match (arrival, stop) {
         (Arrival::Start, Some((why, hold))) => session::stop_inside(frame, why, hold),

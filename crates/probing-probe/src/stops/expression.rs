@@ -75,6 +75,26 @@ impl Expression {
         call(&slowly, (frame,))
     }
 
+    /// Gets ready for frames of this code, with these names: what is made for that is there before a thread comes to it.
+    pub(super) fn prepare_for(&self, code: &Bound<'_, PyAny>, globals: &Bound<'_, PyAny>) {
+        // What fails here fails again where it is asked for, and is told there.
+        drop(self.prepare(code.clone(), globals.clone()));
+    }
+
+    /// The same for a twin of code that it is ready for: they have the same variables.
+    pub(super) fn prepare_for_twin(&self, original: &Bound<'_, PyAny>, twin: &Bound<'_, PyAny>) {
+        let known = self.prepared().get(&(original.as_ptr() as usize)).cloned();
+        if let Some(known) = known {
+            self.keep(twin, Arc::new(known.of_twin(twin)));
+        }
+    }
+
+    /// Lets go of the code that it was made ready for.
+    pub(super) fn forget(&self) {
+        let forgotten = std::mem::take(&mut *self.prepared());
+        drop(forgotten);
+    }
+
     fn prepared_for(&self, frame: &Bound<'_, PyAny>) -> PyResult<Arc<Prepared>> {
         let code = frame::code_of(frame);
         let globals = frame::globals(frame)?;
@@ -108,17 +128,21 @@ impl Expression {
             names: frame::is_function(&code).then(|| Names::of(&code)),
             _code: code.clone().unbind(),
         });
+        self.keep(&code, Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn keep(&self, code: &Bound<'_, PyAny>, prepared: Arc<Prepared>) {
         let mut all = self.prepared();
         let dropped = if all.len() >= MAX_PREPARED {
             std::mem::take(&mut *all)
         } else {
             ByCode::default()
         };
-        let replaced = all.insert(code.as_ptr() as usize, Arc::clone(&prepared));
+        let replaced = all.insert(code.as_ptr() as usize, prepared);
         drop(all);
         // Outside of the lock: with them may go the last references to code and modules of the program.
         drop((dropped, replaced));
-        Ok(prepared)
     }
 
     fn prepared(&self) -> std::sync::MutexGuard<'_, ByCode> {
@@ -127,6 +151,18 @@ impl Expression {
 }
 
 impl Prepared {
+    fn of_twin(&self, twin: &Bound<'_, PyAny>) -> Self {
+        let py = twin.py();
+        let variables = self.variables.iter();
+        Self {
+            _code: twin.clone().unbind(),
+            globals: self.globals.clone_ref(py),
+            function: self.function.clone_ref(py),
+            names: self.names.is_some().then(|| Names::of(twin)),
+            variables: variables.map(|name| name.clone_ref(py)).collect(),
+        }
+    }
+
     /// What the function is called with; `None` when a variable is not bound, or they are not the frame's own.
     fn values<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
         let py = frame.py();

@@ -212,6 +212,16 @@ impl Names {
         self.own.iter().position(is_it).filter(|_| !is_shared)
     }
 
+    /// The same of a frame that runs this code, as long as it does not go on; `None` also when it is not bound.
+    #[inline]
+    pub(super) fn borrowed<'a, 'py>(
+        &self,
+        frame: &'a Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Option<Borrowed<'a, 'py, PyAny>> {
+        locals::slot_borrowed(frame, self.code, self.slot(name)?)
+    }
+
     /// A variable of a frame that runs this code. `name` is interned, as names of variables are.
     #[inline]
     pub(crate) fn variable<'py>(

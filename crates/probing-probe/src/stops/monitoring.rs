@@ -193,6 +193,21 @@ unsafe fn code(py: Python<'_>, arguments: *mut *mut PyObject) -> Bound<'_, PyAny
     unsafe { Bound::from_borrowed_ptr(py, *arguments) }
 }
 
+/// The address of a code object, and a line or an offset in it.
+///
+/// # Safety
+///
+/// The arguments are a code object and a whole number.
+#[inline]
+unsafe fn code_and_number(py: Python<'_>, arguments: *mut *mut PyObject) -> (usize, u32) {
+    // SAFETY: the caller's; borrowed.
+    unsafe {
+        let number = Borrowed::from_ptr(py, *arguments.add(1));
+        let number = numbers::of(&number).unwrap_or(-1);
+        (*arguments as usize, number as u32)
+    }
+}
+
 /// `(code, line)`
 struct Line;
 
@@ -200,23 +215,23 @@ impl Told for Line {
     const NAME: &'static CStr = c"line";
 
     unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
-        // SAFETY: as the interpreter promises: a code object and a whole number.
-        let (code, line) = unsafe { (*arguments, ffi::PyLong_AsLong(*arguments.add(1)) as u32) };
+        // SAFETY: as the interpreter promises.
+        let (code, line) = unsafe { code_and_number(py, arguments) };
         if watches::has_pending() {
             watches::settle(py);
         }
         let compares = watches::look_at_lines();
         if compares {
-            watches::compare_at(py, code as usize, line, None);
+            watches::compare_at(py, code, line, None);
         }
         if events::is_special() {
-            let after = events::line(py, code as usize, line, None);
+            let after = events::line(py, code, line, None);
             return if compares { After::Again } else { after };
         }
         let Some(armed) = armed_if_free() else {
             return After::Again;
         };
-        let met = armed.at_line(code as usize, line, || frame::current_borrowed(py));
+        let met = armed.at_line(code, line, || frame::current_borrowed(py));
         drop(armed);
         match met {
             Met::Nothing if compares => After::Again,
@@ -303,14 +318,8 @@ impl Told for Instruction {
     const NAME: &'static CStr = c"instruction";
 
     unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
-        // SAFETY: as the interpreter promises: a code object and a whole number.
-        let (code, offset) = unsafe {
-            let offset = Borrowed::from_ptr(py, *arguments.add(1));
-            (
-                *arguments as usize,
-                numbers::of(&offset).unwrap_or(-1) as u32,
-            )
-        };
+        // SAFETY: as the interpreter promises.
+        let (code, offset) = unsafe { code_and_number(py, arguments) };
         watches::at_instruction(py, code, offset)
     }
 }

@@ -104,6 +104,12 @@ impl Point {
         self.is_armed.swap(false, Ordering::AcqRel)
     }
 
+    /// What it evaluates.
+    pub(super) fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let condition = self.condition.as_ref().map(Condition::compiled);
+        condition.into_iter().chain(&self.text)
+    }
+
     /// Whether it ends with this connection.
     pub(super) fn is_owned_by(&self, outbox: &Arc<Outbox>) -> bool {
         let owner = self.owner.as_ref();

@@ -27,7 +27,7 @@ NOP, LOAD_CONST, FOR_ITER, JUMP_FORWARD, EXTENDED_ARG = 9, 100, 93, 110, 144
 POP_JUMP_IF_FALSE = 114
 RETURN_VALUE, RERAISE, RAISE_VARARGS = 83, 119, 130
 if IS_311:
-    CACHE, PUSH_NULL, PUSH_EXC_INFO, SEND, RESUME, PRECALL, CALL, KW_NAMES = 0, 2, 35, 123, 151, 166, 171, 172
+    CACHE, PUSH_EXC_INFO, SEND, RESUME, PRECALL, KW_NAMES = 0, 35, 123, 151, 166, 172
     ABSOLUTE: frozenset[int] = frozenset()
     # JUMP_BACKWARD_NO_INTERRUPT, JUMP_BACKWARD, POP_JUMP_BACKWARD_IF_….
     BACKWARD = frozenset((134, 140, 173, 174, 175, 176))
@@ -36,14 +36,12 @@ if IS_311:
     SETUPS: frozenset[int] = frozenset()
     # What follows is not come to from there.
     LEAVES = frozenset((RETURN_VALUE, RERAISE, RAISE_VARARGS, JUMP_FORWARD, 134, 140))
-    # With the caches behind each.
-    CALL_OUT: tuple[tuple[int, int], ...] = ((PUSH_NULL, 0), (LOAD_CONST, 0), (PRECALL, 1), (CALL, 4))
     # Nothing stands between them and what they prepare.
     PREPARES = frozenset((KW_NAMES, PRECALL))
     # An exception that is caught is not lost in front of this one.
     CATCHES = PUSH_EXC_INFO
 else:
-    CALL_FUNCTION, GEN_START, POP_BLOCK = 131, 129, 87
+    GEN_START, POP_BLOCK = 129, 87
     CACHE = SEND = RESUME = CATCHES = -1
     # JUMP_IF_…_OR_POP, JUMP_ABSOLUTE, POP_JUMP_IF_…, JUMP_IF_NOT_EXC_MATCH.
     ABSOLUTE = frozenset((111, 112, 113, POP_JUMP_IF_FALSE, 115, 121))
@@ -52,7 +50,6 @@ else:
     SETUPS = frozenset((122, 143, 154))
     FORWARD = SETUPS | {FOR_ITER, JUMP_FORWARD}
     LEAVES = frozenset((RETURN_VALUE, RERAISE, RAISE_VARARGS, JUMP_FORWARD, 113))
-    CALL_OUT = ((LOAD_CONST, 0), (CALL_FUNCTION, 0))
     PREPARES = frozenset()
 JUMPS = ABSOLUTE | BACKWARD | FORWARD
 
@@ -66,6 +63,8 @@ SLEEPERS: dict[type, tuple[str, str]] = {
     CoroutineType: ("cr_code", "cr_frame"),
     AsyncGeneratorType: ("ag_code", "ag_frame"),
 }
+# All that has code, and is no frame.
+KINDS = (FunctionType, *SLEEPERS)
 
 
 class Instruction:
@@ -181,15 +180,13 @@ class Sites:
     def _call(self, probe: object, position: Position) -> Instruction:
         constant = len(self._constants)
         self._constants.append(probe)
-        first = len(self._made)
-        for opcode, caches in CALL_OUT:
-            argument = constant if opcode == LOAD_CONST else 0
-            self._made.append(Instruction(opcode, argument, position, caches))
-        # Whoever traces only from here on is told of the line that begins: what is true leads there through no line.
-        self._turns.append(len(self._made))
-        self._made += (Instruction(POP_JUMP_IF_FALSE, 0, position), Instruction(NOP, 0, NOWHERE))
-        self._calls.append(self._made[first])
-        return self._made[first]
+        call = Instruction(LOAD_CONST, constant, position)
+        # To ask whether it is true is the call. Whoever traces only from here on is told of the line that begins: what
+        # is true leads there through no line.
+        self._turns.append(len(self._made) + 1)
+        self._made += (call, Instruction(POP_JUMP_IF_FALSE, 0, position), Instruction(NOP, 0, NOWHERE))
+        self._calls.append(call)
+        return call
 
     def _replaced(self) -> CodeType:
         code = self._code
@@ -197,7 +194,7 @@ class Sites:
         changes: dict[str, object] = {
             "co_code": b"".join(it.encoded() for it in self._made),
             "co_consts": tuple(self._constants),
-            "co_stacksize": code.co_stacksize + (2 if IS_311 else 1),
+            "co_stacksize": code.co_stacksize + 1,
         }
         if IS_311:
             changes["co_linetable"] = bytes(_locations(self._made, first))
@@ -384,16 +381,19 @@ def may_have_twin(code: CodeType) -> bool:
     return is_plain and not CONFUSED.intersection(sys.modules)
 
 
-def holders(*codes: CodeType) -> tuple[list[Any], list[Any]]:
+def holders(codes: tuple[CodeType, ...], walk: Iterator[list[Any]] | None) -> tuple[list[Any], list[Any]]:
     """Give weak references to the functions that have one of these codes, and to generators that run one."""
-    functions, sleepers = [], []
-    for holder in get_referrers(*codes):
-        kind = type(holder)
-        if kind is FunctionType and any(holder.__code__ is code for code in codes):
-            functions.append(ref(holder))
-        elif kind in SLEEPERS and any(getattr(holder, SLEEPERS[kind][0]) is code for code in codes):
-            sleepers.append(ref(holder))
-    return functions, sleepers
+    functions: dict[int, Any] = {}
+    sleepers: dict[int, Any] = {}
+    # Between two pieces, other threads run.
+    for piece in walk or [get_referrers(*codes)]:
+        for holder in piece:
+            kind = type(holder)
+            if kind is FunctionType and any(holder.__code__ is code for code in codes):
+                functions[id(holder)] = ref(holder)
+            elif kind in SLEEPERS and any(getattr(holder, SLEEPERS[kind][0]) is code for code in codes):
+                sleepers[id(holder)] = ref(holder)
+    return list(functions.values()), list(sleepers.values())
 
 
 def wait(sleepers: list[Any]) -> bool:

@@ -5,53 +5,27 @@
 //! Functions inside functions are not given one: whoever makes them would make them anew from code of their own. Nor does
 //! anything where Dynamo is at work, which would compile the twin in place of what it has compiled, nor where greenlets keep
 //! frames that nobody can see. There, and where no function is found, threads are traced.
-#![expect(unsafe_code, reason = "what is called is a bare C function")]
+#![expect(unsafe_code, reason = "counts the references of an object")]
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
 
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple};
 
-use super::armed::{Met, armed, armed_if_free};
+use super::armed::{CodeArms, Met, armed, armed_if_free};
 use super::events;
 use super::frame::{self, Names};
+use super::holders::Walk;
 use super::lent::{Lent, UnderGil};
+use super::site::{self, Site};
 use crate::eval;
 use crate::guarded::{call, release};
 
 pub(super) const NAME: &str = "calls in its code";
-
-/// What a twin calls has this as itself, and so knows where it is.
-#[pyclass(frozen, module = "probing._probe")]
-struct Site {
-    /// The code that the twin was made of.
-    #[pyo3(get)]
-    code: Py<PyAny>,
-    line: u32,
-    begins: bool,
-}
-
-#[pymethods]
-impl Site {
-    /// Whoever pickles a function by its code gets one that calls something that does nothing: `object().__hash__`.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, Bound<'py, PyTuple>) {
-        let py = slf.py();
-        (py.get_type::<PyAny>(), PyTuple::empty(py))
-    }
-}
-
-static mut CALLED: ffi::PyMethodDef = ffi::PyMethodDef {
-    ml_name: c"__hash__".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer {
-        PyCFunction: called,
-    },
-    ml_flags: ffi::METH_NOARGS,
-    ml_doc: c"".as_ptr(),
-};
 
 const MAX_TRIES: u32 = 8;
 
@@ -322,7 +296,7 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls) -> PyResult<bool> {
     let (functions, sleepers) = if let (Some(functions), false) = (&before, suspends) {
         (functions.bind(py).clone(), PyTuple::empty(py).into_any())
     } else {
-        let holders = call(&python(py, "holders")?, PyTuple::new(py, &older)?)?;
+        let holders = holders(py, &older)?;
         (holders.get_item(0)?, holders.get_item(1)?)
     };
     if functions.len()? == 0 {
@@ -332,6 +306,7 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls) -> PyResult<bool> {
     let twin = made.get_item(0)?;
     let offsets: Vec<i64> = made.get_item(1)?.extract()?;
     let names = Names::of(&twin);
+    prepare(code, &twin);
     {
         let mut sites = sites();
         let sites = sites.get_or_insert_default();
@@ -367,36 +342,31 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls) -> PyResult<bool> {
     Ok(true)
 }
 
+/// Gets the expressions of points ready for frames of a twin.
+fn prepare(code: &Bound<'_, PyAny>, twin: &Bound<'_, PyAny>) {
+    let points: Vec<_> = {
+        let armed = armed();
+        let arms = armed.code(code.as_ptr() as usize).into_iter();
+        arms.flat_map(CodeArms::points).cloned().collect()
+    };
+    for expression in points.iter().flat_map(|point| point.expressions()) {
+        expression.prepare_for_twin(code, twin);
+    }
+}
+
 fn made<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     let lines = PyDict::new(py);
     for line in &wanted.lines {
-        lines.set_item(*line, site(code, *line, false)?)?;
+        lines.set_item(*line, site::new(code, *line, false)?)?;
     }
     let start = if wanted.begin {
         let line = call(&python(py, "entry_line")?, (code,))?.extract()?;
-        Some(site(code, line, true)?)
+        Some(site::new(code, line, true)?)
     } else {
         None
     };
     call(&python(py, "with_sites")?, (code, lines, start))
-}
-
-fn site<'py>(code: &Bound<'py, PyAny>, line: u32, begins: bool) -> PyResult<Bound<'py, PyAny>> {
-    let py = code.py();
-    let site = Bound::new(
-        py,
-        Site {
-            code: code.clone().unbind(),
-            line,
-            begins,
-        },
-    )?;
-    // SAFETY: the definition lives as long as the process; the function keeps the site alive.
-    unsafe {
-        let function = ffi::PyCFunction_NewEx(&raw mut CALLED, site.as_ptr(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, function)
-    }
 }
 
 /// Gives functions their own code again. Frames that run a twin go on with it, and it tells nothing.
@@ -410,8 +380,7 @@ fn take_back(code: &Bound<'_, PyAny>) {
     let functions = match &given {
         Some(given) => Ok(given.functions.bind(py).clone()),
         None if twins.is_empty() => return,
-        None => python(py, "holders")
-            .and_then(|holders| call(&holders, PyTuple::new(py, &twins)?)?.get_item(0)),
+        None => holders(py, &twins).and_then(|holders| holders.get_item(0)),
     };
     let back = functions.and_then(|functions| {
         call(
@@ -466,29 +435,14 @@ fn forget_unused(py: Python<'_>) {
     }
 }
 
-/// Called by a twin, with the GIL held. Whether the line is to be told once more, by a trace function: the thread stops there.
-///
-/// # Safety
-///
-/// As a method of a [`Site`].
-unsafe extern "C" fn called(site: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the interpreter calls functions with the GIL held.
-    let py = unsafe { Python::assume_attached() };
-    // SAFETY: borrowed from the caller, and a site, as it is made nowhere else.
-    let site = unsafe { Bound::from_borrowed_ptr(py, site).cast_into_unchecked::<Site>() };
-    let stops = panic::catch_unwind(AssertUnwindSafe(|| reached(py, site.get()))).unwrap_or(false);
-    // SAFETY: both live as long as the interpreter.
-    unsafe {
-        ffi::Py_NewRef(if stops {
-            ffi::Py_True()
-        } else {
-            ffi::Py_False()
-        })
-    }
+/// A twin has come to a site. Whether the line is to be told once more, by a trace function: the thread stops there.
+#[inline]
+pub(super) fn reached(py: Python<'_>, site: &Site) -> bool {
+    panic::catch_unwind(AssertUnwindSafe(|| met(py, site))).unwrap_or(false)
 }
 
 #[inline]
-fn reached(py: Python<'_>, site: &Site) -> bool {
+fn met(py: Python<'_>, site: &Site) -> bool {
     let Some(frame) = frame::current_borrowed(py) else {
         return false;
     };
@@ -496,7 +450,7 @@ fn reached(py: Python<'_>, site: &Site) -> bool {
         return false;
     }
     let met = match armed_if_free() {
-        Some(armed) => match armed.code(site.code.as_ptr() as usize) {
+        Some(armed) => match armed.code(site.code()) {
             Some(arms) => arms.at_call((site.line, site.begins), &frame),
             None => return false,
         },
@@ -506,6 +460,15 @@ fn reached(py: Python<'_>, site: &Site) -> bool {
         Met::Points(points) => events::called(&frame, points),
         Met::Nothing | Met::NotNow => false,
     }
+}
+
+/// Weak references to the functions that have one of these codes, and to generators that run one.
+fn holders<'py>(py: Python<'py>, codes: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
+    let kinds = python(py, "KINDS")?.cast_into::<PyTuple>()?;
+    let walk = Walk::new(codes, &kinds);
+    let walk = walk.map(|walk| Bound::new(py, walk)).transpose()?;
+    let codes = PyTuple::new(py, codes)?;
+    call(&python(py, "holders")?, (codes, walk))
 }
 
 fn python<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {

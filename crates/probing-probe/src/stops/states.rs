@@ -1,4 +1,4 @@
-//! Thread states of Python 3.10 and 3.11, as far as tracing is concerned.
+//! Thread states of Python 3.10 and 3.11, as far as trace and profile functions are concerned.
 //!
 //! A thread with a trace function is told of every line, at three times the price of running it, because a mark in its
 //! innermost C frame says so. Exceptions are told without that mark: taken away, they alone are told, and nothing else costs.
@@ -9,10 +9,20 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::OnceLock;
 
-use pyo3::Python;
 use pyo3::ffi::{self, PyThreadState};
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::symbols::{TraceFunction, symbols};
+
+/// Which of its two functions a thread calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// Told of lines and exceptions, too.
+    Trace,
+    /// Told of calls and returns.
+    Profile,
+}
 
 /// What a thread is to tell us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +38,7 @@ struct Layout {
     /// The innermost C frame, which begins with the mark.
     frame: usize,
     profile: usize,
-    function: usize,
+    trace: usize,
     ident: usize,
 }
 
@@ -37,28 +47,28 @@ const LAYOUTS: [Layout; 2] = [
         version: (3, 10),
         frame: 48,
         profile: 56,
-        function: 64,
+        trace: 64,
         ident: 176,
     },
     Layout {
         version: (3, 11),
         frame: 56,
         profile: 64,
-        function: 72,
+        trace: 72,
         ident: 152,
     },
 ];
 
 /// A thread state of this interpreter, while the GIL is held: no thread comes or goes meanwhile.
 #[derive(Clone, Copy)]
-pub(super) struct State<'py> {
+pub(crate) struct State<'py> {
     at: *mut PyThreadState,
     layout: &'static Layout,
     _gil: PhantomData<Python<'py>>,
 }
 
 /// Of all threads; none where the Python is another one.
-pub(super) fn all(py: Python<'_>) -> Vec<State<'_>> {
+pub(crate) fn all(py: Python<'_>) -> Vec<State<'_>> {
     let symbols = symbols();
     let (Some(interpreter), Some(first), Some(next), Some(layout)) = (
         symbols.current_interpreter,
@@ -81,10 +91,55 @@ pub(super) fn all(py: Python<'_>) -> Vec<State<'_>> {
 }
 
 /// Of this thread.
-pub(super) fn own(py: Python<'_>) -> Option<State<'_>> {
+pub(crate) fn own(py: Python<'_>) -> Option<State<'_>> {
     // SAFETY: the GIL is held, so this thread has a state.
     let state = unsafe { ffi::PyThreadState_Get() };
     layout(py).map(|layout| State::new(py, state, layout))
+}
+
+/// Runs code of ours in this thread, of which no trace or profile function is told: the program's own would see a stranger.
+/// From 3.12 on, `sys.monitoring` sees to that.
+pub(super) fn untraced<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
+    let Some(state) = own(py) else {
+        return code();
+    };
+    state.count_tracing(1);
+    let result = code();
+    state.count_tracing(-1);
+    result
+}
+
+/// Has threads that begin later do something in their first function, or no more. A hook of another tool stays.
+pub(crate) fn on_new_threads(
+    py: Python<'_>,
+    hook: Hook,
+    begin: Option<fn(Python<'_>)>,
+) -> PyResult<()> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    let Ok(threading) = modules.get_item("threading") else {
+        return Ok(());
+    };
+    let name = match hook {
+        Hook::Trace => "_trace_hook",
+        Hook::Profile => "_profile_hook",
+    };
+    let there = threading.getattr(name)?;
+    match begin {
+        Some(begin) if there.is_none() => {
+            let begin = PyCFunction::new_closure(
+                py,
+                Some(c"probing"),
+                None,
+                move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                    begin(args.py());
+                    args.py().None()
+                },
+            )?;
+            threading.setattr(name, begin)
+        }
+        None if there.is_instance_of::<PyCFunction>() => threading.setattr(name, py.None()),
+        _ => Ok(()),
+    }
 }
 
 fn layout(py: Python<'_>) -> Option<&'static Layout> {
@@ -111,47 +166,65 @@ impl<'py> State<'py> {
         unsafe { *self.at.byte_add(offset).cast::<T>() }
     }
 
+    /// How often this thread is inside of what is not told: an `int` at the same place in both versions.
+    fn count_tracing(self, more: i32) {
+        const TRACING: usize = 44;
+        // SAFETY: a thread state of this version has an `int` there, and the GIL is held.
+        unsafe { *self.at.byte_add(TRACING).cast::<i32>() += more };
+    }
+
     /// As `threading.get_ident` tells it.
     pub(super) fn ident(self) -> u64 {
         self.field(self.layout.ident)
     }
 
-    /// Whether its trace function is this one.
-    pub(super) fn has(self, function: TraceFunction) -> bool {
-        self.field::<*const c_void>(self.layout.function) == function as *const c_void
+    fn function(self, hook: Hook) -> *const c_void {
+        self.field(match hook {
+            Hook::Trace => self.layout.trace,
+            Hook::Profile => self.layout.profile,
+        })
     }
 
-    /// Whether another tool traces it.
-    pub(super) fn is_traced_by_others(self, ours: TraceFunction) -> bool {
-        let function: *const c_void = self.field(self.layout.function);
-        !function.is_null() && !self.has(ours)
+    /// Whether its function is this one.
+    pub(super) fn has(self, hook: Hook, function: TraceFunction) -> bool {
+        self.function(hook) == function as *const c_void
+    }
+
+    /// Whether it is another tool's.
+    pub(crate) fn has_others(self, hook: Hook, ours: TraceFunction) -> bool {
+        !self.function(hook).is_null() && !self.has(hook, ours)
     }
 
     /// Has it tell this, by that function. One that another tool traces is left as it is.
     pub(super) fn tell(self, tells: Tells, function: TraceFunction) {
-        if !self.is_traced_by_others(function) {
+        if !self.has_others(Hook::Trace, function) {
             self.replace(tells, function);
         }
     }
 
     /// The same, whoever traces it.
     pub(super) fn replace(self, tells: Tells, function: TraceFunction) {
-        let is_set = self.has(function);
+        let is_set = self.has(Hook::Trace, function);
         if is_set != (tells != Tells::Nothing) {
-            self.set((tells != Tells::Nothing).then_some(function));
+            self.set(Hook::Trace, (tells != Tells::Nothing).then_some(function));
         }
         if tells != Tells::Nothing {
             self.mark(tells == Tells::All);
         }
     }
 
-    fn set(self, function: Option<TraceFunction>) {
-        let Some(set_trace) = symbols().set_trace else {
+    /// Gives it a function, or takes it away, whoever's it is.
+    pub(crate) fn set(self, hook: Hook, function: Option<TraceFunction>) {
+        let setter = match hook {
+            Hook::Trace => symbols().set_trace,
+            Hook::Profile => symbols().set_profile,
+        };
+        let Some(set) = setter else {
             return;
         };
-        // SAFETY: a thread state, with the GIL held. It fails only where an audit hook refuses; then that thread is not traced.
+        // SAFETY: a thread state, with the GIL held. It fails only where an audit hook refuses; then that thread tells nothing.
         unsafe {
-            if set_trace(self.at, function, ptr::null_mut()) != 0 {
+            if set(self.at, function, ptr::null_mut()) != 0 {
                 ffi::PyErr_Clear();
             }
         }
@@ -160,7 +233,7 @@ impl<'py> State<'py> {
     /// Has a thread with a trace function tell lines, or no longer. Those it returns to get the mark from it.
     fn mark(self, wanted: bool) {
         let frame: *mut c_void = self.field(self.layout.frame);
-        let is_profiled = !self.field::<*const c_void>(self.layout.profile).is_null();
+        let is_profiled = !self.function(Hook::Profile).is_null();
         let wanted = wanted || is_profiled;
         if frame.is_null() {
             return;

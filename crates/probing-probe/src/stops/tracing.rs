@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use probing_proto::message::Failure;
 use pyo3::ffi::{PyFrameObject, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple};
+use pyo3::types::PyBytes;
 
 use super::armed::{Met, armed_if_free};
 use super::arming;
@@ -23,7 +23,7 @@ use super::events;
 use super::exceptions;
 use super::frame::{code_of, line_of, suspends};
 use super::sites;
-use super::states::{self, State, Tells};
+use super::states::{self, Hook, State, Tells};
 use super::symbols::symbols;
 use super::thread;
 use super::watches;
@@ -111,7 +111,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn traced_by_others(py: Python<'_>) -> Option<String> {
     let states = states::all(py).into_iter();
-    let others = states.filter(|state| state.is_traced_by_others(traced));
+    let others = states.filter(|state| state.has_others(Hook::Trace, traced));
     let idents: Vec<u64> = others.map(State::ident).collect();
     // The main one comes first, not last.
     let names: Vec<_> = idents
@@ -170,7 +170,9 @@ fn apply(py: Python<'_>, look: Look) {
         }
     }
     if was_set != is_set {
-        drop(set_on_new_threads(py, is_set));
+        let begin = is_set.then_some(begin_here as fn(Python<'_>));
+        // Without it, threads that begin later are not traced.
+        drop(states::on_new_threads(py, Hook::Trace, begin));
     }
     let looks = is_set || wanted.again;
     let mut next = lock(&NEXT_LOOK);
@@ -206,12 +208,12 @@ fn wanted_of(ident: u64) -> Tells {
 
 /// Whether we trace a thread.
 pub(super) fn is_ours(state: State<'_>) -> bool {
-    state.has(traced)
+    state.has(Hook::Trace, traced)
 }
 
 /// Whether another tool traces this thread, so that we cannot.
 pub(super) fn is_left_out(py: Python<'_>) -> bool {
-    states::own(py).is_some_and(|state| state.is_traced_by_others(traced))
+    states::own(py).is_some_and(|state| state.has_others(Hook::Trace, traced))
 }
 
 /// Has code be looked at again that was nobody's.
@@ -224,36 +226,11 @@ fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Py<PyAny>>>> {
     lock(&SEEN)
 }
 
-/// Threads that begin later are traced when they run their first function.
-fn set_on_new_threads(py: Python<'_>, wanted: bool) -> PyResult<()> {
-    let modules = py.import("sys")?.getattr("modules")?;
-    let Ok(threading) = modules.get_item("threading") else {
-        return Ok(());
-    };
-    let hook = threading.getattr("_trace_hook")?;
-    if wanted && hook.is_none() {
-        let begin = PyCFunction::new_closure(
-            py,
-            Some(c"probing"),
-            None,
-            |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-                let py = args.py();
-                if IS_SET.load(Ordering::Acquire) {
-                    begin_here(py);
-                }
-                py.None()
-            },
-        )?;
-        threading.setattr("_trace_hook", begin)?;
-    } else if !wanted && hook.is_instance_of::<PyCFunction>() {
-        threading.setattr("_trace_hook", py.None())?;
-    }
-    Ok(())
-}
-
-/// Traces this thread from here on, as far as it is needed. It has a trace function of Python's that leads here.
+/// Traces this new thread from here on, as far as it is needed. It has a trace function of Python's that leads here.
 fn begin_here(py: Python<'_>) {
-    if let Some(state) = states::own(py) {
+    if IS_SET.load(Ordering::Acquire)
+        && let Some(state) = states::own(py)
+    {
         state.replace(wanted_of(state.ident()), traced);
     }
 }

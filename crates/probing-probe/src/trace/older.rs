@@ -5,19 +5,18 @@
 //! A thread that has a profile function already keeps it.
 #![expect(unsafe_code, reason = "profile functions are set by the C interface")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probing_proto::trace::Scope;
 use probing_store::packed::Did;
 use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration};
-use pyo3::ffi::{self, PyFrameObject, PyObject, PyThreadState};
+use pyo3::ffi::{PyFrameObject, PyObject};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use super::events;
 use super::table::{table, table_if_free};
@@ -27,7 +26,9 @@ use super::{accounts, arming, callees, tool};
 use crate::codes;
 use crate::eval;
 use crate::guarded::call;
-use crate::stops::{begins, code_of_frame, is_left_for_now, symbols};
+use crate::stops::states::{self, Hook, State};
+use crate::stops::symbols::TraceFunction;
+use crate::stops::{begins, code_of_frame, is_left_for_now};
 
 /// A function whose code was swapped, or may be.
 struct Swap {
@@ -320,8 +321,10 @@ pub(super) fn profile_this_thread() {
         is_change.then_some(follows)
     });
     if let Some(Some(follows)) = wants {
-        // SAFETY: this thread's own state; the GIL is held by who is told of an event.
-        unsafe { set(ffi::PyThreadState_Get(), follows) };
+        // SAFETY: the GIL is held by who is told of an event.
+        if let Some(state) = states::own(unsafe { Python::assume_attached() }) {
+            set(state, follows);
+        }
     }
 }
 
@@ -339,106 +342,28 @@ pub(super) fn refresh(py: Python<'_>) {
     if EVERYWHERE.swap(wanted, Ordering::AcqRel) == wanted {
         return;
     }
-    let symbols = symbols::symbols();
-    let (Some(interpreter), Some(first), Some(next)) = (
-        symbols.current_interpreter,
-        symbols.first_thread,
-        symbols.next_thread,
-    ) else {
-        return;
-    };
-    // SAFETY: the GIL is held, as `py` shows, so no thread comes or goes; each is a thread state of this interpreter.
-    unsafe {
-        let mut state = first(interpreter());
-        while !state.is_null() {
-            set(state, wanted);
-            state = next(state);
-        }
+    for state in states::all(py) {
+        set(state, wanted);
     }
-    drop(set_on_new_threads(py, wanted));
+    let begin = wanted.then_some(begin_here as fn(Python<'_>));
+    // Without it, threads that begin later are not profiled.
+    drop(states::on_new_threads(py, Hook::Profile, begin));
 }
 
-/// Threads that begin later get it when they run their first function.
-fn set_on_new_threads(py: Python<'_>, wanted: bool) -> PyResult<()> {
-    let modules = py.import("sys")?.getattr("modules")?;
-    let Ok(threading) = modules.get_item("threading") else {
-        return Ok(());
-    };
-    let hook = threading.getattr("_profile_hook")?;
-    if wanted && hook.is_none() {
-        let begin = PyCFunction::new_closure(
-            py,
-            Some(c"probing"),
-            None,
-            |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-                if EVERYWHERE.load(Ordering::Acquire) {
-                    // SAFETY: this thread's own state, with the GIL held.
-                    unsafe { set_here(ffi::PyThreadState_Get()) };
-                }
-                args.py().None()
-            },
-        )?;
-        threading.setattr("_profile_hook", begin)?;
-    } else if !wanted && hook.is_instance_of::<PyCFunction>() {
-        threading.setattr("_profile_hook", py.None())?;
-    }
-    Ok(())
-}
-
-/// # Safety
-///
-/// A thread state of this interpreter, with the GIL held.
-unsafe fn set(state: *mut PyThreadState, wanted: bool) {
-    // SAFETY: the caller's.
-    if !unsafe { is_others(state) } {
-        // SAFETY: the caller's.
-        unsafe { set_function(state, wanted) };
+/// Has a thread tell, or no more; one that another tool profiles is left as it is.
+fn set(state: State<'_>, wanted: bool) {
+    if !state.has_others(Hook::Profile, profiled) {
+        state.set(Hook::Profile, wanted.then_some(profiled as TraceFunction));
     }
 }
 
-/// The same for a new thread, which has one of Python's that leads here.
-///
-/// # Safety
-///
-/// As above.
-unsafe fn set_here(state: *mut PyThreadState) {
-    // SAFETY: the caller's.
-    unsafe { set_function(state, true) };
-}
-
-/// # Safety
-///
-/// As above.
-unsafe fn set_function(state: *mut PyThreadState, wanted: bool) {
-    let Some(set_profile) = symbols::symbols().set_profile else {
-        return;
-    };
-    let function = wanted.then_some(profiled as symbols::TraceFunction);
-    // SAFETY: a thread state, with the GIL held, as the caller says. It fails only where an audit hook refuses.
-    unsafe {
-        if set_profile(state, function, ptr::null_mut()) != 0 {
-            ffi::PyErr_Clear();
-        }
+/// A new thread has a profile function of Python's that leads here.
+fn begin_here(py: Python<'_>) {
+    if EVERYWHERE.load(Ordering::Acquire)
+        && let Some(state) = states::own(py)
+    {
+        state.set(Hook::Profile, Some(profiled));
     }
-}
-
-/// Whether another tool has a profile function there.
-///
-/// # Safety
-///
-/// As above.
-unsafe fn is_others(state: *mut PyThreadState) -> bool {
-    // SAFETY: whoever comes here has the GIL.
-    let version = unsafe { Python::assume_attached() }.version_info();
-    // Where a thread state has it: before that of tracing.
-    let offset = match (version.major, version.minor) {
-        (3, 10) => 56,
-        (3, 11) => 64,
-        _ => return true,
-    };
-    // SAFETY: a thread state of this version has a function pointer there, or null.
-    let function = unsafe { *state.byte_add(offset).cast::<*const c_void>() };
-    !function.is_null() && function != profiled as *const c_void
 }
 
 /// Called by the interpreter, with the GIL held, for all that a thread calls.

@@ -4,14 +4,18 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::hash::BuildHasherDefault;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 
 use probing_proto::message::Failure;
+use pyo3::Borrowed;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::super::armed::Address;
+use super::super::lent::{Lent, UnderGil};
 use super::super::points::Point;
 use super::super::symbols::{DictCallback, symbols};
 use super::super::{arming, events, frame, is_of_this_process};
@@ -30,14 +34,17 @@ const CLEARED: c_int = 4;
 const DEALLOCATED: c_int = 5;
 
 /// Reached with the GIL held only. Nothing is done meanwhile that could change a dictionary.
-static WATCHED: Mutex<Option<Watched>> = Mutex::new(None);
+static WATCHED: UnderGil<Option<Watched>> = UnderGil::new(None);
 
 struct Watched {
     /// Our number among those who watch dictionaries.
     id: c_int,
-    /// By address: who watches it, and how many of the links of each lead through it.
-    dicts: HashMap<usize, Vec<(Arc<Point>, u32)>>,
+    /// By address: who watches it.
+    dicts: HashMap<usize, Watchers, BuildHasherDefault<Address>>,
 }
+
+/// Each with how many of its links lead through a dictionary.
+type Watchers = Vec<(Arc<Point>, u32)>;
 
 /// Whether this Python's dictionaries tell.
 pub(super) fn can_tell(py: Python<'_>) -> bool {
@@ -71,7 +78,7 @@ pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
     }
     *watched() = Some(Watched {
         id,
-        dicts: HashMap::new(),
+        dicts: HashMap::default(),
     });
     Ok(())
 }
@@ -147,6 +154,17 @@ unsafe extern "C" fn at_event(
     // SAFETY: as above.
     let py = unsafe { Python::assume_attached() };
     let told = || {
+        if !is_of_this_process() || forks::are_under_way() {
+            return;
+        }
+        let address = (dict as usize, key as usize);
+        if matches!(event, ADDED | MODIFIED) {
+            // SAFETY: as above.
+            let new = unsafe { Borrowed::from_ptr_or_opt(py, new) };
+            if is_settled(address, new.as_deref()) {
+                return;
+            }
+        }
         // A dictionary that goes away has one reference, lent for this call.
         // SAFETY: as above.
         let dict: Bound<'_, PyAny> = unsafe { Bound::from_borrowed_ptr(py, dict) };
@@ -184,9 +202,6 @@ unsafe extern "C" fn at_event(
 }
 
 fn told(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
-    if !is_of_this_process() || forks::are_under_way() {
-        return;
-    }
     let py = dict.py();
     let points: Vec<Arc<Point>> = {
         // Held by this thread already: it is about to do this, and nobody else's business.
@@ -225,16 +240,30 @@ fn told(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
     }
 }
 
-fn watched() -> MutexGuard<'static, Option<Watched>> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether there is nothing to tell of an item that is about to be written. Runs nothing.
+#[inline]
+fn is_settled(address: (usize, usize), new: Option<&Bound<'_, PyAny>>) -> bool {
+    let Some(new) = new else {
+        return false;
+    };
+    let Some(watched) = try_watched() else {
+        return false;
+    };
+    let who = watched.as_ref().and_then(|it| it.dicts.get(&address.0));
+    who.is_some_and(|who| {
+        let is_settled = |point: &Point| {
+            values::of(point).is_some_and(|value| value.is_settled(point, address, new))
+        };
+        who.iter().all(|(point, _)| is_settled(point))
+    })
 }
 
-fn try_watched() -> Option<MutexGuard<'static, Option<Watched>>> {
-    match WATCHED.try_lock() {
-        Ok(watched) => Some(watched),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
+fn watched() -> Lent<'static, Option<Watched>> {
+    WATCHED.lend()
+}
+
+fn try_watched() -> Option<Lent<'static, Option<Watched>>> {
+    WATCHED.lend_if_free()
 }
 
 /// The attributes of an object lie in the object itself as long as they can. 3.13 forgets to tell when they are written there.

@@ -5,17 +5,18 @@
     reason = "holds on to dictionaries without keeping them alive"
 )]
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::Arc;
 
 use probing_proto::message::Failure;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::super::lent::{Lent, UnderGil};
 use super::super::pace::Pace;
 use super::super::points::Point;
 use super::path::{Followed, Path, is_key};
-use super::remembered::Remembered;
+use super::remembered::{Remembered, plain};
 use super::{Change, Watch, dictionaries, tensors, words};
 
 /// Where a dictionary counts its changes, before 3.12.
@@ -25,7 +26,7 @@ const VERSION: usize = 24;
 pub(in crate::stops) struct Value {
     path: Path,
     pace: Pace,
-    state: Mutex<State>,
+    state: UnderGil<State>,
 }
 
 struct State {
@@ -77,7 +78,7 @@ impl Value {
         Ok(Self {
             path,
             pace: Pace::default(),
-            state: Mutex::new(State {
+            state: UnderGil::new(State {
                 links: Vec::new(),
                 base: 0,
                 tail: 0,
@@ -122,6 +123,42 @@ impl Value {
             .into_iter()
             .filter_map(|it| Some(it.kept?.0))
             .collect()
+    }
+
+    /// Whether an item that is about to be written is all that the path ends with, and there is nothing to tell of it: most
+    /// writes of a busy program. What takes more than a glance is not known here.
+    #[inline]
+    pub(super) fn is_settled(
+        &self,
+        point: &Point,
+        (dict, key): (usize, usize),
+        new: &Bound<'_, PyAny>,
+    ) -> bool {
+        let Some(mut state) = self.state() else {
+            return false;
+        };
+        let state = &mut *state;
+        let Some((last, before)) = state.links.split_last() else {
+            return false;
+        };
+        let is_end = (last.dict, last.key.as_ptr() as usize) == (dict, key)
+            && last.next >= self.path.parts.len()
+            && before.iter().all(|link| link.dict != dict);
+        if !is_end || state.is_tensor {
+            return false;
+        }
+        let Some(now) = plain(new) else {
+            return false;
+        };
+        if !state.last.equals(&now) {
+            if !point.only_counts() || !self.pace.is_used_up() {
+                return false;
+            }
+            point.only_count();
+            state.last = now;
+        }
+        state.base = new.as_ptr().expose_provenance();
+        true
     }
 
     /// A dictionary is about to change. Runs no Python, and lets no other thread come in between.
@@ -248,13 +285,9 @@ impl Value {
         self.path.follow_from(state.tail, base).value
     }
 
-    /// Not waited for: who has it has the GIL, so it is this very thread, in the middle of something.
-    fn state(&self) -> Option<std::sync::MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// Not for who is in the middle of something with it already.
+    fn state(&self) -> Option<Lent<'_, State>> {
+        self.state.lend_if_free()
     }
 }
 

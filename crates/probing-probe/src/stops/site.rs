@@ -1,0 +1,159 @@
+//! What stands in a twin where it calls out (`sites.rs`): a constant whose truth is asked for. That takes two instructions and
+//! no call, so that a profiler of the program sees none, and is half the price of one.
+#![expect(unsafe_code, reason = "a class whose truth is a bare C function")]
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::mem;
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// As `codes.py` knows it.
+const NAME: &CStr = c"probing._probe.Site";
+
+/// Knows where it is.
+#[repr(C)]
+pub(super) struct Site {
+    head: PyObject,
+    /// The code that the twin was made of; a reference.
+    code: *mut PyObject,
+    pub(super) line: u32,
+    pub(super) begins: bool,
+}
+
+impl Site {
+    /// The address of the code that the twin was made of.
+    #[inline]
+    pub(super) fn code(&self) -> usize {
+        self.code as usize
+    }
+}
+
+/// Makes one.
+pub(super) fn new<'py>(
+    code: &Bound<'py, PyAny>,
+    line: u32,
+    begins: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = code.py();
+    let class = class(py)?;
+    // SAFETY: a class whose objects are as large as a site; what was allocated is nobody else's yet.
+    unsafe {
+        let made = ffi::PyType_GenericAlloc(class.as_type_ptr(), 0);
+        let made = Bound::from_owned_ptr_or_err(py, made)?;
+        let site = &mut *made.as_ptr().cast::<Site>();
+        site.code = code.clone().into_ptr();
+        site.line = line;
+        site.begins = begins;
+        Ok(made)
+    }
+}
+
+fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || made(py))?;
+    Ok(class.bind(py))
+}
+
+static mut METHODS: [ffi::PyMethodDef; 2] = [
+    ffi::PyMethodDef {
+        ml_name: c"__reduce__".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer {
+            PyCFunction: reduced,
+        },
+        ml_flags: ffi::METH_NOARGS,
+        ml_doc: ptr::null(),
+    },
+    ffi::PyMethodDef::zeroed(),
+];
+
+static mut ATTRIBUTES: [ffi::PyGetSetDef; 2] = [
+    ffi::PyGetSetDef {
+        name: c"code".as_ptr(),
+        get: Some(code),
+        set: None,
+        doc: ptr::null(),
+        closure: ptr::null_mut(),
+    },
+    // SAFETY: all of it is pointers, which may be null: that ends the list.
+    unsafe { mem::zeroed() },
+];
+
+fn made(py: Python<'_>) -> PyResult<Py<PyType>> {
+    let slot = |slot, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
+    let mut slots = [
+        slot(ffi::Py_nb_bool, truth as ffi::inquiry as *mut c_void),
+        slot(ffi::Py_tp_dealloc, forget as ffi::destructor as *mut c_void),
+        slot(ffi::Py_tp_methods, (&raw mut METHODS).cast()),
+        slot(ffi::Py_tp_getset, (&raw mut ATTRIBUTES).cast()),
+        slot(0, ptr::null_mut()),
+    ];
+    let flags = ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
+    let mut spec = ffi::PyType_Spec {
+        name: NAME.as_ptr(),
+        basicsize: mem::size_of::<Site>() as c_int,
+        itemsize: 0,
+        flags: flags as c_uint,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: the functions have the types of their slots; what the class keeps of all this is static.
+    unsafe {
+        let class = ffi::PyType_FromSpec(&raw mut spec);
+        let class = Bound::from_owned_ptr_or_err(py, class)?;
+        Ok(class.cast_into_unchecked::<PyType>().unbind())
+    }
+}
+
+/// Whether the line is to be told once more, by a trace function: the thread stops there.
+///
+/// # Safety
+///
+/// A site, of a twin that has come to it, with the GIL held.
+unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
+    // SAFETY: the caller's; borrowed from the twin.
+    let (py, site) = unsafe { (Python::assume_attached(), &*site.cast::<Site>()) };
+    c_int::from(super::sites::reached(py, site))
+}
+
+/// Whoever pickles a function by its code gets one in which nothing stands there: `bool()`, which is false.
+///
+/// # Safety
+///
+/// Called by the interpreter, with the GIL held.
+unsafe extern "C" fn reduced(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the tuple takes over both references; the class of truth values lives as long as the interpreter.
+    unsafe {
+        let nothing = ffi::PyTuple_New(0);
+        let class = (&raw mut ffi::PyBool_Type).cast::<PyObject>();
+        let made = ffi::PyTuple_Pack(2, class, nothing);
+        ffi::Py_XDECREF(nothing);
+        made
+    }
+}
+
+/// # Safety
+///
+/// A site, with the GIL held.
+unsafe extern "C" fn code(site: *mut PyObject, _: *mut c_void) -> *mut PyObject {
+    // SAFETY: the caller's; it has its code from the beginning on.
+    unsafe { ffi::Py_NewRef((*site.cast::<Site>()).code) }
+}
+
+/// # Safety
+///
+/// A site that nobody has any more, with the GIL held.
+unsafe extern "C" fn forget(site: *mut PyObject) {
+    // SAFETY: the caller's. An object of such a class has a reference to it.
+    unsafe {
+        let class = ffi::Py_TYPE(site);
+        let code = (*site.cast::<Site>()).code;
+        let free = ffi::PyType_GetSlot(class, ffi::Py_tp_free);
+        let free = mem::transmute::<*mut c_void, ffi::freefunc>(free);
+        free(site.cast());
+        ffi::Py_XDECREF(code);
+        ffi::Py_DECREF(class.cast());
+    }
+}
