@@ -1,8 +1,8 @@
 """Runs tests of CPython's own, and tells what became of each.
 
-``corpus.py TEST_MODULE [MODULE ...]``: begins with a line of JSON, the places where functions of these modules begin;
-then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits again. What tests
-print goes nowhere.
+``corpus.py TEST_MODULE [MODULE ...]``: begins with a line of JSON, what there is in these modules: lines of functions,
+and variables; then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits again. What
+tests print goes nowhere.
 """
 
 import contextlib
@@ -20,20 +20,32 @@ def tell(what):
     print(what if isinstance(what, str) else json.dumps(what), file=own, flush=True)
 
 
-def codes(code):
+def codes(code, inside):
     for constant in code.co_consts:
         if type(constant) is type(code):
-            yield constant
-            yield from codes(constant)
+            own = f"{inside}.{constant.co_name}"
+            yield constant, own
+            yield from codes(constant, own)
 
 
 def places(name):
-    """The first line of each function's body, and the one in its middle."""
+    """The first line of each function's body, and the one in its middle, as files and lines."""
     spec = importlib.util.find_spec(name)
-    for code in codes(spec.loader.get_code(name)):
+    for code, _ in codes(spec.loader.get_code(name), name):
         lines = sorted({line for _, _, line in code.co_lines() if line} - {code.co_firstlineno})
         if lines:
             yield from {(spec.origin, lines[0]), (spec.origin, lines[len(lines) // 2])}
+
+
+def variables(name):
+    """The last variable of each function, by the function's name and its own; and those of the module by their own."""
+    spec = importlib.util.find_spec(name)
+    for code, function in codes(spec.loader.get_code(name), name):
+        if code.co_varnames and "<" not in function:
+            yield function, code.co_varnames[-1]
+    for own in vars(sys.modules[name]):
+        if not own.startswith("__"):
+            yield None, f"{name}.{own}"
 
 
 class Outcomes(unittest.TestResult):
@@ -75,7 +87,11 @@ def main(test_module, *others):
         tell({"missing": missing.name})
         return
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
-    found = [place for name in (f"test.{test_module}", *others) for place in places(name)]
+    names = (f"test.{test_module}", *others)
+    found = {
+        "places": [place for name in names for place in places(name)],
+        "variables": [variable for name in names for variable in variables(name)],
+    }
     tell("ready")
     tell(found)
     sys.__stdin__.readline()
