@@ -497,8 +497,8 @@ impl Writer {
         generation.store(even, Ordering::Release);
         // Release: whoever sees it sees all of the chunks before, sealed as they are.
         self.memory.word64(NEWEST).store(even, Ordering::Release);
-        if self.is_packed && self.sequence > 0 && before == 0 {
-            // A tracer that has filled one chunk fills the next one soon.
+        if self.sequence > 0 && before == 0 {
+            // Who has filled one chunk fills the next one, too.
             self.memory.expect_writes(chunk, self.layout.chunk_bytes);
         }
         self.sequence += 1;

@@ -162,7 +162,7 @@ impl Tap for Forward {
 
     fn started(&self, at: At<'_, '_>) {
         let py = at.code.py();
-        if let Some((module, frame)) = receiver::of_call(py) {
+        if let Some((module, frame)) = receiver::of_call(py, || interned!(py, "self")) {
             forward::began(py, at.nanos, &module, frame);
         }
     }
@@ -196,10 +196,11 @@ impl Tap for Backward {
 struct Step;
 
 impl Step {
-    /// The optimizer is the first argument.
-    fn optimizer<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-        let arguments = frame::variable(frame, interned!(frame.py(), "args"))?;
-        arguments.cast::<PyTuple>().ok()?.get_item(0).ok()
+    /// The optimizer, which is the first argument, and the frame.
+    fn optimizer(py: Python<'_>) -> Option<(Bound<'_, PyAny>, usize)> {
+        let (arguments, frame) = receiver::of_call(py, || interned!(py, "args"))?;
+        let optimizer = arguments.cast::<PyTuple>().ok()?.get_item(0).ok()?;
+        Some((optimizer, frame))
     }
 }
 
@@ -209,18 +210,15 @@ impl Tap for Step {
     }
 
     fn started(&self, at: At<'_, '_>) {
-        if let Some(frame) = frame::current(at.code.py())
-            && let Some(optimizer) = Self::optimizer(&frame)
-        {
-            steps::began(&optimizer, &frame, at.nanos);
+        let py = at.code.py();
+        if let Some((optimizer, frame)) = Self::optimizer(py) {
+            steps::began(&optimizer, frame, || receiver::frames_around(py), at.nanos);
         }
     }
 
     fn returned(&self, at: At<'_, '_>, _: Borrowed<'_, '_, PyAny>) {
-        if let Some(frame) = frame::current(at.code.py())
-            && let Some(optimizer) = Self::optimizer(&frame)
-        {
-            steps::ended(&optimizer, &frame, at.nanos);
+        if let Some((optimizer, frame)) = Self::optimizer(at.code.py()) {
+            steps::ended(&optimizer, frame, at.nanos);
         }
     }
 }
@@ -281,7 +279,14 @@ fn step_began(optimizer: &Bound<'_, PyAny>) {
     quietly(|| {
         let hook = frame::current(optimizer.py());
         if let Some(frame) = hook.and_then(|hook| frame::caller_of(&hook)) {
-            steps::began(optimizer, &frame, probing_store::monotonic_nanos());
+            let nanos = probing_store::monotonic_nanos();
+            let address = frame.as_ptr() as usize;
+            steps::began(
+                optimizer,
+                address,
+                || receiver::objects_around(&frame),
+                nanos,
+            );
         }
     });
 }
@@ -291,7 +296,8 @@ fn step_ended(optimizer: &Bound<'_, PyAny>) {
     quietly(|| {
         let hook = frame::current(optimizer.py());
         if let Some(frame) = hook.and_then(|hook| frame::caller_of(&hook)) {
-            steps::ended(optimizer, &frame, probing_store::monotonic_nanos());
+            let address = frame.as_ptr() as usize;
+            steps::ended(optimizer, address, probing_store::monotonic_nanos());
         }
     });
 }

@@ -1,4 +1,4 @@
-//! The module whose call runs, read from the frame itself.
+//! The first argument of a call that runs, read from the frame itself: the module, or the arguments of a step.
 //!
 //! To ask the interpreter for a frame makes an object of it, which takes longer than all else that a call of a module costs
 //! here. So it is read by offsets, once these were tried on frames that are known; where they are not right it is asked.
@@ -8,9 +8,8 @@ use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::PyCFunction;
+use pyo3::types::{PyCFunction, PyString};
 
-use super::forward;
 use crate::eval;
 use crate::guarded::call;
 use crate::heap::Walk;
@@ -27,6 +26,9 @@ def shared(self, look):
 known = object()
 cell = type((lambda shared: lambda: shared)(known).__closure__[0])
 ";
+
+/// Frames around one that are looked at.
+const MAX_FRAMES: usize = 100;
 
 /// How it is read, where that is right.
 static READ: OnceLock<Option<Read>> = OnceLock::new();
@@ -80,15 +82,18 @@ impl Read {
     }
 }
 
-/// The module, and the frame that runs its call, by address: the innermost.
+/// The first argument, which has this name, and the frame that runs the call, by address: the innermost.
 #[inline]
-pub(super) fn of_call(py: Python<'_>) -> Option<(Bound<'_, PyAny>, usize)> {
+pub(super) fn of_call<'py>(
+    py: Python<'py>,
+    name: impl FnOnce() -> &'py Bound<'py, PyString>,
+) -> Option<(Bound<'py, PyAny>, usize)> {
     if let Some(Some(read)) = READ.get() {
         return read.innermost(py);
     }
     let frame = frame::current(py)?;
-    let module = forward::module_of(&frame)?;
-    Some((module, frame.as_ptr() as usize))
+    let first = frame::variable(&frame, name())?;
+    Some((first, frame.as_ptr() as usize))
 }
 
 /// The innermost frame, by the same address.
@@ -100,6 +105,33 @@ pub(super) fn frame_of_call(py: Python<'_>) -> Option<usize> {
         return found.map(|(frame, _)| frame);
     }
     frame::current(py).map(|frame| frame.as_ptr() as usize)
+}
+
+/// Frames around the innermost one, by the same addresses.
+pub(super) fn frames_around(py: Python<'_>) -> Vec<usize> {
+    let mut around = Vec::new();
+    if let Some(Some(read)) = READ.get() {
+        // SAFETY: the GIL is held.
+        unsafe {
+            read.walk.each(ffi::PyThreadState_Get(), |frame| {
+                around.push(frame.address);
+                around.len() <= MAX_FRAMES
+            });
+        }
+        return around.split_off(1.min(around.len()));
+    }
+    frame::current(py).map_or(around, |frame| objects_around(&frame))
+}
+
+/// The same, where frames are objects.
+pub(super) fn objects_around(frame: &Bound<'_, PyAny>) -> Vec<usize> {
+    let mut around = Vec::new();
+    let mut next = frame::caller_of(frame);
+    while let Some(current) = next.filter(|_| around.len() < MAX_FRAMES) {
+        around.push(current.as_ptr() as usize);
+        next = frame::caller_of(&current);
+    }
+    around
 }
 
 /// What a cell holds.

@@ -14,12 +14,9 @@ use super::{cuda, state, tensors};
 use crate::forked;
 use crate::recording::{self, Called, Stage, TorchRow};
 use crate::step;
-use crate::stops::frame;
 
 /// Steps of another optimizer after which that one counts.
 const ENOUGH: u32 = 100;
-/// Frames between a step and one around it.
-const MAX_FRAMES: usize = 100;
 
 /// Whose steps count.
 #[derive(Debug, Default)]
@@ -45,15 +42,20 @@ thread_local! {
     static UNDER_WAY: RefCell<Vec<Begun>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An optimizer begins a step. `frame` runs it.
-pub(super) fn began(optimizer: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>, nanos: i64) {
+/// An optimizer begins a step. `frame` runs it, and others are around that.
+pub(super) fn began(
+    optimizer: &Bound<'_, PyAny>,
+    frame: usize,
+    around: impl FnOnce() -> Vec<usize>,
+    nanos: i64,
+) {
     let py = optimizer.py();
-    forget_abandoned(frame);
+    forget_abandoned(around);
     let called = called(optimizer);
     let is_outermost = UNDER_WAY.with_borrow_mut(|steps| {
         let is_outermost = steps.is_empty();
         steps.push(Begun {
-            frame: frame.as_ptr() as usize,
+            frame,
             generation: forked::generation(),
             called,
             began: nanos,
@@ -88,11 +90,10 @@ fn called(optimizer: &Bound<'_, PyAny>) -> Called {
 }
 
 /// An optimizer has ended its step.
-pub(super) fn ended(optimizer: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>, nanos: i64) {
+pub(super) fn ended(optimizer: &Bound<'_, PyAny>, frame: usize, nanos: i64) {
     let py = optimizer.py();
-    let address = frame.as_ptr() as usize;
     let ended = UNDER_WAY.with_borrow_mut(|steps| {
-        let place = steps.iter().rposition(|step| step.frame == address)?;
+        let place = steps.iter().rposition(|step| step.frame == frame)?;
         let ended = steps[place];
         steps.truncate(place);
         (steps.is_empty() && ended.generation == forked::generation()).then_some(ended)
@@ -122,17 +123,11 @@ fn record(py: Python<'_>, called: Called, stage: Stage, nanos: i64, duration: f6
 }
 
 /// Steps that ended by an exception, of which nobody told, are not around this one.
-fn forget_abandoned(frame: &Bound<'_, PyAny>) {
-    let known = UNDER_WAY.with_borrow(|steps| steps.iter().map(|it| it.frame).collect::<Vec<_>>());
-    if known.is_empty() {
+fn forget_abandoned(around: impl FnOnce() -> Vec<usize>) {
+    if UNDER_WAY.with_borrow(Vec::is_empty) {
         return;
     }
-    let mut around = Vec::new();
-    let mut next = frame::caller_of(frame);
-    while let Some(current) = next.filter(|_| around.len() < MAX_FRAMES) {
-        around.push(current.as_ptr() as usize);
-        next = frame::caller_of(&current);
-    }
+    let around = around();
     UNDER_WAY.with_borrow_mut(|steps| steps.retain(|step| around.contains(&step.frame)));
 }
 

@@ -6,14 +6,17 @@ use probing_store::packed::Did;
 
 use super::clock;
 use super::table::{Table, Way};
+use super::tap::Tap;
 use super::thread::{self, Open, Thread};
 use super::tracing::Tracing;
 
 /// What came of an event.
 #[derive(Clone, Copy)]
 pub(super) struct Heard {
-    /// There are some to be told, outside.
-    pub(super) is_tapped: bool,
+    /// The first that is to be told, outside.
+    pub(super) tap: Option<&'static dyn Tap>,
+    /// There are others, too.
+    pub(super) has_more: bool,
     pub(super) way: Way,
 }
 
@@ -21,7 +24,7 @@ pub(super) struct Heard {
 #[inline]
 pub(super) fn heard(table: &mut Table, code: usize, did: Did) -> Option<Heard> {
     let entry = table.entry_there(code)?;
-    let is_tapped = entry.is_tapped;
+    let (tap, has_more) = (entry.tap, entry.has_more);
     let way = match &mut entry.tracing {
         None => Way::ON,
         Some(tracing) => {
@@ -33,10 +36,11 @@ pub(super) fn heard(table: &mut Table, code: usize, did: Did) -> Option<Heard> {
         }
     };
     Some(Heard {
-        is_tapped,
+        tap,
+        has_more,
         way: Way {
             // A tap wants to hear more.
-            again: way.again || is_tapped,
+            again: way.again || tap.is_some(),
             ..way
         },
     })

@@ -295,7 +295,7 @@ fn hear(py: Python<'_>, code: usize, did: Did, value: Option<&Bound<'_, PyAny>>)
     let Some(heard) = heard else {
         return;
     };
-    if heard.is_tapped || heard.way.is_due {
+    if heard.tap.is_some() || heard.way.is_due {
         tool::pass_on(py, &heard, did, code, value);
     }
     if !heard.way.again && matches!(did, Did::Call | Did::Resume) {

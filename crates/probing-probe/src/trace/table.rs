@@ -33,8 +33,9 @@ pub(super) type Taps = [Option<&'static dyn Tap>; MAX_TAPS];
 pub(super) struct Entry {
     code: Py<PyAny>,
     taps: Taps,
-    /// Whether there are any: every event asks.
-    pub(super) is_tapped: bool,
+    /// The first of them, and whether there are others: every event asks.
+    pub(super) tap: Option<&'static dyn Tap>,
+    pub(super) has_more: bool,
     pub(super) tracing: Option<Tracing>,
 }
 
@@ -103,7 +104,7 @@ impl Table {
         }
         let free = entry.taps.iter_mut().find(|tap| tap.is_none())?;
         *free = Some(tap);
-        entry.is_tapped = true;
+        entry.note_taps();
         Some(true)
     }
 
@@ -116,7 +117,7 @@ impl Table {
         let is_it =
             |other: &&mut Option<&'static dyn Tap>| other.is_some_and(|it| is_same(it, tap));
         let there = taps.iter_mut().find(is_it).and_then(Option::take);
-        entry.is_tapped = entry.taps.iter().any(Option::is_some);
+        entry.note_taps();
         there.is_some()
     }
 
@@ -124,7 +125,7 @@ impl Table {
     pub(super) fn take_if_empty(&mut self, code: &Bound<'_, PyAny>) -> Option<Box<Entry>> {
         let address = code.as_ptr() as usize;
         let entry = self.entry(address)?;
-        let is_empty = entry.tracing.is_none() && !entry.is_tapped;
+        let is_empty = entry.tracing.is_none() && entry.tap.is_none();
         if is_empty { self.take(address) } else { None }
     }
 
@@ -181,7 +182,8 @@ impl Table {
             self.put(Box::new(Entry {
                 code: code.clone().unbind(),
                 taps: [None; MAX_TAPS],
-                is_tapped: false,
+                tap: None,
+                has_more: false,
                 tracing: None,
             }));
         }
@@ -257,6 +259,12 @@ impl Entry {
 
     pub(super) fn taps(&self) -> Taps {
         self.taps
+    }
+
+    fn note_taps(&mut self) {
+        let mut taps = self.taps.iter().flatten();
+        self.tap = taps.next().copied();
+        self.has_more = taps.next().is_some();
     }
 }
 

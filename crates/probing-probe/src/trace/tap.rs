@@ -16,6 +16,8 @@ impl Wants {
     pub(crate) const YIELDS: Self = Self(8);
     /// What it calls.
     pub(super) const CALLS: Self = Self(16);
+    /// Where it goes one of two ways.
+    pub(crate) const BRANCHES: Self = Self(32);
 
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -58,4 +60,6 @@ pub(crate) trait Tap: Sync {
     fn yielded(&self, _: At<'_, '_>) {}
 
     fn resumed(&self, _: At<'_, '_>) {}
+
+    fn branched(&self, _: At<'_, '_>) {}
 }

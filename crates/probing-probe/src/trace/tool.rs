@@ -14,12 +14,12 @@ use pyo3::prelude::*;
 
 use super::events::{self, Heard};
 use super::table::{Entry, Way, table, table_if_free};
-use super::tap::{At, Wants};
+use super::tap::{At, Tap, Wants};
 use super::{accounts, arming, callees, clock, older};
 use crate::monitoring::{self, Asked, Callback, Tool};
 
 /// What is told, and its places here.
-const EVENTS: [&str; 7] = [
+const EVENTS: [&str; 8] = [
     "PY_START",
     "PY_RETURN",
     "PY_YIELD",
@@ -27,6 +27,7 @@ const EVENTS: [&str; 7] = [
     "PY_UNWIND",
     "PY_THROW",
     "CALL",
+    "BRANCH",
 ];
 const START: usize = 0;
 const RETURN: usize = 1;
@@ -35,9 +36,10 @@ const RESUME: usize = 3;
 const UNWIND: usize = 4;
 const THROW: usize = 5;
 const CALL: usize = 6;
+const BRANCH: usize = 7;
 
 /// Callbacks, in the order of [`EVENTS`].
-static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
+static mut CALLBACKS: [ffi::PyMethodDef; 8] = [
     method(c"started", told::<{ Did::Call as u8 }>),
     method(c"returned", told::<{ Did::Return as u8 }>),
     method(c"yielded", told::<{ Did::Yield as u8 }>),
@@ -45,6 +47,7 @@ static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
     method(c"unwound", told_everywhere::<{ Did::Exception as u8 }>),
     method(c"thrown_into", told_everywhere::<{ Did::Resume as u8 }>),
     method(c"calls", calls),
+    method(c"branched", branched),
 ];
 
 /// Ours, while something is tapped. Reached with the GIL held only.
@@ -157,6 +160,7 @@ fn local(wants: Wants) -> Vec<usize> {
         (Wants::YIELDS, YIELD),
         (Wants::YIELDS, RESUME),
         (Wants::CALLS, CALL),
+        (Wants::BRANCHES, BRANCH),
     ];
     let events = events.iter().filter(|(event, _)| wants.has(*event));
     events.map(|(_, event)| *event).collect()
@@ -229,13 +233,14 @@ unsafe fn hear(did: Did, arguments: *mut *mut PyObject, count: Py_ssize_t) -> bo
     drop(table);
     match heard {
         Some(Heard {
-            is_tapped: false,
+            tap: None,
             way:
                 Way {
                     again,
                     is_due: false,
                     looks_again: false,
                 },
+            ..
         }) => again,
         // SAFETY: as above.
         Some(heard) => unsafe { tell_all(&heard, did, arguments, count) },
@@ -269,7 +274,7 @@ fn meet(code: &Bound<'_, PyAny>) -> bool {
 /// # Safety
 ///
 /// As above.
-#[cold]
+#[inline(never)]
 unsafe fn tell_all(
     heard: &Heard,
     did: Did,
@@ -301,12 +306,7 @@ pub(super) fn pass_on(
     if heard.way.looks_again {
         caught(|| restart(py));
     }
-    let taps = if heard.is_tapped {
-        table_if_free().and_then(|table| table.entry(code).map(Entry::taps))
-    } else {
-        None
-    };
-    let Some(taps) = taps else {
+    let Some(tap) = heard.tap else {
         return;
     };
     // SAFETY: code that is told of is alive.
@@ -315,16 +315,25 @@ pub(super) fn pass_on(
         code,
         nanos: clock::now(),
     };
-    for tap in taps.iter().flatten() {
-        caught(|| match (did, value) {
-            (Did::Call, _) => tap.started(at),
-            (Did::Yield, _) => tap.yielded(at),
-            (Did::Resume, _) => tap.resumed(at),
-            (Did::Return, Some(value)) => tap.returned(at, value.as_borrowed()),
-            (Did::Exception, Some(value)) => tap.unwound(at, value.as_borrowed()),
-            (Did::Return | Did::Exception, None) => {}
-        });
+    if !heard.has_more {
+        return tell_one(tap, did, at, value);
     }
+    let taps =
+        table_if_free().and_then(|table| table.entry(code.as_ptr() as usize).map(Entry::taps));
+    for tap in taps.iter().flatten().flatten() {
+        tell_one(*tap, did, at, value);
+    }
+}
+
+fn tell_one(tap: &dyn Tap, did: Did, at: At<'_, '_>, value: Option<&Bound<'_, PyAny>>) {
+    caught(|| match (did, value) {
+        (Did::Call, _) => tap.started(at),
+        (Did::Yield, _) => tap.yielded(at),
+        (Did::Resume, _) => tap.resumed(at),
+        (Did::Return, Some(value)) => tap.returned(at, value.as_borrowed()),
+        (Did::Exception, Some(value)) => tap.unwound(at, value.as_borrowed()),
+        (Did::Return | Did::Exception, None) => {}
+    });
 }
 
 /// # Safety
@@ -340,6 +349,30 @@ unsafe extern "C" fn calls(
         let py = Python::assume_attached();
         let callable = Bound::from_borrowed_ptr(py, *arguments.add(2));
         caught(|| callees::called(*arguments as usize, &callable));
+        monitoring::answer(py, true)
+    }
+}
+
+/// # Safety
+///
+/// Called by the interpreter, with a code object and two offsets.
+unsafe extern "C" fn branched(
+    _: *mut PyObject,
+    arguments: *mut *mut PyObject,
+    _: Py_ssize_t,
+) -> *mut PyObject {
+    // SAFETY: as the interpreter promises; with the GIL held.
+    unsafe {
+        let py = Python::assume_attached();
+        let at = At {
+            code: Borrowed::from_ptr(py, *arguments),
+            nanos: clock::now(),
+        };
+        let taps =
+            table_if_free().and_then(|table| table.entry(*arguments as usize).map(Entry::taps));
+        for tap in taps.iter().flatten().flatten() {
+            caught(|| tap.branched(at));
+        }
         monitoring::answer(py, true)
     }
 }
