@@ -7,9 +7,11 @@
 //! these there is a hook behind the issue, too, which costs as much as the one before. Nothing of the program's is wrapped,
 //! and nobody waits for an operation because of us.
 //!
-//! `door.py` is what is done to torch once, `hooks.rs` what torch calls; `glance.rs`, `tensors.rs` and `sites.rs` tell what an
-//! operation is, and `pending.rs` what has become of it.
+//! `door.py` is what is done to torch once, `hooks.rs` what torch calls, `calls.rs` how we hear that a call is over; `glance.rs`, `tensors.rs`, `count.rs` and `sites.rs`
+//! tell what an operation is, and `pending.rs` what has become of it.
 
+mod calls;
+mod count;
 mod glance;
 mod hooks;
 mod pending;
@@ -23,8 +25,6 @@ use std::time::{Duration, Instant};
 
 use probing_proto::message::Failure;
 use probing_store::monotonic_nanos;
-use pyo3::Borrowed;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 
@@ -35,9 +35,11 @@ use crate::interned::interned;
 use crate::monitoring;
 use crate::recording::{self, Ledger, Operation, Outcome, collective_symbol};
 use crate::step;
-use crate::trace::{self, At, Tap, Wants};
+use crate::trace::{self, Tap};
 use crate::worker;
-use glance::{Glance, asked};
+use calls::{Call, Failed};
+use count::Count;
+use glance::{Glance, Sizes, asked};
 use hooks::Hooks;
 use pending::{Operations, Pending, Until};
 use sites::Sites;
@@ -74,6 +76,8 @@ struct Torch {
     /// By their numbers.
     operations: Vec<Kind>,
     work: Py<PyType>,
+    /// An operation that fails is heard of.
+    calls_tell: bool,
 }
 
 /// An operation that torch has.
@@ -88,6 +92,19 @@ struct Kind {
 struct Group {
     about: About,
     sequence: Py<PyAny>,
+    count: Count,
+}
+
+/// What is seen of an operation before anything is asked.
+struct Look {
+    /// Torch's number of what it is.
+    op: u8,
+    kind: Kind,
+    is_async: bool,
+    root: i64,
+    /// Its one tensor, with the number of its type.
+    tensor: Option<(Sizes, i32)>,
+    has_no_tensors: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -271,7 +288,8 @@ fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     call(&names.as_any().get_item("Watch")?, natives)
 }
 
-/// What operations and calls torch has, and the size of what it gives to hooks. Returns whether the calls tell of their end.
+/// What operations and calls torch has, and the size of what it gives to hooks. A call that fails branches, or else has
+/// other code called. Returns whether the calls tell of their end.
 #[pyfunction]
 fn torch_is_there(
     names: Vec<String>,
@@ -290,6 +308,7 @@ fn torch_is_there(
         glance: Glance::new(size),
         operations: operations.collect(),
         work: work.unbind(),
+        calls_tell: false,
     };
     if let Some(state) = state(py) {
         state.torch = Some(torch);
@@ -301,14 +320,21 @@ fn torch_is_there(
         return false;
     }
     let mut tell = true;
+    let call: &'static dyn Tap = match failure {
+        None => &Call { branches: true },
+        Some(_) => &Call { branches: false },
+    };
     for code in calls {
-        tell &= tapped(&code, &Returned);
+        tell &= tapped(&code, call);
         if let Some(state) = state(py) {
             state.sites.is_call(&code);
         }
     }
     if let Some(failure) = failure.filter(|_| tell) {
         tapped(&failure, &Failed);
+    }
+    if let Some(torch) = state(py).and_then(|state| state.torch.as_mut()) {
+        torch.calls_tell = tell;
     }
     tell
 }
@@ -344,6 +370,7 @@ fn group_is_there<'py>(
             has_after: false,
         },
         sequence: sequence.unbind(),
+        count: Count::default(),
     });
     hooks::of_group(py, number).map(Some)
 }
@@ -365,20 +392,11 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     };
     let about = group.about;
-    let sequence = group.sequence.clone_ref(py).into_bound(py);
-    let (kind, is_async) = kind_of(given)?;
-    let seq = if kind.is_between_two {
-        None
-    } else {
-        call(&sequence, ())?.extract().ok()
-    };
-    let tensors = tensors_of(given)?;
-    // Each look at what torch gives takes 100 ns and more: only where it says something.
-    let root: Option<i64> = if kind.has_root {
-        given.getattr(interned!(py, "root"))?.extract().ok()
-    } else {
-        None
-    };
+    let look = look_at(given)?;
+    let Look { kind, is_async, .. } = look;
+    let seq = number_of(py, number, &look);
+    let tensors = tensors_of(given, &look)?;
+    let root = Some(look.root).filter(|root| kind.has_root && *root >= 0);
     let asked = state(py).map(|state| state.sites.here(py));
     let asked = asked.unwrap_or_default();
     let operation = Operation {
@@ -390,13 +408,14 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
         shapes: tensors.shapes,
         dtype: tensors.dtype,
         bytes: tensors.bytes,
-        root: root.filter(|root| *root >= 0),
+        root,
         is_async,
         thread: recording::thread_id(),
         step: step::now(),
         site: asked.site,
     };
     ledger.write(py, (begun_at, None), &operation, Outcome::Enqueued);
+    forget_unissued(py, &operation);
     poll_oldest(py, MOST_ASKED);
     let ends_with_call = about.returns_when_over && asked.call.is_some();
     let pending = Pending {
@@ -421,6 +440,20 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// One that this thread began before in this group and that was never issued has failed.
+fn forget_unissued(py: Python<'_>, next: &Operation) {
+    if PENDING.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let taken = state(py).and_then(|state| {
+        let failed = state.pending.take_unissued(next.thread, next.group)?;
+        Some((state.ledger, failed))
+    });
+    if let Some((ledger, failed)) = taken {
+        failed.is_over(py, &ledger, Outcome::Failed);
+    }
+}
+
 /// Nobody but torch will know when this one is over: has it tell behind the issue, from this one on.
 #[cold]
 fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
@@ -431,7 +464,7 @@ fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
     Ok(())
 }
 
-fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<(Kind, bool)> {
+fn look_at(given: &Bound<'_, PyAny>) -> PyResult<Look> {
     let py = given.py();
     let nothing = || pyo3::exceptions::PyRuntimeError::new_err("no such operation");
     let torch = || {
@@ -439,33 +472,70 @@ fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<(Kind, bool)> {
         torch.ok_or_else(nothing)
     };
     let seen = torch()?.glance.at(given);
-    let told = if let Some(told) = seen {
-        told
+    let told = if let Some(seen) = seen {
+        seen.in_words()
     } else {
         let told = asked(given)?;
-        torch()?.glance.compare(given, told);
+        torch()?.glance.compare(given, &told);
         told
     };
-    let kind = torch()?.operations.get(usize::from(told.op)).copied();
-    Ok((kind.ok_or_else(nothing)?, told.is_async))
+    let torch = torch()?;
+    let kind = torch.operations.get(usize::from(told.op)).copied();
+    Ok(Look {
+        op: told.op,
+        kind: kind.ok_or_else(nothing)?,
+        is_async: told.is_async,
+        root: told.root,
+        tensor: seen.and_then(|seen| torch.glance.tensor(&seen)),
+        has_no_tensors: seen.is_some_and(|seen| !seen.has_tensors()),
+    })
 }
 
-fn tensors_of(given: &Bound<'_, PyAny>) -> PyResult<Tensors> {
+/// The number of an operation in its group.
+fn number_of(py: Python<'_>, group: usize, look: &Look) -> Option<i64> {
+    let state_now = state(py)?;
+    let failures_tell = state_now.torch.as_ref().is_some_and(|it| it.calls_tell);
+    let group_now = state_now.groups.get_mut(group)?;
+    if look.kind.is_between_two {
+        group_now.count.forget();
+        return None;
+    }
+    if failures_tell && let Some(seq) = group_now.count.next(look.op) {
+        return Some(seq);
+    }
+    let sequence = group_now.sequence.clone_ref(py).into_bound(py);
+    let seq = call(&sequence, ()).and_then(|seq| seq.extract()).ok();
+    let group_now = state(py)?.groups.get_mut(group)?;
+    group_now.count.told(seq, look.op);
+    seq
+}
+
+/// Each attribute that torch is asked for takes 100 ns and more: only where it says something new.
+fn tensors_of(given: &Bound<'_, PyAny>, look: &Look) -> PyResult<Tensors> {
     let py = given.py();
     let known = || state(py).map(|state| &mut state.known);
-    let inputs = given.getattr(interned!(py, "input_tensors"))?;
-    if let Some(told) = tensors::told(&inputs, known)? {
+    if let Some(tensor) = look.tensor
+        && let Some(told) = known().and_then(|known| known.told(py, tensor))
+    {
         return Ok(told);
     }
-    let outputs = given.getattr(interned!(py, "output_tensors"))?;
-    match tensors::told(&outputs, known)? {
-        Some(told) => Ok(told),
-        // A barrier has none.
-        None => Ok(Tensors {
-            shapes: collective_symbol(py, ""),
-            ..Tensors::default()
-        }),
+    let number = look.tensor.map(|(_, number)| number);
+    for name in [
+        interned!(py, "input_tensors"),
+        interned!(py, "output_tensors"),
+    ] {
+        if look.has_no_tensors {
+            break;
+        }
+        if let Some(told) = tensors::told(&given.getattr(name)?, number, known)? {
+            return Ok(told);
+        }
     }
+    // A barrier has none.
+    Ok(Tensors {
+        shapes: collective_symbol(py, ""),
+        ..Tensors::default()
+    })
 }
 
 /// Keeps what torch gives for an operation, until it is done.
@@ -478,77 +548,4 @@ fn issued(number: usize, given: &Bound<'_, PyAny>) {
         // It is looked into later.
         pending.until = Until::Given(given.clone().unbind());
     }
-}
-
-/// A function of torch's that asks for operations has returned: what it waited for is over.
-struct Returned;
-
-impl Tap for Returned {
-    fn wants(&self) -> Wants {
-        Wants::RETURNS
-    }
-
-    fn returned(&self, at: At<'_, '_>, value: Borrowed<'_, '_, PyAny>) {
-        quietly(|| call_is_over(at.code.py(), Some(&value)));
-    }
-}
-
-/// One has failed: torch is about to say so in its log.
-struct Failed;
-
-impl Tap for Failed {
-    fn wants(&self) -> Wants {
-        Wants::STARTS
-    }
-
-    fn started(&self, at: At<'_, '_>) {
-        quietly(|| call_is_over(at.code.py(), None));
-    }
-}
-
-/// `value` is what it returns, if it does.
-fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
-    if PENDING.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let thread = recording::thread_id();
-    let here = state(py).and_then(|state| Some((state.ledger, state.sites.call_here()?)));
-    let Some((ledger, call)) = here else {
-        return;
-    };
-    let work = value.filter(|value| is_work(value));
-    loop {
-        let taken = state(py).and_then(|state| state.pending.take_of(call, thread));
-        let Some(mut pending) = taken else {
-            break;
-        };
-        match (value, work, &pending.until) {
-            (None, ..) => pending.is_over(py, &ledger, Outcome::Failed),
-            (_, Some(work), Until::Call) => {
-                pending.until = Until::Work(work.clone().unbind());
-                pending.call = None;
-            }
-            (_, None, Until::Call) => pending.is_over(py, &ledger, Outcome::Completed),
-            _ => pending.call = None,
-        }
-        if value.is_some() && !matches!(pending.until, Until::Call) {
-            let forgotten = state(py).and_then(|state| state.pending.push(pending));
-            drop(forgotten);
-        }
-    }
-    if let Some(state) = state(py) {
-        count(state);
-    }
-    if work.is_none() {
-        poll_oldest(py, MOST_ASKED);
-    }
-}
-
-#[expect(unsafe_code, reason = "a class is compared without asking it")]
-fn is_work(value: &Bound<'_, PyAny>) -> bool {
-    let torch = state(value.py()).and_then(|state| state.torch.as_ref());
-    torch.is_some_and(|torch| {
-        // SAFETY: a live object and a live class.
-        unsafe { ffi::PyObject_TypeCheck(value.as_ptr(), torch.work.as_ptr().cast()) != 0 }
-    })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::usage;
+use crate::{collectives, usage};
 
 /// No step is known.
 const NONE: i64 = i64::MIN;
@@ -36,8 +36,14 @@ pub(crate) fn begin() {
 pub(crate) fn count(py: Python<'_>) {
     if !is_told() {
         advance();
-        usage::stepped(py);
+        ended(py);
     }
+}
+
+/// What is looked at behind each step.
+fn ended(py: Python<'_>) {
+    usage::stepped(py);
+    collectives::poll(py);
 }
 
 /// Whether the program counts.
@@ -62,7 +68,7 @@ fn step(py: Python<'_>, number: Option<i64>) -> i64 {
         }
         None => advance(),
     };
-    usage::stepped(py);
+    ended(py);
     begun
 }
 

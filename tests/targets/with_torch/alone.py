@@ -1,6 +1,7 @@
 """A job of one rank that records itself for a while, with a loader whose worker it forks meanwhile."""
 
 import contextlib
+import signal
 import sys
 import tempfile
 
@@ -9,6 +10,9 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 import probing
+
+# The number of a hook that is called behind ours.
+LATER = 2**62
 
 
 class Prepared(Dataset):
@@ -35,8 +39,14 @@ with tempfile.NamedTemporaryFile() as meeting:
             optimizer.step()
         with contextlib.suppress(RuntimeError):
             dist.all_reduce(torch.ones(3, dtype=torch.int16))  # @refused
+        # Ctrl-C, in the middle of an operation.
+        dist.group.WORLD.register_pre_hook(LATER, lambda _: signal.raise_signal(signal.SIGINT))
+        with contextlib.suppress(KeyboardInterrupt):
+            dist.all_reduce(torch.ones(6))  # @interrupted
+        dist.group.WORLD.unregister_pre_hook(LATER)
         dist.all_reduce(torch.ones(2, 3))  # @waited
-    dist.barrier()
+    # A barrier may wait for the one that has failed, and fail, too.
+    dist.all_reduce(torch.ones(9))
     print("ready", flush=True)
     sys.stdin.read()
     dist.destroy_process_group()

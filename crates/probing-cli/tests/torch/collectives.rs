@@ -292,6 +292,51 @@ fn the_examples_of_a_hang_and_of_a_straggler_are_found() {
     });
 }
 
+/// A torch without hooks of process groups has what Python calls replaced, for as long as it is recorded.
+#[test]
+fn operations_of_the_program_are_seen_where_torch_has_no_hooks() {
+    every_torch(|python| {
+        let sandbox = sandbox();
+        let target = sandbox
+            .target(python, "with_torch/unhooked.py")
+            .env("GLOO_SOCKET_IFNAME", "lo")
+            .start();
+        let pid = target.pid().to_string();
+        let rows = |sql: &str| {
+            let ran = sandbox.probing(["-t", &pid, "query", "--csv", sql]);
+            assert_eq!(ran.status, 0, "{ran:?}");
+            let rows = ran.stdout.lines().skip(1);
+            rows.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let operations = "SELECT op, dtype, shapes, root, func FROM python.collectives WHERE state = 'enqueued' ORDER BY ts";
+        assert_eq!(
+            rows(operations),
+            [
+                "allreduce,float32,\"[2,3]\",,work",
+                "broadcast,int64,[4],0,work",
+                "allgather,float32,[5],,work",
+                "allgather_base,float32,[6],,work",
+                "allreduce,float64,[7],,work",
+                "barrier,,,,work",
+                "allreduce,int16,[3],,work",
+                "allreduce,float32,[8],,work",
+            ]
+        );
+        let failed = "SELECT shapes FROM python.collectives WHERE state = 'failed'";
+        assert_eq!(rows(failed), ["[3]"]);
+        let over = "SELECT count(*) FROM python.collectives WHERE state = 'completed'";
+        assert_eq!(rows(over), ["7"]);
+        let on = sandbox.probing(["-t", &pid, "collectives", "on"]);
+        assert!(
+            on.stderr
+                .contains("what C++ asks for, like DDP's gradients, is not seen"),
+            "{on:?}"
+        );
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
+    });
+}
+
 /// `with probing.trace("collective_ops")` and `"memory_usage"`: what is recorded is what the blocks are around.
 #[test]
 fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
@@ -311,7 +356,7 @@ fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         };
-        // No barrier: those are before and behind the blocks. DDP orders its buckets anew once, behind the first step.
+        // Nothing of what is before and behind the blocks. DDP orders its buckets anew once, behind the first step.
         let operations = "SELECT op, dtype, shapes, step, is_async FROM python.collectives WHERE state = 'enqueued' ORDER BY seq";
         assert_eq!(
             rows(operations),
@@ -322,6 +367,7 @@ fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
                 "allreduce,float32,[5],1,true",
                 "allreduce,float32,[5],2,true",
                 "allreduce,int16,[3],3,false",
+                "allreduce,float32,[6],3,false",
                 "allreduce,float32,\"[2,3]\",3,false",
             ]
         );
@@ -335,6 +381,7 @@ fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
             five,
             five,
             "failed,[3]",
+            "failed,[6]",
             "completed,\"[2,3]\"",
         ];
         assert_eq!(rows(over), expected);

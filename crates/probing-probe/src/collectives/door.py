@@ -1,7 +1,12 @@
-"""What is done to torch.distributed once: its groups are hooked, those to come as well, and it may come later."""
+"""What is done to torch.distributed once: its groups are hooked, those to come as well, and it may come later.
+
+A torch without hooks of process groups has their methods replaced. Those are what functions of Python call; what C++
+asks for, as DDP does for gradients, does not come by.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
@@ -15,6 +20,38 @@ MODULE = "torch.distributed.distributed_c10d"
 HOOK = 7_770_001
 # Where a call that waits returns when the operation is over, and not when a stream will wait for it.
 WAITING = ("gloo", "cpu:gloo", "mpi")
+# Methods of groups and the operations that they ask for: those that change the tensors they take, and those that give
+# some and take some. Their names have changed over time.
+IN_PLACE = {
+    "allreduce": "allreduce",
+    "allreduce_coalesced": "allreduce_coalesced",
+    "broadcast": "broadcast",
+    "recv": "recv",
+    "recv_anysource": "recv",
+    "reduce": "reduce",
+    "send": "send",
+}
+FROM_TO = {
+    "_allgather_base": "allgather_base",
+    "_reduce_scatter_base": "reduce_scatter_base",
+    "all_gather_single": "allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "allgather": "allgather",
+    "allgather_coalesced": "allgather_coalesced",
+    "allgather_into_tensor_coalesced": "allgather_into_tensor_coalesced",
+    "alltoall": "alltoall",
+    "alltoall_base": "alltoall_base",
+    "gather": "gather",
+    "gather_single": "gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "scatter": "scatter",
+}
+OPERATIONS = {**IN_PLACE, **FROM_TO, "barrier": "barrier"}
+METHODS = tuple(OPERATIONS)
 
 
 class Watch:
@@ -22,7 +59,9 @@ class Watch:
 
     def __init__(self, torch_is_there: Callable[..., Any], group_is_there: Callable[..., Any]) -> None:
         self.torch_is_there, self.group_is_there = torch_is_there, group_is_there
-        self.hooked: list[tuple[Any, Any]] = []
+        # Groups, with what is called before and behind each operation.
+        self.hooked: list[tuple[Any, Any, Any]] = []
+        self.replaced_methods: dict[str, Any] = {}
         self.calls_tell = False
         self.original: Any = None
         self.replaced: Any = None
@@ -43,10 +82,10 @@ class Watch:
     def attach(self, c10d: Any) -> None:
         if self.original is not None:
             return
-        if not hasattr(c10d.ProcessGroup, "register_pre_hook"):
-            raise RuntimeError("this torch has no hooks of process groups (2.15 has)")
         original = self.original = c10d._new_process_group_helper
         self.know(c10d)
+        if not hasattr(c10d.ProcessGroup, "register_pre_hook"):
+            self.replace_methods(c10d.ProcessGroup)
 
         def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
@@ -59,23 +98,28 @@ class Watch:
             self.hook(c10d, group)
 
     def know(self, c10d: Any) -> None:
-        from torch._C._distributed_c10d import HookOpName, PreHookArgs, Work
+        from torch._C import _distributed_c10d as native
 
-        numbers = {int(value): name.lower() for name, value in HookOpName.__members__.items()}
-        names = [numbers.get(number, "unknown") for number in range(max(numbers) + 1)]
+        if hasattr(native, "HookOpName"):
+            numbers = {int(value): name.lower() for name, value in native.HookOpName.__members__.items()}
+            names = [numbers.get(number, "unknown") for number in range(max(numbers) + 1)]
+            size = native.PreHookArgs.__basicsize__
+        else:
+            names, size = list(OPERATIONS.values()), 0
         logger = getattr(c10d, "_exception_logger", None)
         codes: list[Any] = []
         failure = None
         if logger is not None:
             codes = [code for code in logger.__code__.co_consts if getattr(code, "co_name", "") == "wrapper"]
-            # What it calls when a function has failed, and never else.
-            failure = getattr(logger.__globals__.get("_get_msg_dict"), "__code__", None)
+            if not all(branches_when_it_fails(code) for code in codes):
+                # What it calls when a function has failed by an error, and never else.
+                failure = getattr(logger.__globals__.get("_get_msg_dict"), "__code__", None)
         folder = os.path.dirname(os.path.dirname(c10d.__file__)) + "/"
-        self.calls_tell = self.torch_is_there(names, folder, (Work, PreHookArgs.__basicsize__), (codes, failure))
+        self.calls_tell = self.torch_is_there(names, folder, (native.Work, size), (codes, failure))
 
     def hook(self, c10d: Any, group: Any) -> None:
         # What is no group of this rank's is a number.
-        if not hasattr(group, "register_pre_hook") or any(group is known for known, _ in self.hooked):
+        if not isinstance(group, c10d.ProcessGroup) or self.hooks_of(group) is not None:
             return
         backend = c10d._world.pg_map.get(group, ("",))[0]
         returns_when_over = self.calls_tell and backend in WAITING
@@ -85,23 +129,56 @@ class Watch:
         if told is None:
             return
         before, after = told
-        self.hooked.append((group, after))
-        group.register_pre_hook(HOOK, before)
+        self.hooked.append((group, before, after))
+        if not self.replaced_methods:
+            group.register_pre_hook(HOOK, before)
+
+    def hooks_of(self, group: Any) -> tuple[Any, Any] | None:
+        for known, before, after in self.hooked:
+            if known is group:
+                return before, after
+        return None
 
     def hear_after(self, number: int) -> None:
-        group, after = self.hooked[number]
-        group.register_post_hook(HOOK, after)
+        group, _, after = self.hooked[number]
+        if not self.replaced_methods:
+            group.register_post_hook(HOOK, after)
+
+    def replace_methods(self, group_class: Any) -> None:
+        for number, name in enumerate(METHODS):
+            original = group_class.__dict__.get(name)
+            if original is not None:
+                self.replaced_methods[name] = original
+                setattr(group_class, name, self.telling(getattr(group_class, name), number))
+
+    def telling(self, original: Any, number: int) -> Any:
+        @functools.wraps(original)
+        def method(group: Any, *args: Any, **kwargs: Any) -> Any:
+            hooks = self.hooks_of(group)
+            if hooks is None:
+                return original(group, *args, **kwargs)
+            before, after = hooks
+            before(Given(number, (*args, *kwargs.values())))
+            work = original(group, *args, **kwargs)
+            after(Issued(work))
+            return work
+
+        return method
 
     def end(self) -> None:
         if self.door is not None:
             if self.door in sys.meta_path:
                 sys.meta_path.remove(self.door)
             self.door = None
-        for group, _ in self.hooked:
-            group.unregister_pre_hook(HOOK)
-            group.unregister_post_hook(HOOK)
-        self.hooked = []
         c10d = sys.modules.get(MODULE)
+        for name, original in self.replaced_methods.items():
+            setattr(c10d.ProcessGroup, name, original)
+        if not self.replaced_methods:
+            for group, _, _ in self.hooked:
+                group.unregister_pre_hook(HOOK)
+                group.unregister_post_hook(HOOK)
+        self.replaced_methods = {}
+        self.hooked = []
         if self.original is not None and c10d._new_process_group_helper is self.replaced:
             c10d._new_process_group_helper = self.original
         self.original = None
@@ -109,7 +186,53 @@ class Watch:
     def note(self) -> str | None:
         if not self.hooked:
             return "no process group yet: operations are recorded as soon as there is one"
+        if self.replaced_methods:
+            return "this torch has no hooks of process groups: what C++ asks for, like DDP's gradients, is not seen"
         return None
+
+
+class Given:
+    """What a torch that has hooks would give to one before an operation."""
+
+    __slots__ = ("async_op", "input_tensors", "name", "output_tensors", "root")
+
+    def __init__(self, number: int, arguments: tuple[Any, ...]) -> None:
+        method = METHODS[number]
+        options = arguments[-1] if arguments else None
+        tensors = [listed(argument) for argument in arguments[:2]]
+        self.name = number
+        self.async_op = bool(getattr(options, "asyncOp", False))
+        self.root = int(getattr(options, "rootRank", -1))
+        self.input_tensors: list[Any] = []
+        self.output_tensors: list[Any] = []
+        if method in IN_PLACE:
+            self.input_tensors = tensors[0]
+        elif method in FROM_TO:
+            self.output_tensors, self.input_tensors = tensors
+
+
+class Issued:
+    """The same behind an operation."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+
+
+def listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def branches_when_it_fails(code: Any) -> bool:
+    """Whether code goes one of two ways in what handles an exception, and nowhere else."""
+    import dis
+
+    if sys.version_info < (3, 12):
+        return False
+    handlers = [entry.target for entry in dis._parse_exception_table(code)]
+    ways = [step.offset for step in dis.get_instructions(code) if step.opcode in dis.hasjrel and "IF" in step.opname]
+    return bool(handlers and ways) and min(ways) >= min(handlers)
 
 
 class Door:

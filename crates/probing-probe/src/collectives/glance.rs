@@ -1,16 +1,19 @@
-//! Which operation it is, from what torch gives to a hook.
+//! What an operation is, from what torch gives to a hook.
 //!
-//! To ask for the two attributes takes a microsecond, half of what recording may cost: torch makes an object for each. They
-//! are the first two bytes of torch's own structure, so those are read, and believed for as long as the attributes, which
-//! are asked for now and then, say the same.
+//! To ask for its attributes takes 2 µs, most of what recording may cost: torch makes objects for each. They lie side by side
+//! in torch's own structure, so that is read, and believed for as long as the attributes, which are asked for now and then,
+//! say the same. Shapes and types of tensors are then told by functions that torch offers to C.
 #![expect(
     unsafe_code,
-    reason = "reads the first bytes of a structure of torch's"
+    reason = "reads a structure of torch's, and calls functions of C"
 )]
 
+use std::ffi::{CStr, c_void};
+use std::mem::transmute;
 use std::ptr::NonNull;
 
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use crate::guarded::call;
 use crate::interned::interned;
@@ -20,20 +23,63 @@ use crate::interned::interned;
 const SIZE: usize = 56;
 /// Of how many operations one is asked for all the same.
 const EVERY: u32 = 1024;
+/// Tensors of one operation that are compared.
+const MOST: usize = 64;
+/// Dimensions of tensors that are told by torch's functions.
+pub(super) const DIMENSIONS: usize = 5;
 
-/// Whether the bytes are believed.
+/// Whether the structure is believed.
 pub(super) struct Glance {
     is_believed: bool,
-    /// Which first bytes were compared already.
+    /// Which operations were compared already.
     compared: [bool; 256],
     since: u32,
+    shim: Option<Shim>,
 }
 
-/// The number of the operation, and whether the caller goes on without it.
+/// `c10d::PreHookArgs`, up to where we look.
+#[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
+    /// The number of the operation.
+    pub(super) op: u8,
+    is_async: u8,
+    inputs: List,
+    outputs: List,
+    root: i64,
+}
+
+/// `std::vector<at::Tensor>`: a tensor is the address of what it is.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct List {
+    begin: *const usize,
+    end: *const usize,
+    room: *const usize,
+}
+
+/// A function of torch's for programs in C: takes the address of a tensor, tells something of it, and returns 0.
+type Tells<T> = unsafe extern "C" fn(*const usize, *mut T) -> i32;
+
+#[derive(Clone, Copy)]
+struct Shim {
+    dimensions: Tells<i64>,
+    sizes: Tells<*const i64>,
+    dtype: Tells<i32>,
+}
+
+/// The sizes of one tensor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) sizes: [i64; DIMENSIONS],
+    pub(super) count: usize,
+}
+
+/// The attributes of an operation.
+pub(super) struct Asked {
     pub(super) op: u8,
     pub(super) is_async: bool,
+    pub(super) root: i64,
 }
 
 impl Glance {
@@ -43,45 +89,156 @@ impl Glance {
             is_believed: size == SIZE,
             compared: [false; 256],
             since: 0,
+            shim: Shim::found(),
         }
     }
 
     /// Without asking, where that is to be believed.
     pub(super) fn at(&mut self, given: &Bound<'_, PyAny>) -> Option<Told> {
-        let seen = self.is_believed.then(|| bytes_of(given)).flatten()?;
+        let seen = self.is_believed.then(|| value_of(given)).flatten()?;
         self.since += 1;
         (self.compared[usize::from(seen.op)] && self.since < EVERY).then_some(seen)
     }
 
-    /// What the attributes say.
-    pub(super) fn compare(&mut self, given: &Bound<'_, PyAny>, asked: Told) {
+    /// Whether to believe it, from what the attributes say.
+    pub(super) fn compare(&mut self, given: &Bound<'_, PyAny>, asked: &Asked) {
         self.since = 0;
         self.compared[usize::from(asked.op)] = true;
-        self.is_believed = self.is_believed && bytes_of(given) == Some(asked);
+        self.is_believed = self.is_believed
+            && value_of(given).is_some_and(|seen| {
+                seen.op == asked.op
+                    && seen.is_async == u8::from(asked.is_async)
+                    && seen.root == asked.root
+                    && is_list(given, "input_tensors", seen.inputs)
+                    && is_list(given, "output_tensors", seen.outputs)
+            });
+    }
+
+    /// The one tensor that an operation takes, or gives: its sizes, and the number of its type. `None` where there are
+    /// several, and where torch is to be asked otherwise.
+    pub(super) fn tensor(&self, told: &Told) -> Option<(Sizes, i32)> {
+        let list = if told.inputs.count() == 0 {
+            told.outputs
+        } else {
+            told.inputs
+        };
+        (list.count() == 1).then(|| self.shim?.told(list.begin))?
+    }
+}
+
+impl Told {
+    pub(super) fn in_words(&self) -> Asked {
+        Asked {
+            op: self.op,
+            is_async: self.is_async != 0,
+            root: self.root,
+        }
+    }
+
+    pub(super) fn has_tensors(&self) -> bool {
+        self.inputs.count() + self.outputs.count() > 0
+    }
+}
+
+impl List {
+    fn count(self) -> usize {
+        (self.end as usize).wrapping_sub(self.begin as usize) / size_of::<usize>()
+    }
+}
+
+impl Shim {
+    fn found() -> Option<Self> {
+        // SAFETY: the name ends with NUL. Nothing is loaded that was not.
+        let torch = unsafe {
+            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+            NonNull::new(libc::dlopen(c"libtorch_cpu.so".as_ptr(), flags))?
+        };
+        let found = |name: &CStr| {
+            // SAFETY: an open library, which stays open; the name ends with NUL.
+            NonNull::new(unsafe { libc::dlsym(torch.as_ptr(), name.as_ptr()) })
+        };
+        // SAFETY: the types that torch's header gives them, which it promises not to change.
+        unsafe {
+            Some(Self {
+                dimensions: transmute::<NonNull<c_void>, Tells<i64>>(found(c"aoti_torch_get_dim")?),
+                sizes: transmute::<NonNull<c_void>, Tells<*const i64>>(found(
+                    c"aoti_torch_get_sizes",
+                )?),
+                dtype: transmute::<NonNull<c_void>, Tells<i32>>(found(c"aoti_torch_get_dtype")?),
+            })
+        }
+    }
+
+    fn told(self, tensor: *const usize) -> Option<(Sizes, i32)> {
+        let (mut count, mut sizes, mut dtype) = (0, std::ptr::null(), 0);
+        // SAFETY: the address of a tensor, in a list that is believed; what they are given is theirs to fill. The sizes are
+        // the tensor's own, as many as it has dimensions.
+        unsafe {
+            if (self.dimensions)(tensor, &raw mut count) != 0 {
+                return None;
+            }
+            let count = usize::try_from(count).ok().filter(|it| *it <= DIMENSIONS)?;
+            let is_told = (self.sizes)(tensor, &raw mut sizes) == 0
+                && (self.dtype)(tensor, &raw mut dtype) == 0;
+            if !is_told {
+                return None;
+            }
+            let mut told = Sizes {
+                count,
+                ..Sizes::default()
+            };
+            for (place, size) in told.sizes[..count].iter_mut().enumerate() {
+                *size = sizes.add(place).read();
+            }
+            Some((told, dtype))
+        }
     }
 }
 
 /// Asks torch.
-pub(super) fn asked(given: &Bound<'_, PyAny>) -> PyResult<Told> {
+pub(super) fn asked(given: &Bound<'_, PyAny>) -> PyResult<Asked> {
     let py = given.py();
     let name = given.getattr(interned!(py, "name"))?;
     let number = call(&name.getattr(interned!(py, "__int__"))?, ())?;
-    Ok(Told {
+    Ok(Asked {
         op: number.extract()?,
         is_async: given.getattr(interned!(py, "async_op"))?.is_truthy()?,
+        root: given.getattr(interned!(py, "root"))?.extract()?,
     })
 }
 
-fn bytes_of(given: &Bound<'_, PyAny>) -> Option<Told> {
-    // SAFETY: a live object of pybind11's, of a class without bases (by its size): behind the head is the address of its
-    // value. That is a structure of several words, which lives as long as the object and is not written to.
-    let [op, is_async] = unsafe {
-        let head = given.as_ptr();
-        let value = head.add(1).cast::<Option<NonNull<[u8; 2]>>>().read();
-        value?.read()
+/// Whether a list is that of the tensors which an attribute tells, one by one.
+fn is_list(given: &Bound<'_, PyAny>, name: &str, seen: List) -> bool {
+    let Ok(tensors) = given.getattr(name) else {
+        return false;
     };
-    (is_async <= 1).then_some(Told {
-        op,
-        is_async: is_async == 1,
-    })
+    let Ok(tensors) = tensors.cast::<PyList>() else {
+        return false;
+    };
+    if tensors.len() != seen.count() || seen.end.addr() < seen.begin.addr() {
+        return false;
+    }
+    tensors
+        .iter()
+        .take(MOST)
+        .enumerate()
+        .all(|(place, tensor)| {
+            // Its address, as torch itself tells it.
+            let address = tensor
+                .getattr("_cdata")
+                .and_then(|it| it.extract::<usize>());
+            // SAFETY: of as many as there are.
+            address.is_ok_and(|address| unsafe { seen.begin.add(place).read() } == address)
+        })
+}
+
+fn value_of(given: &Bound<'_, PyAny>) -> Option<Told> {
+    // SAFETY: a live object of pybind11's, of a class without bases (by its size): behind the head is the address of its
+    // value. That has two numbers, two lists and another number among its attributes, and so at least as many bytes; it lives
+    // as long as the object, is not written to, and any bytes are a value of what is read.
+    unsafe {
+        let head = given.as_ptr();
+        let value = head.add(1).cast::<Option<NonNull<Told>>>().read();
+        Some(value?.read())
+    }
 }

@@ -52,7 +52,17 @@ impl Operations {
 
     /// The one that this thread began last in a group, and that has not been issued.
     pub(super) fn unissued(&mut self, thread: u32, group: u32) -> Option<&mut Pending> {
-        self.0.iter_mut().rev().find(|it| {
+        let place = self.place_of_unissued(thread, group)?;
+        self.0.get_mut(place)
+    }
+
+    pub(super) fn take_unissued(&mut self, thread: u32, group: u32) -> Option<Pending> {
+        let place = self.place_of_unissued(thread, group)?;
+        self.0.remove(place)
+    }
+
+    fn place_of_unissued(&self, thread: u32, group: u32) -> Option<usize> {
+        self.0.iter().rposition(|it| {
             let operation = &it.operation;
             operation.thread == thread
                 && operation.group == group

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use super::glance::{DIMENSIONS, Sizes};
 use crate::interned::interned;
 use crate::recording::collective_symbol;
 
@@ -48,15 +49,6 @@ impl Types {
 struct Shapes([Option<Shape>; KEPT]);
 
 const KEPT: usize = 16;
-/// Dimensions of shapes that are remembered.
-const DIMENSIONS: usize = 5;
-
-/// The sizes of one tensor.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Sizes {
-    sizes: [i64; DIMENSIONS],
-    count: usize,
-}
 
 #[derive(Clone, Copy)]
 struct Shape {
@@ -92,7 +84,35 @@ fn in_words(sizes: &[i64]) -> String {
 #[derive(Default)]
 pub(super) struct Known {
     types: Types,
+    /// By torch's numbers of them.
+    numbered: Vec<Option<Type>>,
     shapes: Shapes,
+}
+
+impl Known {
+    /// What is told of one tensor, by its sizes and the number of its type. `None` for a type that was not met yet.
+    pub(super) fn told(&mut self, py: Python<'_>, (sizes, dtype): (Sizes, i32)) -> Option<Tensors> {
+        let dtype = usize::try_from(dtype).ok()?;
+        let dtype = (*self.numbered.get(dtype)?)?;
+        Some(self.one(py, sizes, dtype))
+    }
+
+    fn one(&mut self, py: Python<'_>, sizes: Sizes, dtype: Type) -> Tensors {
+        Tensors {
+            shapes: self.shapes.of(py, sizes),
+            dtype: Some(dtype.name),
+            bytes: bytes_of(&sizes.sizes[..sizes.count], dtype),
+        }
+    }
+
+    /// A tensor whose type has this number.
+    fn meet(&mut self, number: i32, dtype: Type) {
+        let place = usize::try_from(number).ok();
+        if let Some(place) = place.filter(|place| *place < MOST_TYPES) {
+            self.numbered.resize(MOST_TYPES, None);
+            self.numbered[place] = Some(dtype);
+        }
+    }
 }
 
 /// What is told of all tensors of an operation.
@@ -104,8 +124,10 @@ pub(super) struct Tensors {
 }
 
 /// What is told of lists of tensors, or of lists of them: one for each rank. `None` when there are none.
+/// `number` is that of their type, if it is known.
 pub(super) fn told<'py>(
     tensors: &Bound<'py, PyAny>,
+    number: Option<i32>,
     known: impl Fn() -> Option<&'py mut Known>,
 ) -> PyResult<Option<Tensors>> {
     let py = tensors.py();
@@ -131,11 +153,10 @@ pub(super) fn told<'py>(
                 few.count += 1;
             }
             let dtype = known.types.of(&dtype)?;
-            return Ok(Some(Tensors {
-                shapes: known.shapes.of(py, few),
-                dtype: Some(dtype.name),
-                bytes: bytes_of(&few.sizes[..few.count], dtype),
-            }));
+            if let Some(number) = number {
+                known.meet(number, dtype);
+            }
+            return Ok(Some(known.one(py, few, dtype)));
         }
     }
     flatten(tensors, &mut all)?;
