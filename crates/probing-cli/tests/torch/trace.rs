@@ -259,6 +259,47 @@ fn results_are_the_same_and_statistics_are_torchs_own() {
     });
 }
 
+/// Complex numbers and those of eight bits, by operations of torch; what has no numbers is left out.
+#[test]
+fn numbers_that_only_torch_knows_are_told_by_torch() {
+    every_torch(|python| {
+        let mut traced = Traced::start(python);
+        for (name, value) in [
+            (
+                "phase",
+                "torch.tensor([3 + 4j, complex('nan'), 0j, 1 + 0j])",
+            ),
+            (
+                "eighth",
+                "torch.tensor([1.0, -2.0, 0.0, float('nan')]).to(torch.float8_e4m3fn)",
+            ),
+            ("huge", "torch.tensor([complex('inf')])"),
+            ("nowhere", "torch.ones(2, device='meta')"),
+        ] {
+            traced.run(&format!(
+                "model.{name} = nn.Parameter({value}, requires_grad=False)"
+            ));
+        }
+        let of = ["--tensors", "1", "--of", "parameters"];
+        let only = ["phase", "eighth", "huge", "nowhere"].map(|name| ["--only", name]);
+        let on = traced.probing(&[&["torch", "on"][..], &of, &only.concat()].concat());
+        assert_eq!(on.status, 0, "{on:?}");
+        traced.run("steps(1)");
+        let sql = "SELECT name, dtype, shape, device, count, nan, inf, zero_share, min, max, mean, round(std * std, 9), round(norm * norm, 9) \
+                   FROM python.tensors ORDER BY name";
+        assert_eq!(
+            traced.rows(sql),
+            [
+                "eighth,float8_e4m3fn,\"(4,)\",cpu,4,1,0,0.25,-2.0,1.0,-0.3333333333333333,2.333333333,5.0",
+                "huge,complex64,\"(1,)\",cpu,1,0,1,0.0,,,,,",
+                "phase,complex64,\"(4,)\",cpu,4,1,0,0.25,0.0,5.0,2.0,7.0,26.0",
+            ]
+        );
+        let ended = traced.target.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
+    });
+}
+
 #[test]
 fn each_change_in_place_of_a_hooked_tensor_is_a_row() {
     every_torch(|python| {
