@@ -129,3 +129,25 @@ fn a_function_with_points_is_still_the_programs() {
         debugged.leaves_no_trace();
     });
 }
+
+#[test]
+fn a_watch_misses_nothing_in_a_function_that_has_points() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(arm(Place::Local {
+            function: "count".to_owned(),
+            name: "step".to_owned(),
+        }));
+        debugged.client.arm(at("count"));
+        debugged.begin("count(3)");
+        debugged.ended();
+        let pid = debugged.target.pid().to_string();
+        let sql = "select new from python.variables order by ts";
+        let rows = debugged
+            .sandbox
+            .probing(["-t", &pid, "query", "--csv", sql]);
+        assert_eq!(rows.stdout, "new\n0\n1\n2\n3\n");
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}

@@ -196,7 +196,9 @@ impl CodeArms {
     ) -> Met {
         let mut here = self.lines.iter().filter(|(at, _)| *at == line).peekable();
         if here.peek().is_none() {
-            return if self.steppers == 0 {
+            // Python 3.12 and 3.13 leave out an instruction's own event where that of its line is wanted no more: then what
+            // was written just before would be missed.
+            return if self.steppers == 0 && self.stores.is_empty() {
                 Met::Nothing
             } else {
                 Met::NotNow
