@@ -12,13 +12,7 @@ pub use error::CaptureError;
 pub use reader::Capture;
 pub use writer::CaptureWriter;
 
-/// How the files are called, and known by on a command line.
-pub const EXTENSION: &str = "probe";
-
-const MANIFEST: &str = "capture.json";
-const STACKS: &str = "stacks.json";
-const SOURCES: &str = "sources.json";
-const TASKS: &str = "tasks.json";
+pub use probing_proto::capture::EXTENSION;
 
 fn table_entry(name: &str) -> String {
     format!("tables/{name}.arrow")

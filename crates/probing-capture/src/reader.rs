@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use probing_proto::capture::{Excerpt, FORMAT, Manifest};
+use probing_proto::capture::{Excerpt, FORMAT, MANIFEST, Manifest, RINGS, SOURCES, STACKS, TASKS};
 use probing_proto::report::{BacktraceReport, TasksReport};
 use serde::de::DeserializeOwned;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
 use crate::error::CaptureError;
-use crate::{MANIFEST, SOURCES, STACKS, TASKS, table_entry};
+use crate::table_entry;
 
 /// Of a part that is not a table, unpacked.
 const MOST_JSON: u64 = 256 << 20;
@@ -49,6 +49,12 @@ impl Capture {
 
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Where the rings are, of one that the process wrote itself. Files of Arrow's are the tables of the others.
+    pub fn rings(&self) -> Option<PathBuf> {
+        let is_folder = self.path.is_dir();
+        is_folder.then(|| self.path.join(RINGS))
     }
 
     pub fn stacks(&self) -> Result<BacktraceReport, CaptureError> {
@@ -182,6 +188,7 @@ mod tests {
             python: "3.12".into(),
             command: vec!["python".into(), "train.py".into()],
             stops: Vec::new(),
+            points: Vec::new(),
             tables: vec!["user.loss".into()],
             missing: Vec::new(),
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use probing_proto::capture::{Excerpt, Manifest};
+use probing_proto::capture::{Excerpt, MANIFEST, Manifest, SOURCES, STACKS, TASKS};
 use probing_proto::report::{BacktraceReport, TasksReport};
 use serde::Serialize;
 use tempfile::{NamedTempFile, TempPath};
@@ -12,7 +12,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use crate::error::{CaptureError, as_io};
-use crate::{MANIFEST, SOURCES, STACKS, TASKS, table_entry};
+use crate::table_entry;
 
 /// A capture that is being written. Dropped before its end, it leaves nothing behind.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use probing_capture::{Capture, CaptureError};
+use probing_proto::capture::Excerpt;
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, FrameType, TasksReport};
 
@@ -45,11 +46,36 @@ impl Kept {
                 }
             }
         }
+        self.show_lines(&mut report);
         if !self.query.native {
             // Threads that Python does not know.
             report.threads.retain(|thread| thread.ident != 0);
         }
         Ok(report)
+    }
+
+    /// One that the process wrote itself has the source apart from its frames.
+    fn show_lines(&self, report: &mut BacktraceReport) {
+        let frames = report.threads.iter_mut().flat_map(|it| &mut it.frames);
+        let mut without = frames.filter(|frame| frame.source.is_none()).peekable();
+        if without.peek().is_none() {
+            return;
+        }
+        let sources = self.sources();
+        for frame in without {
+            let Some(line) = frame.lineno else { continue };
+            let excerpts = sources.iter().filter(|it| *it.file == *frame.file);
+            let mut lines = excerpts.filter_map(|it| {
+                let place = line.checked_sub(it.first)?;
+                it.lines.get(place as usize)
+            });
+            frame.source = lines.next().map(|line| line.trim().into());
+        }
+    }
+
+    /// Lines around the frames; none where they were not kept.
+    pub(crate) fn sources(&self) -> Vec<Excerpt> {
+        self.capture.sources().unwrap_or_default()
     }
 
     pub(crate) fn tasks(&self) -> Result<TasksReport, ClientError> {

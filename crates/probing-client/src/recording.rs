@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use probing_capture::Capture;
 use probing_process::proc;
 use probing_process::processes::{self, Process};
 use probing_proto::env::PROBING_DIR;
@@ -106,6 +107,23 @@ impl Recording {
             }
         }
         Ok(None)
+    }
+
+    /// What a process had recorded when it wrote a capture of itself; `None` for those that have their tables in files of Arrow's.
+    pub(crate) fn of_capture(capture: &Capture) -> Option<Self> {
+        let manifest = capture.manifest();
+        let key = ProcessKey {
+            pid: manifest.pid,
+            start_ticks: 0,
+        };
+        Some(Self {
+            pid: manifest.pid,
+            key,
+            alive: false,
+            recorder: None,
+            rings: capture.rings()?,
+            folder: capture.path().to_owned(),
+        })
     }
 
     /// What processes of this user that are gone have recorded, in the order of their start.

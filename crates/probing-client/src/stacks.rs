@@ -118,7 +118,8 @@ impl Stacks {
     pub fn excerpts(&self, report: &BacktraceReport) -> Vec<Excerpt> {
         match &self.0 {
             Place::Here(here) => excerpts::of(report, |file| here.sources.text(file)),
-            Place::There(_) | Place::Kept(_) => Vec::new(),
+            Place::There(_) => Vec::new(),
+            Place::Kept(kept) => kept.sources(),
         }
     }
 }

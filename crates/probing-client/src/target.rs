@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
-use probing_capture::EXTENSION;
+use probing_capture::{Capture, EXTENSION};
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, ReportedThread};
@@ -225,6 +225,9 @@ impl Target {
 
     /// What it has recorded, living or dead; `None` when it has not. Needs no probe and runs nothing in it.
     pub fn recording(&self) -> Result<Option<Recording>, ClientError> {
+        if let Self::Capture(path) = self {
+            return Ok(Recording::of_capture(&Capture::open(path)?));
+        }
         let gone = match (self.process(), self) {
             (Ok(process), _) => return Recording::of_process(&process),
             (Err(gone), Self::Local(pid)) => match Recording::of_dead(*pid) {

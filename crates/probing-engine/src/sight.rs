@@ -11,6 +11,7 @@ use probing_client::{
     ClientError, Entry, Manner, Member, Members, ProcessFacts, Recording, StackQuery, Target,
     ThreadFacts, Who, ask_each, host_name,
 };
+use probing_proto::capture::Manifest;
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 use probing_proto::stops::Point;
@@ -56,7 +57,7 @@ pub struct Missing {
 #[derive(Debug)]
 pub(crate) struct Sight {
     pub(crate) all: Vec<Arc<Seen>>,
-    /// Those that are captures: nothing is read of them but their rows.
+    /// Those that are captures with their tables in them: nothing is read of them but those.
     pub(crate) captures: Vec<Capture>,
     needs: Arc<Mutex<Needs>>,
     missing: Mutex<Vec<Missing>>,
@@ -68,6 +69,8 @@ pub(crate) struct Sight {
 pub(crate) struct Seen {
     pub(crate) member: Member,
     pub(crate) host: Arc<str>,
+    /// What it wrote of itself, when it is looked at as it was then.
+    pub(crate) kept: Option<Manifest>,
     needs: Arc<Mutex<Needs>>,
     stacks: OnceLock<Result<BacktraceReport, Unseen>>,
     facts: OnceLock<Result<ProcessFacts, Unseen>>,
@@ -87,10 +90,14 @@ impl Sight {
     pub(crate) fn of(members: &Members) -> Self {
         let host: Arc<str> = host_name().into();
         let needs = Arc::<Mutex<Needs>>::default();
-        let seen = |member: &Member| {
+        let seen = |member: &Member, kept: Option<Manifest>| {
             Arc::new(Seen {
                 member: member.clone(),
-                host: Arc::clone(&host),
+                host: match &kept {
+                    Some(kept) => kept.host.as_str().into(),
+                    None => Arc::clone(&host),
+                },
+                kept,
                 needs: Arc::clone(&needs),
                 stacks: OnceLock::new(),
                 facts: OnceLock::new(),
@@ -99,22 +106,26 @@ impl Sight {
                 points: OnceLock::new(),
             })
         };
-        let is_living = |member: &&Member| !matches!(member.target, Target::Capture(_));
-        let (mut captures, mut missing) = (Vec::new(), Vec::new());
+        let (mut all, mut captures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
         for member in &members.all {
-            if let Target::Capture(path) = &member.target {
-                match Capture::open(path) {
-                    Ok(capture) => captures.push(capture),
-                    Err(error) => missing.push(Missing {
-                        who: member.who.clone(),
-                        pid: member.pid,
-                        why: ClientError::from(error).into(),
-                    }),
+            let Target::Capture(path) = &member.target else {
+                all.push(seen(member, None));
+                continue;
+            };
+            match Capture::open(path) {
+                Ok(capture) if capture.rings().is_some() => {
+                    all.push(seen(member, Some(capture.manifest().clone())));
                 }
+                Ok(capture) => captures.push(capture),
+                Err(error) => missing.push(Missing {
+                    who: member.who.clone(),
+                    pid: member.pid,
+                    why: ClientError::from(error).into(),
+                }),
             }
         }
         Self {
-            all: members.all.iter().filter(is_living).map(seen).collect(),
+            all,
             captures,
             needs,
             missing: Mutex::new(missing),
@@ -207,7 +218,11 @@ impl Seen {
     }
 
     pub(crate) fn facts(&self) -> Result<&ProcessFacts, Unseen> {
-        told(self.facts.get_or_init(|| Ok(self.target().facts()?)))
+        let read = || match self.kept {
+            None => Ok(self.target().facts()?),
+            Some(_) => Err(not_kept()),
+        };
+        told(self.facts.get_or_init(read))
     }
 
     /// What it has recorded, also when it has ended since; `None`: nothing.
@@ -227,6 +242,9 @@ impl Seen {
 
     /// What is armed in it. A process without a probe has nothing armed, and is left without one.
     pub(crate) fn points(&self) -> Result<&[Point], Unseen> {
+        if let Some(kept) = &self.kept {
+            return Ok(&kept.points);
+        }
         let ask = || match self.target().connect(&Entry::Forbidden) {
             Err(ClientError::NoProbe { .. }) => Ok(Vec::new()),
             reached => Ok(reached?.probe.points()?),
@@ -249,7 +267,10 @@ impl Seen {
     }
 
     pub(crate) fn threads(&self) -> Result<&[ThreadFacts], Unseen> {
-        let read = || Ok(self.target().thread_facts()?);
+        let read = || match self.kept {
+            None => Ok(self.target().thread_facts()?),
+            Some(_) => Err(not_kept()),
+        };
         told(self.threads.get_or_init(read)).map(Vec::as_slice)
     }
 }
@@ -257,6 +278,14 @@ impl Seen {
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.member.fmt(f)
+    }
+}
+
+/// What only the kernel could have told.
+fn not_kept() -> Unseen {
+    Unseen {
+        message: "a capture that the process wrote itself does not have that".to_owned(),
+        hint: Some("`probing -t PID capture` writes one that does".to_owned()),
     }
 }
 

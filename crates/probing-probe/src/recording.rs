@@ -15,6 +15,7 @@ mod trace;
 mod tracers;
 mod values;
 
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -116,6 +117,26 @@ fn storage(py: Python<'_>) -> Option<Storage> {
         return None;
     }
     Some(with_tables(py, |tables| tables.storage()))
+}
+
+/// What this process has recorded, for who copies it.
+pub(crate) struct Recorded {
+    /// The folder of its rings.
+    pub(crate) rings: Option<PathBuf>,
+    /// Why some rows are in no file.
+    pub(crate) heap: Option<String>,
+}
+
+/// `None` when nothing has been recorded yet.
+pub(crate) fn recorded(py: Python<'_>) -> Option<Recorded> {
+    let storage = storage(py)?;
+    Some(Recorded {
+        rings: with_tables(py, |tables| tables.folder()),
+        heap: match storage {
+            Storage::Shared => None,
+            Storage::Heap { reason } => Some(reason),
+        },
+    })
 }
 
 /// The kind of column that Python calls so.

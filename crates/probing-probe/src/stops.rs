@@ -56,7 +56,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probing_proto::message::{Event, Failure};
-use probing_proto::stops::{Arm, Hold, PointId, Seen, WentOn, Why};
+use probing_proto::stops::{Arm, Hold, Point, PointId, Seen, WentOn, Why};
 use pyo3::prelude::*;
 
 use self::points::Points;
@@ -231,10 +231,13 @@ impl Stops {
 
     /// Points as they are now.
     pub(crate) fn points_told(&self) -> Event {
+        let points = self.armed();
+        Event::Points { points }
+    }
+
+    fn armed(&self) -> Vec<Point> {
         let points = self.points();
-        Event::Points {
-            points: points.all().iter().map(|point| point.told()).collect(),
-        }
+        points.all().iter().map(|point| point.told()).collect()
     }
 
     /// Has the server's thread look at the deadlines again.

@@ -1,12 +1,24 @@
-//! What a capture file says: a process as it was at one moment. The file is a zip archive; `docs/capture.md` has its parts.
+//! What a capture says: a process as it was at one moment. It is a zip archive, or a folder when the process wrote it itself;
+//! `docs/capture.md` has its parts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::process::Pid;
-use crate::stops::Stop;
+use crate::stops::{Point, Stop};
 
 /// The version of the format. A reader refuses those that it does not know.
 pub const FORMAT: u32 = 1;
+
+/// How captures are called, and known by on a command line.
+pub const EXTENSION: &str = "probe";
+
+/// The parts of one.
+pub const MANIFEST: &str = "capture.json";
+pub const STACKS: &str = "stacks.json";
+pub const SOURCES: &str = "sources.json";
+pub const TASKS: &str = "tasks.json";
+/// Of a folder: copies of the rings of what the process recorded.
+pub const RINGS: &str = "rings";
 
 /// `capture.json`: whose capture it is, and what is in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +40,9 @@ pub struct Manifest {
     /// Threads that were stopped at breakpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stops: Vec<Stop>,
+    /// What was armed, where no table tells it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
     /// Names of the tables in the file, as a query writes them.
     pub tables: Vec<String>,
     /// What could not be had, and why.

@@ -3,7 +3,6 @@
 use probing_proto::process::{Pid, ProcessKey};
 
 use crate::layout::{HEADER_BYTES, Shape};
-use crate::memory::Memory;
 
 /// `probing` and a zero byte.
 const MAGIC: [u8; 8] = *b"probing\0";
@@ -59,22 +58,23 @@ pub(crate) enum NotAHeader {
 }
 
 impl Header {
-    pub(crate) fn write(&self, memory: &mut Memory) {
+    /// Has `put` put each of its words where it belongs.
+    pub(crate) fn write(&self, mut put: impl FnMut(u64, &[u8])) {
         let Self { origin, shape } = self;
-        memory.put(0, MAGIC);
-        memory.put(8, VERSION);
-        memory.put(12, origin.process.pid.0);
-        memory.put(16, origin.process.start_ticks);
-        memory.put(24, origin.boot_id);
-        memory.put(40, origin.made_monotonic_nanos);
-        memory.put(48, origin.made_wall_nanos);
-        memory.put(56, shape.schema_bytes);
-        memory.put(60, shape.rows);
-        memory.put(64, shape.slots);
-        memory.put(68, shape.strings);
-        memory.put(72, shape.heap_bytes);
-        memory.put(76, shape.text_bytes);
-        memory.put(80, origin.shard);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(12, &origin.process.pid.0.to_le_bytes());
+        put(16, &origin.process.start_ticks.to_le_bytes());
+        put(24, &origin.boot_id);
+        put(40, &origin.made_monotonic_nanos.to_le_bytes());
+        put(48, &origin.made_wall_nanos.to_le_bytes());
+        put(56, &shape.schema_bytes.to_le_bytes());
+        put(60, &shape.rows.to_le_bytes());
+        put(64, &shape.slots.to_le_bytes());
+        put(68, &shape.strings.to_le_bytes());
+        put(72, &shape.heap_bytes.to_le_bytes());
+        put(76, &shape.text_bytes.to_le_bytes());
+        put(80, &origin.shard.to_le_bytes());
     }
 
     pub(crate) fn read(page: &[u8; HEADER_BYTES as usize]) -> Result<Self, NotAHeader> {

@@ -38,10 +38,11 @@ pub use clock::{monotonic_nanos, wall_offset_nanos};
 pub use error::{OpenError, ReadError};
 pub use header::Origin;
 pub use place::{
-    FolderError, Place, PlaceError, describe, is_held, is_in_memory, make_private, read_recorder,
+    FolderError, Place, PlaceError, describe, free_bytes, is_held, is_in_memory, make_private,
+    read_recorder,
 };
 pub use probing_proto::store::{Column, Kind, Recorder, Schema, Storage};
-pub use reader::Ring;
+pub use reader::{Copies, Limits, Ring, copy};
 pub use snapshot::{Chunk, ColumnData, Snapshot, Strings};
 pub use table::{Store, Table, Unreadable};
 pub use value::Value;

@@ -137,14 +137,23 @@ impl Place {
         }
     }
 
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Memory that is free there.
     pub fn free_bytes(&self) -> u64 {
-        match statvfs(&self.folder) {
-            // Without a limit it says 0 of 0.
-            Ok(stat) if stat.f_blocks == 0 => u64::MAX,
-            Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
-            Err(_) => 0,
-        }
+        free_bytes(&self.folder)
+    }
+}
+
+/// What is free where the folder is.
+pub fn free_bytes(folder: &Path) -> u64 {
+    match statvfs(folder) {
+        // Without a limit it says 0 of 0.
+        Ok(stat) if stat.f_blocks == 0 => u64::MAX,
+        Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
+        Err(_) => 0,
     }
 }
 

@@ -4,6 +4,8 @@
 //! (behind another) which of them are gone. Later a chunk's rows, and (behind another) its generation again: if that is still
 //! the same even number, the rows are those that were committed.
 
+mod copy;
+
 use std::cell::LazyCell;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,8 +29,11 @@ use crate::snapshot::{ColumnData, Strings};
 use crate::text::{self, IN_CHUNK, IN_HEAP, Whereabouts};
 use crate::zones::{self, Tally, Zone};
 
+pub use copy::{Copies, Limits, copy};
+
 /// Heads of chunks that are read at once: not all that a file may claim to have.
 const HEADS_AT_ONCE: u32 = 256;
+const NOT_STRINGS: &str = "its strings are not strings";
 
 /// One file of recorded rows.
 #[derive(Debug)]
@@ -301,9 +306,15 @@ impl Ring {
 
     /// All strings so far. Those that committed rows name are among them.
     pub(crate) fn strings(&self) -> Result<Strings, ReadError> {
+        let (ends, heap) = self.heap()?;
+        Strings::new(heap, &ends).ok_or_else(|| self.damaged(NOT_STRINGS))
+    }
+
+    /// Where each string ends, and the bytes of all.
+    fn heap(&self) -> Result<(Bytes, Bytes), ReadError> {
         let count = self.word(STRING_COUNT)?.min(self.layout.shape.strings);
         fence(Ordering::Acquire);
-        let damaged = || self.damaged("its strings are not strings");
+        let damaged = || self.damaged(NOT_STRINGS);
         let ends = self
             .read(self.layout.ends, 4 * count as usize)?
             .ok_or_else(damaged)?;
@@ -314,7 +325,7 @@ impl Ring {
         let heap = self
             .read(self.layout.heap, last as usize)?
             .ok_or_else(damaged)?;
-        Strings::new(heap, &ends).ok_or_else(damaged)
+        Ok((ends, heap))
     }
 
     fn word(&self, offset: u64) -> Result<u32, ReadError> {

@@ -46,19 +46,7 @@ impl Store {
     pub fn open(folder: &Path) -> io::Result<Self> {
         let mut rings = Vec::new();
         let mut unreadable = Vec::new();
-        let entries = match fs::read_dir(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            entries => Some(entries?),
-        };
-        let mut paths: Vec<PathBuf> = entries
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|end| end == RING_EXTENSION))
-            .take(MAX_RINGS)
-            .collect();
-        paths.sort();
-        for path in paths {
+        for path in ring_paths(folder)? {
             match Ring::open(&path) {
                 Ok(ring) => rings.push(Arc::new(ring)),
                 Err(error) => unreadable.push(Unreadable { path, error }),
@@ -147,6 +135,23 @@ impl Table {
         };
         self.columns.iter().map(place).collect()
     }
+}
+
+/// The rings in a folder, in the order of their making. A folder that is not there has none.
+pub(crate) fn ring_paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        entries => Some(entries?),
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|end| end == RING_EXTENSION))
+        .take(MAX_RINGS)
+        .collect();
+    paths.sort();
+    Ok(paths)
 }
 
 fn tables(mut rings: Vec<Arc<Ring>>) -> Vec<Table> {

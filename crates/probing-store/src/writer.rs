@@ -314,7 +314,8 @@ impl Writer {
         writer.begin_chunk(0);
         let in_use = writer.memory.word32(SLOTS_IN_USE);
         in_use.store(writer.slots, Ordering::Release);
-        Header { origin, shape }.write(&mut writer.memory);
+        let memory = &mut writer.memory;
+        Header { origin, shape }.write(|at, bytes| memory.put_bytes(at, bytes));
         if let Ground::File(file) = &writer.ground
             && let Err(error) = file.publish()
         {

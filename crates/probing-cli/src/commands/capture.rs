@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use probing_capture::{CaptureError, CaptureWriter, EXTENSION};
+use probing_capture::{Capture, CaptureError, CaptureWriter, EXTENSION};
 use probing_client::{Entry, Member, Members, Ranks, StackQuery, Target, Who, host_name};
 use probing_engine::{Engine, EngineError, Format, Moment, Terms};
 use probing_proto::capture::{FORMAT, Manifest};
@@ -96,18 +96,24 @@ impl<'a> Taking<'a> {
     }
 
     fn finish(mut self, reason: &str) -> anyhow::Result<CaptureReport> {
+        let kept = self.kept()?;
         let moment = self.engine.moment(Members {
             all: vec![self.member.clone()],
             missing: Ranks::default(),
         });
         let stacks = self.stacks(&moment)?;
-        self.tasks()?;
+        if kept.is_none() {
+            self.tasks()?;
+        }
         self.tables(&moment)?;
         // Nothing at all: that is no capture, and the first reason is why.
         if let (None, [], [why, ..]) = (&stacks, self.tables.as_slice(), self.missing.as_slice()) {
             anyhow::bail!("nothing of {} can be had: {why}", self.member.who);
         }
-        let manifest = self.manifest(reason, stacks.as_ref());
+        let manifest = match kept {
+            Some(kept) => self.again(kept),
+            None => self.manifest(reason, stacks.as_ref()),
+        };
         self.file.finish(&manifest)?;
         Ok(CaptureReport {
             path: self.path.display().to_string(),
@@ -115,6 +121,31 @@ impl<'a> Taking<'a> {
             threads: stacks.map_or(0, |stacks| stacks.threads.len()),
             capture: manifest,
         })
+    }
+
+    /// What a process wrote of itself, which becomes one file here. A file is one already.
+    fn kept(&self) -> anyhow::Result<Option<Manifest>> {
+        let Target::Capture(path) = &self.member.target else {
+            return Ok(None);
+        };
+        let capture = Capture::open(path)?;
+        ensure!(
+            capture.rings().is_some(),
+            "{} is a capture in one file already: copy it",
+            path.display()
+        );
+        Ok(Some(capture.manifest().clone()))
+    }
+
+    /// The same, with what this file has.
+    fn again(&self, kept: Manifest) -> Manifest {
+        // What that did not have is not here either; why tables are not is told again.
+        let missing = kept.missing.into_iter().chain(self.missing.clone());
+        Manifest {
+            tables: self.tables.clone(),
+            missing: missing.collect(),
+            ..kept
+        }
     }
 
     fn stacks(&mut self, moment: &Moment<'_>) -> anyhow::Result<Option<BacktraceReport>> {
@@ -197,6 +228,7 @@ impl<'a> Taking<'a> {
             python: stacks.map_or_else(String::new, |stacks| stacks.python.clone()),
             command: facts.map_or_else(Vec::new, |facts| facts.command),
             stops: self.stops(),
+            points: Vec::new(),
             tables: self.tables.clone(),
             missing: self.missing.clone(),
         }

@@ -16,6 +16,7 @@ mod gone;
 mod harmless;
 mod hidden;
 mod interrupt;
+mod kept;
 mod leaks;
 mod list;
 mod locals;

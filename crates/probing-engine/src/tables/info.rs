@@ -62,6 +62,13 @@ pub(crate) const TABLE: Table = Table {
 };
 
 fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+    if let Some(kept) = &seen.kept {
+        let (command, python) = (kept.command.join(" ").into(), (&kept.python).into());
+        let mut row = [const { Value::Null }; TABLE.columns.len()];
+        (row[0], row[1]) = (command, python);
+        rows.push(row);
+        return Ok(());
+    }
     let facts = seen.facts()?;
     // Where it cannot be looked at, the rest is told all the same.
     let recorded = seen.recorded().ok().flatten();

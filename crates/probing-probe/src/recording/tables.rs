@@ -102,6 +102,12 @@ impl Tables {
         self.recorder.storage.clone()
     }
 
+    /// Where their rings are, if they are in files.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        let place = self.place.as_ref().ok()?;
+        Some(place.folder().to_owned())
+    }
+
     pub(super) fn get(&mut self, index: usize) -> Option<&mut Table> {
         self.all.get_mut(index)
     }

@@ -1,15 +1,17 @@
 //! Stops that nobody could look at leave a capture, where `PROBING_CAPTURE_DIR` says where: those whose time was over, and those
-//! at an exception that nobody catches. It is a folder with the parts of a capture as JSON, which `probing -t x.probe` reads like
-//! the file that it writes itself: so the guest needs no archive, and starts no process in somebody else's program.
+//! at an exception that nobody catches. It is a folder with the parts of a capture as JSON, and with copies of the rings of what
+//! the process has recorded; `probing -t x.probe` reads it like the file that it writes itself. So the guest needs no archive, and
+//! starts no process in somebody else's program.
+
+mod folder;
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use probing_proto::capture::{Excerpt, FORMAT, Manifest};
+use probing_proto::capture::{Excerpt, FORMAT, MANIFEST, Manifest, RINGS, SOURCES, STACKS};
 use probing_proto::env::{self, PROBING_CAPTURE_DIR};
 use probing_proto::function;
 use probing_proto::message::FrameLocals;
@@ -18,15 +20,22 @@ use probing_proto::report::{
     BacktraceReport, FrameType, GilState, ReadWay, ReportedFrame, ReportedLocal, ReportedThread,
 };
 use probing_proto::stops::Stop;
+use probing_store::{Copies, Limits};
 use pyo3::prelude::*;
-use serde_json::Value;
 
-use super::{frame, source, thread};
+use self::folder::Folder;
+use super::{frame, of_this_process, source, thread};
 use crate::interrupt::own_thread;
 use crate::locals;
+use crate::recording::{self, Recorded};
 
 /// Captures of one process: a loop of stops must not fill a disk.
 const MOST: u32 = 100;
+/// Bytes of recorded rows in one capture, and in all of a process.
+const MOST_ROWS: u64 = 64 << 20;
+const MOST_ROWS_OF_ALL: u64 = 256 << 20;
+/// How long copying them may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Threads beside the one that stopped.
 const MAX_OTHERS: usize = 200;
 /// Lines on each side of a place.
@@ -36,6 +45,7 @@ const IN_SIGHT: u32 = 500;
 const MAX_EXCERPTS: usize = 200;
 
 static WRITTEN: AtomicU32 = AtomicU32::new(0);
+static WRITTEN_ROWS: AtomicU64 = AtomicU64::new(0);
 
 /// Writes one, if that was asked for; what came of it, in words.
 pub(super) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Option<String> {
@@ -53,7 +63,7 @@ pub(super) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
     let version = py.version_info();
     let python = format!("{}.{}", version.major, version.minor);
     let pid = Pid(std::process::id());
-    let path = folder.join(format!("{pid}-stop-{}.probe", stop.stop.0));
+    let name = format!("{pid}-stop-{}", stop.stop.0);
     let manifest = Manifest {
         format: FORMAT,
         probing: env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,10 +75,9 @@ pub(super) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
         python: python.clone(),
         command: kernel("/proc/self/cmdline"),
         stops: vec![stop],
+        points: of_this_process().armed(),
         tables: Vec::new(),
-        missing: vec![
-            "tables: the process wrote this itself; `probing capture` keeps them, too".to_owned(),
-        ],
+        missing: Vec::new(),
     };
     let stacks = BacktraceReport {
         pid,
@@ -79,33 +88,54 @@ pub(super) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
         paused_seconds: 0.0,
         read: ReadWay::Probe,
     };
-    let parts = [
-        ("stacks.json", serde_json::to_value(stacks)),
-        ("sources.json", serde_json::to_value(sources)),
-        ("capture.json", serde_json::to_value(manifest)),
-    ];
+    let recorded = recording::recorded(py);
     // Without the GIL: a disk may be slow.
-    let written = py.detach(|| write(&path, parts));
+    let written = py.detach(|| {
+        let folder = Folder::begin(&folder, &name)?;
+        folder.write(STACKS, serde_json::to_value(stacks))?;
+        folder.write(SOURCES, serde_json::to_value(sources))?;
+        let manifest = with_rows(manifest, &folder, recorded);
+        folder.write(MANIFEST, serde_json::to_value(manifest))?;
+        folder.finish()
+    });
     Some(match written {
-        Ok(()) => format!("captured: {}", path.display()),
-        Err(error) => format!("not captured: {}: {error}", path.display()),
+        Ok(path) => format!("captured: {}", path.display()),
+        Err(error) => {
+            let path = folder.join(name);
+            format!("not captured: {}: {error}", path.display())
+        }
     })
 }
 
-/// Under another name until it is whole.
-fn write(path: &Path, parts: [(&str, serde_json::Result<Value>); 3]) -> io::Result<()> {
-    let unfinished = path.with_extension("unfinished");
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(&unfinished)?;
-    for (name, part) in parts {
-        let mut file = fs::OpenOptions::new();
-        let file = file.write(true).create_new(true).mode(0o600);
-        let mut file = file.open(unfinished.join(name))?;
-        file.write_all(&serde_json::to_vec(&part?)?)?;
+/// Copies what the process has recorded, as far as that can be had: a capture without it is better than none.
+fn with_rows(mut manifest: Manifest, folder: &Folder, recorded: Option<Recorded>) -> Manifest {
+    let Some(Recorded { rings, heap }) = recorded else {
+        return manifest;
+    };
+    let missing = &mut manifest.missing;
+    missing.extend(heap.map(|why| format!("rows in the memory of the process alone: {why}")));
+    match rings.map(|rings| copied(&rings, &folder.part(RINGS))) {
+        Some(Ok(copies)) => {
+            missing.extend(copies.left_out);
+            manifest.tables = copies.tables;
+        }
+        Some(Err(error)) => missing.push(format!("tables: {error}")),
+        None => {}
     }
-    fs::rename(&unfinished, path)
+    manifest
+}
+
+fn copied(rings: &Path, to: &Path) -> io::Result<Copies> {
+    // The rest is for the program.
+    let room = to.parent().map_or(0, probing_store::free_bytes) / 2;
+    let left = MOST_ROWS_OF_ALL.saturating_sub(WRITTEN_ROWS.load(Ordering::Acquire));
+    let limits = Limits {
+        bytes: MOST_ROWS.min(left).min(room),
+        until: Instant::now() + PATIENCE,
+    };
+    let copies = probing_store::copy(rings, to, limits)?;
+    WRITTEN_ROWS.fetch_add(copies.bytes, Ordering::AcqRel);
+    Ok(copies)
 }
 
 /// What the kernel says, in the parts that NULs and ends of lines make.

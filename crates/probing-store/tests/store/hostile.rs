@@ -8,10 +8,11 @@ use probing_store::{Kind, Store, Value};
 use proptest::prelude::*;
 use tempfile::tempdir_in;
 
+use crate::copies::copied;
 use crate::{schema, writer};
 
 /// A ring with all kinds and several chunks.
-fn ring(path: &Path) {
+pub(crate) fn ring(path: &Path) {
     let columns = [
         ("b", Kind::Bool, true),
         ("n", Kind::I64, false),
@@ -94,6 +95,8 @@ proptest! {
             file.set_len(end.index(length) as u64).unwrap();
         }
         read_all(folder.path());
+        let (copy, _) = copied(folder.path(), 1 << 20);
+        read_all(copy.path());
     }
 
     #[test]

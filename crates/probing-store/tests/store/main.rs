@@ -1,6 +1,7 @@
 //! Rings as writers and readers know them: what goes in comes out, whatever happens in between.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod copies;
 mod hostile;
 mod kills;
 mod rings;

@@ -67,7 +67,7 @@ fn little_room_makes_smaller_chunks() {
 }
 
 /// Does something with a tmpfs of this size, which only this thread sees. False where we may not.
-fn on_a_small_tmpfs(megabytes: u32, work: impl FnOnce(&Path) + Send) -> bool {
+pub(crate) fn on_a_small_tmpfs(megabytes: u32, work: impl FnOnce(&Path) + Send) -> bool {
     let folder = tempdir().unwrap();
     let alone = || -> rustix::io::Result<()> {
         // SAFETY: of this thread alone, which opens and closes what it uses by itself.
