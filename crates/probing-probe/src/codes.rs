@@ -103,15 +103,22 @@ impl Finder {
             Hint::File(names) => {
                 let file = frame::file_of(code);
                 let last = file.rsplit('/').next().unwrap_or(&file);
-                let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-                names.iter().any(|name| name == last)
+                let is_known = {
+                    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+                    names.iter().any(|name| name == last)
+                };
+                // A link may call the file anything. Modules are few, and have all their functions in them.
+                is_known || is_called(code, "<module>")
             }
-            Hint::Name(name) => code
-                .getattr("co_name")
-                .is_ok_and(|own| text_of(&own) == *name),
+            Hint::Name(name) => is_called(code, name),
             Hint::Nothing => true,
         }
     }
+}
+
+fn is_called(code: &Bound<'_, PyAny>, name: &str) -> bool {
+    let own = code.getattr("co_name");
+    own.is_ok_and(|own| text_of(&own) == name)
 }
 
 fn all<'py>(found: &Bound<'py, PyAny>) -> PyResult<Vec<Found<'py>>> {

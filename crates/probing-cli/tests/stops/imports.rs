@@ -1,0 +1,122 @@
+//! Stops in the middle of an import, and around a fork: what others need is not held.
+
+use std::fs;
+
+use probing_proto::stops::{Place, Step};
+use probing_testkit::{Python, every_python};
+
+use crate::debugger::{Debugged, arm, at, in_function, stop};
+
+const SLOW: &str = "first = 1\nimport quick\nsecond = first + quick.one\n";
+
+fn line_of(file: &str, line: u32) -> probing_proto::stops::Arm {
+    let file = file.to_owned();
+    arm(Place::Line { file, line })
+}
+
+/// A program that can import `slow`, which imports `quick`, and `other`.
+fn importing(python: &Python) -> Debugged {
+    let mut debugged = Debugged::start(python);
+    let folder = debugged.sandbox.path().join("modules");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("slow.py"), SLOW).unwrap();
+    fs::write(folder.join("quick.py"), "one = 1\n").unwrap();
+    fs::write(folder.join("other.py"), "two = 2\nthree = two + 1\n").unwrap();
+    debugged.begin(&format!(
+        "sys.path.insert(0, {:?})",
+        folder.to_str().unwrap()
+    ));
+    debugged.ended();
+    debugged
+}
+
+#[test]
+fn a_stop_in_a_module_that_is_being_imported_lets_others_import() {
+    every_python(|python| {
+        let mut debugged = importing(python);
+        debugged.client.arm(stop(line_of("slow.py", 3)));
+        debugged.client.arm(line_of("other.py", 2));
+        debugged.begin("worker = in_thread(__import__, 'slow')");
+        debugged.ended();
+        let stopped = debugged.client.stopped();
+        assert_eq!(stopped.thread_name, "worker");
+        assert_eq!(stopped.frames[0].func, "<module>");
+        // Other threads import other modules, one of which counts, and one that the stopped thread has imported.
+        assert_eq!(debugged.told("__import__('other').three"), "3");
+        assert_eq!(debugged.told("__import__('quick').one"), "1");
+        // The stopped thread imports for its driver, and what is armed meanwhile is found.
+        let imported = "__import__('colorsys').rgb_to_hsv(0, 0, 0)[2] + second_of";
+        debugged.client.value(stopped.stop, 0, "second_of = 1");
+        assert_eq!(debugged.client.value(stopped.stop, 0, imported), "1");
+        debugged.client.arm(at("second"));
+        // Who wants the same module waits for the import, and not for us.
+        debugged.begin("waits = in_thread(lambda: print(__import__('slow').second, flush=True))");
+        debugged.ended();
+        debugged.client.step(stopped.stop, Step::Continue);
+        debugged.begin("worker.join(); waits.join(); trainer.fit(1)");
+        assert_eq!(debugged.ended(), ["2"]);
+        let hits: Vec<u64> = debugged.client.points().iter().map(|it| it.hits).collect();
+        assert_eq!(hits, [1, 1, 1]);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn points_at_the_level_of_modules_count_while_threads_import() {
+    every_python(|python| {
+        let mut debugged = importing(python);
+        for line in 1..=3 {
+            debugged.client.arm(line_of("slow.py", line));
+        }
+        debugged.client.arm(line_of("other.py", 2));
+        // Again and again, by two threads at once.
+        let imports = "def imports(name):\n    for _ in range(50):\n        __import__(name)\n        del sys.modules[name]\n";
+        debugged.begin(&format!("exec({imports:?}, globals())"));
+        debugged.ended();
+        debugged.begin(
+            "both = in_thread(imports, 'slow'), in_thread(imports, 'other'); [it.join() for it in both]",
+        );
+        debugged.ended();
+        let hits: Vec<u64> = debugged.client.points().iter().map(|it| it.hits).collect();
+        // Before 3.12 a point that has found its code does not look for the same file loaded again.
+        let all = if python.version >= (3, 12) { 50 } else { 1 };
+        assert!(hits.iter().all(|hits| *hits >= all), "{hits:?}");
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_child_is_never_stopped_and_a_stop_before_a_fork_holds_no_lock() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("import os, warnings; warnings.simplefilter('ignore')");
+        debugged.ended();
+        let handlers = "seen = []\\ndef before_fork():\\n    seen.append(1)\\ndef in_parent():\\n    seen.append(2)\\ndef in_child():\\n    seen.append(3)\\n";
+        debugged.begin(&format!("exec('{handlers}', globals()); os.register_at_fork(before=before_fork, after_in_parent=in_parent, after_in_child=in_child)"));
+        debugged.ended();
+        debugged.client.arm(stop(in_function("before_fork")));
+        debugged.client.arm(stop(in_function("in_child")));
+        let fork = "def fork():\\n    pid = os.fork()\\n    if pid == 0:\\n        os._exit(int(seen != [1, 3]))\\n    return os.waitpid(pid, 0)[1]\\n";
+        debugged.begin(&format!("exec('{fork}', globals())"));
+        debugged.ended();
+        debugged.begin("print(fork(), seen)");
+        // What the program does before the process is copied is code like any other: others go on, and import.
+        let stopped = debugged.client.stopped();
+        assert_eq!(stopped.frames[0].func, "before_fork");
+        let imported = "__import__('colorsys') is not None";
+        assert_eq!(debugged.client.value(stopped.stop, 0, imported), "True");
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["0 [1, 2]"]);
+        assert_eq!(debugged.client.stops(), []);
+        let hits: Vec<u64> = debugged
+            .client
+            .disarm_all()
+            .iter()
+            .map(|it| it.hits)
+            .collect();
+        assert_eq!(hits, [1, 0]);
+        debugged.leaves_no_trace();
+    });
+}
