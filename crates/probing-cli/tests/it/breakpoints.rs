@@ -251,6 +251,43 @@ fn a_set_is_armed_at_once_and_who_fails_is_named() {
 }
 
 #[test]
+fn a_point_is_armed_in_the_ranks_that_are_meant_and_in_no_others() {
+    every_python(|python| {
+        let mut job = Job::of(python, "steps.py", &["probed", "probed", "probed"]);
+        let place = format!("steps.py:{}", line("sum"));
+        let arm = [
+            "break",
+            &place,
+            "--if",
+            "item > 1",
+            "--action",
+            "log:{item}",
+        ];
+        let armed = job.probing((1, 2), &arm);
+        assert_eq!(armed.ok().lines().count(), 2, "{armed:?}");
+        for target in &mut job.ranks {
+            target.say("3");
+            assert_eq!(target.line(), "total 6");
+        }
+        let asked = |sql: &str| {
+            let ran = job.probing((0, 2), &["query", "--csv", sql]);
+            job.shown(&ran.stdout)
+        };
+        let points = asked("SELECT rank, place, hits FROM python.breakpoints ORDER BY rank");
+        assert_eq!(
+            points,
+            format!("rank,place,hits\n1,{place},1\n2,{place},1\n")
+        );
+        let logged = asked("SELECT rank, text FROM python.captures ORDER BY rank");
+        assert_eq!(logged, "rank,text\n1,2\n2,2\n");
+        // One is let go, and the other stays armed.
+        job.probing((1, 1), &["disarm", "all"]).ok();
+        let left = asked("SELECT rank FROM python.breakpoints");
+        assert_eq!(left, "rank\n2\n");
+    });
+}
+
+#[test]
 fn looking_at_what_is_armed_brings_no_probe_in() {
     every_python(|python| {
         let sandbox = sandbox();

@@ -23,12 +23,17 @@ pub(crate) struct Job {
 impl Job {
     /// Starts `rank.py` with these arguments, one rank each; those with `probed` among them have the probe.
     pub(crate) fn start(python: &Python, ranks: &[&str]) -> Self {
+        Self::of(python, "rank.py", ranks)
+    }
+
+    /// The same of another program.
+    pub(crate) fn of(python: &Python, program: &str, ranks: &[&str]) -> Self {
         static JOBS: AtomicU32 = AtomicU32::new(0);
         let job = std::process::id() * 100 + JOBS.fetch_add(1, Ordering::Relaxed) % 100;
         let (sandbox, first) = (sandbox(), job * 10);
         let start = |(place, words): (usize, &&str)| {
             let rank = (first + place as u32).to_string();
-            let mut target = sandbox.target(python, "rank.py").env("RANK", rank);
+            let mut target = sandbox.target(python, program).env("RANK", rank);
             for word in words.split_whitespace() {
                 target = match word {
                     "probed" => target.env("PROBING", "1"),

@@ -1,5 +1,7 @@
 //! Points that count, log and take snapshots; where they are found.
 
+use std::time::Instant;
+
 use probing_proto::message::Call;
 use probing_proto::stops::{Action, Arm, Place, StopNews};
 use probing_testkit::every_python;
@@ -117,6 +119,47 @@ fn what_points_record_is_asked_for_with_sql() {
             "{snapshot}"
         );
         assert!(snapshot.contains("<module>"), "{snapshot}");
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+/// A thousand lines in a second, and no more, whatever a second is worth on the machine.
+#[test]
+fn log_lines_that_come_too_fast_are_counted_and_left_out() {
+    const PASSED: u64 = 100_000;
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(log(at("count"), "step {step}"));
+        let snapshot = Arm {
+            action: Action::Snapshot,
+            ..at("count")
+        };
+        debugged.client.arm(snapshot);
+        let began = Instant::now();
+        debugged.begin(&format!("count({PASSED})"));
+        debugged.ended();
+        let seconds = began.elapsed().as_secs() + 2;
+        let pid = debugged.target.pid().to_string();
+        for point in debugged.client.points() {
+            let id = point.point.0;
+            let sql = format!("select count(*) from python.captures where point = {id}");
+            let told = debugged
+                .sandbox
+                .probing(["-t", &pid, "query", "--csv", &sql]);
+            let rows: u64 = told.stdout.lines().last().unwrap().parse().unwrap();
+            assert_eq!((point.hits, point.fired), (PASSED, PASSED));
+            assert!(rows > 0 && rows <= 1000 * seconds, "{rows} in {seconds} s");
+            // Older rows may have gone from a full ring; none was recorded that was counted as left out.
+            assert!(rows + point.dropped <= PASSED, "{rows}, {point:?}");
+            assert!(
+                point.dropped >= PASSED.saturating_sub(1000 * seconds),
+                "{point:?}"
+            );
+            let listed = debugged.sandbox.probing(["-t", &pid, "breakpoints"]);
+            let left_out = format!("{} left out", point.dropped);
+            assert!(listed.ok().contains(&left_out), "{listed:?}");
+        }
         debugged.client.disarm_all();
         debugged.leaves_no_trace();
     });
