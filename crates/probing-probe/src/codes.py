@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType, FunctionType
-    from typing import Any
+    from typing import Any, TypeGuard
 
 FUNCTION = type(lambda: None)
 MODULE = type(sys)
@@ -23,6 +23,10 @@ RESUME = opmap.get("RESUME")
 OPTIMIZED = 1
 # How deep wrappers may lie around a function.
 WRAPPERS = 10
+# Guards of compiled code that are read, of all functions together: each takes some tenths of a microsecond.
+GUARDS = 100_000
+# Classes that are looked at for one method.
+CLASSES = 1000
 
 # Before 3.12: the functions that have a code, by its id, as far as the last search saw them.
 _functions: dict[int, list[FunctionType]] = {}
@@ -269,19 +273,84 @@ def _together(*notes: str | None) -> str | None:
 
 def _compiled(found: list[tuple[CodeType, str, int]]) -> str | None:
     """Say which functions do not run as Python, because `torch.compile` has taken their place."""
-    names = sorted({qualname for code, qualname, _ in found if _is_compiled(code)})
-    if not names:
+    names = {qualname for code, qualname, _ in found if id(code) in _put_around or _made_of(code)}
+    notes = [f"{_listed(names)} compiled by torch.compile: it cannot stop there"] if names else []
+    taken, callers = _taken_in(found)
+    if taken:
+        among = ", ".join(sorted(callers)[:3])
+        notes.append(f"{_listed(taken)} part of what torch.compile made of {among}: calls from there do not stop")
+    if not notes:
         return None
-    return (
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} compiled by torch.compile: it cannot stop there;"
-        " TORCH_COMPILE_DISABLE=1 or torch.compiler.disable leave a function as it is"
-    )
+    return f"{'; '.join(notes)}; TORCH_COMPILE_DISABLE=1 or torch.compiler.disable leave a function as it is"
 
 
-def _is_compiled(code: CodeType) -> bool:
+def _listed(names: set[str]) -> str:
+    return f"{', '.join(sorted(names))} {'is' if len(names) == 1 else 'are'}"
+
+
+def _made_of(code: CodeType) -> list[Any]:
+    """Give what `torch.compile` has made of a function: an entry for each set of guards."""
     frames: Any = getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
     entries = getattr(frames, "_debug_get_cache_entry_list", None)
-    return id(code) in _put_around or (entries is not None and bool(entries(code)))
+    return [] if entries is None else entries(code)  # type: ignore[no-any-return]
+
+
+def _taken_in(found: list[tuple[CodeType, str, int]]) -> tuple[set[str], set[str]]:
+    """Tell which functions are part of what was made of others, as far as guards name them, and of which."""
+    taken: set[str] = set()
+    callers: set[str] = set()
+    seen = getattr(getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None), "seen", ())
+    left = GUARDS
+    for reference in list(seen):
+        caller = reference()
+        for entry in [] if caller is None else _made_of(caller):
+            guards = getattr(getattr(entry, "guard_manager", None), "code_parts", ())
+            left -= len(guards)
+            if left < 0:
+                return taken, callers
+            for code, qualname, _ in found:
+                if code is not caller and _is_relied_on(code, qualname, guards):
+                    taken.add(qualname)
+                    # What follows a break of the graph is called after the function that it is in.
+                    _, resumed, name = caller.co_name.partition("torch_dynamo_resume_in_")
+                    callers.add(name.rpartition("_at_")[0] if resumed else _qualname(caller))
+    return taken, callers
+
+
+def _is_relied_on(code: CodeType, qualname: str, guards: list[str]) -> bool:
+    """Tell whether compiled code holds only while a function has this very code, or a class this very method."""
+    own = f".__code__, {id(code)})"
+    if any(own in guard and guard.startswith("___check_obj_id(") for guard in guards):
+        return True
+    begin, end = f"not ___dict_contains({code.co_name!r}, ", ".__dict__)"
+    objects = {guard[len(begin) : -len(end)] for guard in guards if guard.startswith(begin) and guard.endswith(end)}
+    if not objects:
+        return False
+    kinds = {
+        f"___check_type_id({name}, {id(kind)})" for name in objects for kind in _classes_with(code, qualname.split("."))
+    }
+    return any(guard.partition("), type=")[0] + ")" in kinds for guard in guards)
+
+
+def _classes_with(code: CodeType, path: list[str]) -> list[type]:
+    """Give the classes whose method this is: the one that it was written in, and those derived from it."""
+    classes: dict[int, type] = {}
+    for _, names in _modules():
+        value = names.get(path[0])
+        for part in path[1:-1]:
+            value = (_names_of(value) or {}).get(part) if _is_class(value) else None
+        method = (_names_of(value) or {}).get(path[-1]) if _is_class(value) else None
+        if type(method) is FUNCTION and _original(method.__code__) is code:
+            classes[id(value)] = value
+    derived = list(classes.values())
+    while derived and len(classes) < CLASSES:
+        derived = [each for kind in derived for each in type.__subclasses__(kind) if id(each) not in classes]
+        classes.update((id(each), each) for each in derived)
+    return list(classes.values())
+
+
+def _is_class(value: object) -> TypeGuard[type]:
+    return type in (_mro_of(type(value)) or ())
 
 
 def functions_of(code: CodeType) -> list[FunctionType]:
@@ -382,9 +451,9 @@ def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterato
     elif kind is property:
         for part in (value.fget, value.fset, value.fdel):  # type: ignore[attr-defined]
             yield from _codes_of(part, module, seen, depth + 1)
-    elif type in (_mro_of(kind) or ()):
+    elif _is_class(value):
         # A class of C code that was never made ready has nothing.
-        names = _names_of(value) or {}  # type: ignore[arg-type]
+        names = _names_of(value) or {}
         if names.get("__module__") == module:
             seen.add(id(value))
             for part in list(names.values()):

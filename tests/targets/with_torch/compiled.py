@@ -1,4 +1,4 @@
-"""Calls a compiled function and a plain one for every line that comes."""
+"""Calls compiled functions and a plain one for every line that comes."""
 
 import functools
 import sys
@@ -12,11 +12,43 @@ def doubled(values):
     return twice
 
 
+def scaled(values):
+    return values * 3
+
+
+def shifted(values):
+    return scaled(values) + 1
+
+
+class Base(torch.nn.Module):
+    def helped(self, values):
+        return values - 1
+
+
+class Model(Base):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Identity()
+
+    def forward(self, values):
+        return self.helped(self.layer(values)) + scaled(values)
+
+
+@functools.partial(torch.compile, backend="eager")
+def outer(values):
+    return shifted(values)
+
+
 def plain(value):
     return value + 1
 
 
+model = Model()
+compiled = torch.compile(model, backend="eager")
+
+
 def both():
+    outer(torch.ones(3)), compiled(torch.ones(3))
     return doubled(torch.ones(3)).sum().item(), plain(1)
 
 

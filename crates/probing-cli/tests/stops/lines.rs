@@ -151,3 +151,27 @@ fn a_watch_misses_nothing_in_a_function_that_has_points() {
         debugged.leaves_no_trace();
     });
 }
+
+/// Where a copy of the code stands in its place: what cannot be the same, and that it ends.
+#[test]
+fn code_with_points_can_be_marshalled_where_it_is_the_functions_own() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let dumped = "def dumped():\n    try:\n        return marshal.loads(marshal.dumps(method.__code__)) == before\n    \
+                      except ValueError as error:\n        return str(error)\n";
+        debugged.begin(&format!("import marshal; method = Trainer.fit; before = method.__code__; exec({dumped:?}, globals())"));
+        debugged.ended();
+        let looks = "method.__code__ == before, dumped()";
+        assert_eq!(debugged.told(looks), "True True");
+        debugged.client.arm(at("second"));
+        let same = if python.version >= (3, 12) {
+            "True True"
+        } else {
+            "False unmarshallable object"
+        };
+        assert_eq!(debugged.told(looks), same);
+        debugged.client.disarm_all();
+        assert_eq!(debugged.told(looks), "True True");
+        debugged.leaves_no_trace();
+    });
+}

@@ -57,7 +57,8 @@ pub(crate) const TABLE: Table = Table {
         col(
             "told_by",
             Kind::Text,
-            "how the interpreter tells us: sys.monitoring, a trace function, debug registers",
+            "how we hear of it: sys.monitoring, PyDict_Watch, sys.excepthook; before Python 3.12 calls in its code or a trace \
+             function",
         ),
         col("note", Kind::Text, "why it cannot do all that it should"),
     ],
