@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use probing_proto::stops::{Arm, Place, Point};
+use probing_proto::stops::{Arm, Place, Point, StopNews};
 use probing_testkit::{Python, Sandbox, every_python, root, wait_until};
 
-use crate::debugger::{Client, Debugged, arm, at, in_function, log, sandbox, stop};
+use crate::debugger::{Client, Debugged, arm, at, in_function, line_of, log, sandbox, stop, when};
 
 /// Before 3.12 a thread has one trace function.
 fn is_shared(python: &Python) -> bool {
@@ -97,6 +97,82 @@ fn coverage_sees_the_same_lines_with_breakpoints_and_without() {
             let without = covered(python, &sandbox, core, false);
             let with = covered(python, &sandbox, core, true);
             assert_eq!(with, without, "{core}");
+        }
+    });
+}
+
+/// What a run of pytest under pytest-cov says in the end, and what it has covered, with breakpoints or without.
+fn tested(python: &Python, core: &str, is_armed: bool) -> (Vec<String>, serde_json::Value) {
+    let sandbox = sandbox();
+    let folder = root().join("tests/targets/covered");
+    let report = sandbox.path().join("report.json");
+    let mut command = Command::new(&python.path);
+    command.args(["-m", "pytest", "-s", "-q", "--tb=line", "-c", "/dev/null"]);
+    command.args(["-p", "no:cacheprovider", "--cov=prices"]);
+    command.arg(format!("--cov-report=json:{}", report.display()));
+    command.arg("--rootdir").arg(&folder).arg(&folder);
+    command.current_dir(sandbox.path());
+    let mut target = sandbox
+        .target_command(command)
+        .env("PROBING", "1")
+        .env("COVERAGE_CORE", core)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .start();
+    let mut client = Client::new(&sandbox, &target);
+    let place = |mark: &str| {
+        arm(Place::Line {
+            file: "prices.py".to_owned(),
+            line: line_of("covered/prices.py", mark),
+        })
+    };
+    if is_armed {
+        client.arm(log(place("total"), "{each} {total}"));
+        client.arm(when("value > 1", place("rounded")));
+        client.arm(in_function("prices.price"));
+        client.follow(false);
+    }
+    target.say("go");
+    if is_armed {
+        let mut logged = || {
+            client.news(|news| match news {
+                StopNews::Logged { text, .. } => Some(text),
+                _ => None,
+            })
+        };
+        // Of the counts 1, 4, 2, 3 and 2.
+        let expected = "0 0.0|0 0.0|1 0.0|2 0.5|3 1.5|0 0.0|1 0.0|0 0.0|1 0.0|2 0.5|0 0.0|1 0.0";
+        let all: Vec<String> = (0..12).map(|_| logged()).collect();
+        assert_eq!(all.join("|"), expected);
+    }
+    let ended = target.end();
+    assert_eq!(ended.status, 1, "{ended:?}");
+    assert_eq!(ended.stderr, [""; 0]);
+    // The last line has a time in it.
+    let is_outcome = |line: &String| line.contains("::test") || line.contains("passed");
+    let outcome = ended.stdout.into_iter().filter(is_outcome);
+    let outcome = outcome.map(|line| line.split(" in ").next().unwrap_or_default().to_owned());
+    let told = std::fs::read(report).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let files = told["files"].as_object().unwrap();
+    assert_eq!(files.len(), 1, "{told}");
+    (outcome.collect(), files.values().next().unwrap().clone())
+}
+
+#[test]
+fn pytest_cov_reports_the_same_with_breakpoints_and_without() {
+    every_python(|python| {
+        let cores: &[&str] = if is_shared(python) {
+            &["sysmon", "ctrace"]
+        } else {
+            &["ctrace"]
+        };
+        for core in cores {
+            let without = tested(python, core, false);
+            let outcome = without.0.join("\n");
+            assert!(outcome.contains("1 failed, 5 passed"), "{outcome}");
+            let lines = &without.1["executed_lines"];
+            assert!(lines.as_array().unwrap().len() > 10, "{lines}");
+            assert_eq!(tested(python, core, true), without, "{core}");
         }
     });
 }
