@@ -136,8 +136,8 @@ is compared with itself without one, in the same process. dowhen needs Python 3.
 
 TRACE_NOTES = """\
 ratio: best other / ours. CPU time, the least of three processes, each of which takes the least of several runs, after
-runs that are not counted. A call is two events of ours, each with a row: call and return. viztracer's event is its
-record: one a call, written when it returns. Both figures are shown."""
+runs that are not counted. A call is two events of ours, each with a row: call and return; both are one record, written
+when it is called. viztracer's event is its record: one a call, written when it returns. Both figures are shown."""
 MEMORY_NOTES = """\
 How many times as long loops that do little else than allocate take; ratio: tracemalloc / ours. All in one process."""
 COLLECTIVES_NOTES = """\

@@ -6,6 +6,7 @@ import hashlib
 import struct
 import sys
 import threading
+import time
 
 
 def leaf(x):
@@ -51,6 +52,44 @@ async def waiting(n):
     return n
 
 
+def failing_generator(n):
+    total = n
+    yield total
+    total = total + 1
+    raise KeyError(total)
+
+
+async def failing_coroutine(n):
+    total = n
+    await asyncio.sleep(0)
+    total = total + 1
+    raise KeyError(total)
+
+
+async def failing_stream(n):
+    total = n
+    yield total
+    total = total + 1
+    raise KeyError(total)
+
+
+def refused(what):
+    """Go through something that suspends itself until it fails."""
+
+    async def each():
+        return [value async for value in what]
+
+    try:
+        if hasattr(what, "__aiter__"):
+            asyncio.run(each())
+        elif hasattr(what, "__await__"):
+            asyncio.run(what)
+        else:
+            list(what)
+    except KeyError as error:
+        return error.args[0]
+
+
 def recursive(n):
     return n if n == 0 else 1 + recursive(n - 1)
 
@@ -58,6 +97,13 @@ def recursive(n):
 def hostile(n):
     for _ in range(n):
         leaf(1)
+
+
+def spend(seconds):
+    """Do nothing but call for so much CPU time of the process."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        hostile(10_000)
 
 
 def in_threads(n):

@@ -3,6 +3,8 @@
 //! Stops and tracing are tools of their own: what one of them disables in a code object the other still hears of.
 #![expect(unsafe_code, reason = "callbacks take arguments as Python passes them")]
 
+mod callable;
+
 use std::sync::OnceLock;
 
 use probing_proto::message::Failure;
@@ -11,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::guarded::call;
+
+pub(crate) use self::callable::{Function, count};
 
 pub(crate) const NAME: &str = "sys.monitoring";
 
@@ -30,8 +34,7 @@ pub(crate) fn is_there(py: Python<'_>) -> bool {
 pub(crate) struct Callback {
     /// As `sys.monitoring.events` has it.
     pub(crate) event: &'static str,
-    /// Static, and changed by nobody.
-    pub(crate) function: *mut ffi::PyMethodDef,
+    pub(crate) function: Function,
 }
 
 /// A tool that we are.
@@ -82,12 +85,7 @@ impl Tool {
         };
         call(&function("use_tool_id")?, (id, name))?;
         for (callback, event) in callbacks.iter().zip(&tool.events) {
-            // SAFETY: the definition is static, and nobody changes it; the other two may be null.
-            let function = unsafe {
-                let none = std::ptr::null_mut();
-                let function = ffi::PyCFunction_NewEx(callback.function, none, none);
-                Bound::from_owned_ptr_or_err(py, function)?
-            };
+            let function = callable::callable(py, callback.function)?;
             call(tool.register.bind(py), (id, event, function))?;
         }
         Ok(Some(tool))

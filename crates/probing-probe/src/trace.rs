@@ -1,8 +1,9 @@
 //! What functions do, told where they run: tracing, and taps of our own on functions of libraries.
 //!
 //! From Python 3.12 on we are a tool of `sys.monitoring` (`tool.rs`), told of exactly the code objects that somebody wants
-//! to know of (`table.rs`). An event (`events.rs`) is a row of 32 bytes in a ring of its thread (`thread.rs`), or something
-//! that a *tap* does (`tap.rs`). The way there is a few nanoseconds: no lock, no dictionary, no allocation.
+//! to know of (`table.rs`). What begins and ends is a record of 32 bytes in a ring of its thread (`thread.rs`); events come
+//! there in a straight line (`quick.rs`), or by way of all that can be different (`events.rs`), also to what a *tap* does
+//! (`tap.rs`). That is a few nanoseconds: no lock, no dictionary, no allocation.
 //!
 //! A *trace* (`traces.rs`) is what a client asks for: `arming.rs` finds its functions, `callees.rs` those that they call.
 //! What an event costs is measured (`cost.rs`), and every trace pays from a purse (`purse.rs`, `accounts.rs`): what is called
@@ -21,6 +22,7 @@ mod functions;
 mod older;
 mod program;
 mod purse;
+mod quick;
 mod table;
 mod tap;
 mod thread;

@@ -7,7 +7,7 @@ use crate::layout::{HEADER_BYTES, Shape};
 /// `probing` and a zero byte.
 const MAGIC: [u8; 8] = *b"probing\0";
 /// Rings of another format are refused.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Offsets of words that change while the ring is written, each in a cache line of its own.
 pub(crate) const SLOTS_IN_USE: u64 = 128;

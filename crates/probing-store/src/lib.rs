@@ -46,5 +46,5 @@ pub use reader::{Copies, Limits, Ring, copy};
 pub use snapshot::{Chunk, ColumnData, Snapshot, Strings};
 pub use table::{Store, Table, Unreadable};
 pub use value::Value;
-pub use writer::{AppendError, Writer, WriterError};
+pub use writer::{AppendError, TracePlace, Writer, WriterError};
 pub use zones::{Tally, Zone};

@@ -12,7 +12,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -33,6 +33,7 @@ impl Plain for [u8; 16] {}
 pub(crate) struct Memory {
     start: NonNull<u8>,
     bytes: usize,
+    lanes: Lanes,
 }
 
 /// Where the parts of a chunk begin that rows of tracers are written to.
@@ -40,8 +41,7 @@ pub(crate) struct Memory {
 pub(crate) struct Begin {
     pub(crate) longs: [u64; 2],
     pub(crate) words: [u64; 4],
-    /// The greatest time, and how many rows there are.
-    pub(crate) latest: u64,
+    /// How many rows there are.
     pub(crate) committed: u64,
 }
 
@@ -52,19 +52,23 @@ pub(crate) struct Words {
     pub(crate) words: [u32; 4],
 }
 
-/// The columns of a chunk, in a memory: all of its rows are inside of it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Lanes {
-    memory: NonNull<u8>,
-    rows: usize,
+/// The columns of the chunk that rows of tracers are written to: all of its rows are inside of the memory. None at first.
+#[derive(Debug)]
+struct Lanes {
+    rows: u32,
     longs: [*mut i64; 2],
     words: [*mut u32; 4],
-    latest: *mut i64,
     committed: *const AtomicU32,
 }
 
-// SAFETY: nothing is done with what it points to but by the memory, which is borrowed for it.
-unsafe impl Send for Lanes {}
+impl Lanes {
+    const NONE: Self = Self {
+        rows: 0,
+        longs: [ptr::null_mut(); 2],
+        words: [ptr::null_mut(); 4],
+        committed: ptr::null(),
+    };
+}
 
 // SAFETY: the mapping belongs to this value alone and to no thread in particular.
 unsafe impl Send for Memory {}
@@ -103,7 +107,11 @@ impl Memory {
 
     fn at(start: *mut u8, bytes: usize) -> io::Result<Self> {
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, bytes })
+        Ok(Self {
+            start,
+            bytes,
+            lanes: Lanes::NONE,
+        })
     }
 
     #[inline]
@@ -113,32 +121,40 @@ impl Memory {
         unsafe { place.cast::<T>().write_unaligned(value) };
     }
 
-    /// What [`Memory::put_row`] takes, for a chunk of so many rows.
-    pub(crate) fn lanes(&self, begin: &Begin, rows: u32) -> Lanes {
-        let rows = rows as usize;
-        Lanes {
-            memory: self.start,
+    /// From now on, [`Memory::put_row`] writes to a chunk of so many rows.
+    pub(crate) fn set_lanes(&mut self, begin: &Begin, rows: u32) {
+        let count = rows as usize;
+        let long = |offset| {
+            let lane = self.place(offset, size_of::<i64>() * count).cast::<i64>();
+            assert!(lane.is_aligned(), "longs are stored at once");
+            lane
+        };
+        let word = |offset| self.place(offset, size_of::<u32>() * count).cast();
+        self.lanes = Lanes {
             rows,
-            longs: begin
-                .longs
-                .map(|offset| self.place(offset, size_of::<i64>() * rows).cast()),
-            words: begin
-                .words
-                .map(|offset| self.place(offset, size_of::<u32>() * rows).cast()),
-            latest: self.place(begin.latest, size_of::<i64>()).cast(),
+            longs: begin.longs.map(long),
+            words: begin.words.map(word),
             committed: ptr::from_ref(self.word32(begin.committed)),
-        }
+        };
     }
 
-    /// Stores all of a row, and commits it: one check for all of its columns. `latest` where no row before is as late.
+    /// Whether there is such a row where [`Memory::put_row`] writes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as part of `Writer::append_trace`")]
-    pub(crate) fn put_row(&mut self, lanes: &Lanes, row: u32, values: Words, latest: bool) {
+    pub(crate) fn has_row(&self, row: u32) -> bool {
+        row < self.lanes.rows
+    }
+
+    /// Stores all of a row, and commits it: one check for all of its columns. False, and nothing is stored: there is no such
+    /// row.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `Writer::append_trace`")]
+    pub(crate) fn put_row(&mut self, row: u32, values: Words) -> bool {
+        if !self.has_row(row) {
+            return false;
+        }
+        let lanes = &self.lanes;
         let index = row as usize;
-        assert!(
-            index < lanes.rows && lanes.memory == self.start,
-            "outside of the chunk"
-        );
         let Words { longs, words } = values;
         // SAFETY: this row is one of those for which each column was found to have room in this very mapping, which only
         // `self`, borrowed mutably, gives access to; the word that is committed to is aligned, as `word32` saw.
@@ -149,11 +165,29 @@ impl Memory {
             for (lane, word) in lanes.words.into_iter().zip(words) {
                 lane.add(index).write_unaligned(word);
             }
-            if latest {
-                lanes.latest.write_unaligned(longs[0]);
-            }
             // Release: whoever sees the count sees the row.
             (*lanes.committed).store(row + 1, Ordering::Release);
+        }
+        true
+    }
+
+    /// Stores the second long of a row again, which is committed already: readers see the one or the other. Only if there is
+    /// such a row, and one of its words is the expected one; whether it is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `Writer::end_trace`")]
+    pub(crate) fn put_end(&mut self, row: u32, (word, expected): (usize, u32), end: i64) -> bool {
+        if !self.has_row(row) {
+            return false;
+        }
+        let lanes = &self.lanes;
+        let index = row as usize;
+        // SAFETY: as above; columns of longs begin at multiples of eight, as `set_lanes` saw.
+        unsafe {
+            let is_expected = lanes.words[word].add(index).read_unaligned() == expected;
+            if is_expected {
+                AtomicI64::from_ptr(lanes.longs[1].add(index)).store(end, Ordering::Release);
+            }
+            is_expected
         }
     }
 

@@ -1,7 +1,12 @@
-//! Rows of tracers: 32 bytes each in their rings, columns of `python.trace_event` when they are read.
+//! Rows of tracers: 32 bytes for two of them in their rings, columns of `python.trace_event` when they are read.
 //!
 //! A tracer writes tens of millions of rows a second at worst. What it knows of a function is one string of the heap, and
 //! what fits into a word is in one: the reader takes both apart, for the columns that somebody asks for.
+//!
+//! A record is written when something begins, and is a row from then on. When that ends while the chunk is still being
+//! written, how it ended and how long it took is stored into the same record, at once: from then on it is two rows. If it
+//! ends later, its end is a record of its own. So what has begun and not ended can be seen at any time, and chunks that are
+//! full do not change.
 
 use std::sync::Arc;
 
@@ -14,7 +19,7 @@ use crate::memory::Words;
 use crate::reader::{Ring, RingChunk};
 use crate::snapshot::{ColumnData, Strings};
 use crate::text;
-use crate::writer::Writer;
+use crate::writer::{TracePlace, Writer};
 
 /// The columns of such a ring, behind its time.
 const COLUMNS: [(&str, Kind); 5] = [
@@ -25,15 +30,19 @@ const COLUMNS: [(&str, Kind); 5] = [
     ("packed_shape", Kind::U32),
 ];
 const FUNCTION: usize = 1;
-const DURATION: usize = 2;
+pub(crate) const DURATION: usize = 2;
 const THREAD: usize = 3;
 const STEP: usize = 4;
 const SHAPE: usize = 5;
 /// As rows are written: those of 64 bits, and those of 32.
 pub(crate) const LONGS: [usize; 2] = [0, DURATION];
 pub(crate) const WORDS: [usize; 4] = [FUNCTION, THREAD, STEP, SHAPE];
+/// The place of the step among them.
+pub(crate) const STEP_WORD: usize = 2;
 
 const NO_DURATION: i64 = -1;
+/// How what began in the same record ended stands above its duration: a [`Did`], which is never 0.
+const END_SHIFT: u32 = 60;
 const NO_STEP: u32 = u32::MAX;
 /// Between the parts of what is known of a function.
 const BETWEEN: char = '\u{1f}';
@@ -103,20 +112,59 @@ impl Writer {
         clippy::inline_always,
         reason = "in a call of its own the row would pass through memory twice"
     )]
-    pub fn append_trace(&mut self, row: &TraceRow) {
-        let step = row.step.and_then(|step| u32::try_from(step).ok());
-        let step = step.unwrap_or(NO_STEP);
-        let shape = u32::from(row.depth) << 8 | u32::from(row.did as u8);
-        self.append_words(Words {
-            longs: [row.ts, row.duration_nanos.unwrap_or(NO_DURATION)],
-            words: [row.function, row.thread_id, step, shape],
-        });
+    pub fn append_trace(&mut self, row: &TraceRow) -> TracePlace {
+        let words = row.words();
+        self.append_words(words)
+            .unwrap_or_else(|| self.append_words_anywhere(words))
+    }
+
+    /// Where the next row goes, if there is room for it where rows go at the moment.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub fn next_trace(&self) -> Option<TracePlace> {
+        self.next_words()
+    }
+
+    /// Appends a row there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub fn append_trace_here(&mut self, row: &TraceRow) -> Option<TracePlace> {
+        self.append_words(row.words())
+    }
+
+    /// Tells in a row how what began there ended, and how long it took. False: the row is of another step, or its place is full by now;
+    /// the end needs a row of its own.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as that of a beginning")]
+    pub fn end_trace(&mut self, place: TracePlace, did: Did, took: i64, step: Option<i64>) -> bool {
+        let end = i64::from(did as u8) << END_SHIFT | took;
+        self.end_words(place, step_word(step), end)
     }
 }
 
-/// A column of `python.trace_event` that is not in the ring as it is.
+impl TraceRow {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn words(&self) -> Words {
+        let shape = u32::from(self.depth) << 8 | u32::from(self.did as u8);
+        Words {
+            longs: [self.ts, self.duration_nanos.unwrap_or(NO_DURATION)],
+            words: [self.function, self.thread_id, step_word(self.step), shape],
+        }
+    }
+}
+
+#[inline]
+fn step_word(step: Option<i64>) -> u32 {
+    let step = step.and_then(|step| u32::try_from(step).ok());
+    step.unwrap_or(NO_STEP)
+}
+
+/// A column of `python.trace_event` that is put together from what a tracer wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packed {
+    Time,
+    Thread,
     Kind,
     Name,
     File,
@@ -148,6 +196,15 @@ pub(crate) fn is_packed(found: &Schema) -> bool {
             .skip(1)
             .zip(COLUMNS)
             .all(|(column, own)| (column.name.as_str(), column.kind) == own && !column.nullable)
+}
+
+/// What a column of such a ring is shown as that is shown under its own name.
+pub(crate) fn as_it_is(column: usize) -> Packed {
+    if column == THREAD {
+        Packed::Thread
+    } else {
+        Packed::Time
+    }
 }
 
 /// Whether a column of such a ring is never shown as it is: nobody asks for its bounds.
@@ -201,14 +258,133 @@ impl Functions {
     }
 }
 
+/// The records of a chunk at one moment.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// How many rows they are.
+    pub(crate) rows: usize,
+    /// What was known of their ends then, where some still got one.
+    durations: Option<Bytes>,
+}
+
+/// What the records of a chunk are at this moment. The bounds of their times are known of chunks that are full, and found
+/// here for others.
+pub(crate) fn records(ring: &Ring, chunk: &mut RingChunk) -> Result<Records, ReadError> {
+    let records = chunk.rows as usize;
+    if let Some(tally) = chunk.tally(DURATION) {
+        return Ok(Records {
+            rows: records + tally.values as usize,
+            durations: None,
+        });
+    }
+    let (Some(times), Some(durations)) = (ring.raw(chunk, 0)?, ring.raw(chunk, DURATION)?) else {
+        // It is gone, as who reads it will find.
+        return Ok(Records {
+            rows: records,
+            durations: None,
+        });
+    };
+    (chunk.ts_min, chunk.ts_max) = bounds(times.as_slice(), durations.as_slice());
+    let ended = longs(durations.as_slice()).filter(|duration| end(*duration).is_some());
+    Ok(Records {
+        rows: records + ended.count(),
+        durations: Some(durations),
+    })
+}
+
+/// The first and the last time of records. Without any the first is later than the last.
+pub(crate) fn bounds(times: &[u8], durations: &[u8]) -> (i64, i64) {
+    let mut bounds = (i64::MAX, i64::MIN);
+    for (time, duration) in longs(times).zip(longs(durations)) {
+        let took = end(duration).map_or(0, |(_, took)| took);
+        bounds.0 = bounds.0.min(time);
+        bounds.1 = bounds.1.max(time.saturating_add(took));
+    }
+    bounds
+}
+
+/// The rows of a chunk in the order of their times: for each the record, and whether it is the end of it.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    rows: Vec<(u32, bool)>,
+    durations: Vec<i64>,
+}
+
+/// `None`: they are gone. To be believed only if the chunk is still there afterwards, as what is copied with it.
+pub(crate) fn rows(
+    ring: &Ring,
+    chunk: &RingChunk,
+    records: &Records,
+) -> Result<Option<Rows>, ReadError> {
+    let (Some(times), found) = (ring.raw(chunk, 0)?, ring.raw(chunk, DURATION)?) else {
+        return Ok(None);
+    };
+    let Some(durations) = records.durations.as_ref().or(found.as_ref()) else {
+        return Ok(None);
+    };
+    let (times, durations): (Vec<i64>, Vec<i64>) = (
+        longs(times.as_slice()).collect(),
+        longs(durations.as_slice()).collect(),
+    );
+    let began = (0..durations.len() as u32).map(|record| (record, false));
+    // Of what ends at one moment the inner is first.
+    let ended = (0..durations.len() as u32)
+        .rev()
+        .filter(|record| end(durations[*record as usize]).is_some())
+        .map(|record| (record, true));
+    let mut rows: Vec<(u32, bool)> = began.chain(ended).collect();
+    rows.sort_by_key(|(record, is_end)| {
+        let record = *record as usize;
+        let took = end(durations[record]).filter(|_| *is_end);
+        times[record].saturating_add(took.unwrap_or_default().1)
+    });
+    if rows.len() == records.rows {
+        Ok(Some(Rows { rows, durations }))
+    } else {
+        Err(ring.damaged("other ends than it says"))
+    }
+}
+
+/// How what began in a record ended, and how long it took, if that is there.
+fn end(duration: i64) -> Option<(usize, i64)> {
+    let did = duration >> END_SHIFT;
+    (did > 0).then_some((did as usize, duration & ((1 << END_SHIFT) - 1)))
+}
+
+fn longs(raw: &[u8]) -> impl ExactSizeIterator<Item = i64> + '_ {
+    let longs = raw.as_chunks::<8>().0.iter();
+    longs.map(|long| i64::from_le_bytes(*long))
+}
+
+impl Rows {
+    /// How long what a row tells of took, if it is told.
+    fn took(&self, (record, is_end): (u32, bool)) -> Option<i64> {
+        let duration = self.durations[record as usize];
+        match end(duration) {
+            Some((_, took)) => is_end.then_some(took),
+            None => (duration != NO_DURATION).then_some(duration),
+        }
+    }
+
+    /// What a function did, by its number among [`KINDS`].
+    fn did(&self, (record, is_end): (u32, bool), shape: u32) -> usize {
+        match end(self.durations[record as usize]) {
+            Some((did, _)) if is_end => did,
+            _ => (shape & 0xff) as usize,
+        }
+    }
+}
+
 /// Copies such a column of a chunk. As [`Ring::column`] it is to be believed only if the chunk is still there afterwards.
 pub(crate) fn column(
-    (ring, chunk): (&Ring, &RingChunk),
+    (ring, chunk, rows): (&Ring, &RingChunk, &Rows),
     packed: Packed,
     strings: &dyn Fn() -> Result<Arc<Strings>, ReadError>,
     functions: &dyn Fn() -> Result<Arc<Functions>, ReadError>,
 ) -> Result<Option<ColumnData>, ReadError> {
     let from = match packed {
+        Packed::Time => 0,
+        Packed::Thread => THREAD,
         Packed::Kind | Packed::Depth => SHAPE,
         Packed::Name | Packed::File | Packed::Line => FUNCTION,
         Packed::Duration => DURATION,
@@ -217,19 +393,34 @@ pub(crate) fn column(
     let Some(raw) = ring.raw(chunk, from)? else {
         return Ok(None);
     };
-    let words = || {
-        let words = raw.as_slice().as_chunks::<4>().0.iter();
-        words.map(|word| u32::from_le_bytes(*word))
+    let all = rows.rows.iter();
+    let word = |record: u32| {
+        let words = raw.as_slice().as_chunks::<4>().0;
+        words
+            .get(record as usize)
+            .map_or(0, |word| u32::from_le_bytes(*word))
     };
+    let words = || all.clone().map(|(record, _)| word(*record));
     let number = |id: u32| id as usize;
     Ok(Some(match packed {
+        Packed::Time => {
+            let times: Vec<i64> = longs(raw.as_slice()).collect();
+            let time = |row: &(u32, bool)| {
+                let began = times.get(row.0 as usize).copied().unwrap_or_default();
+                let took = rows.took(*row).filter(|_| row.1).unwrap_or_default();
+                began.wrapping_add(took).wrapping_add(chunk.wall_offset)
+            };
+            numbers(Kind::Time, all.map(|row| Some(time(row).to_le_bytes())))
+        }
+        Packed::Thread => numbers(Kind::U32, words().map(|id| Some(id.to_le_bytes()))),
         Packed::Kind => {
             let views: Vec<u128> = KINDS
                 .iter()
                 .map(|kind| text::inline(kind.as_bytes()))
                 .collect();
-            let kind = |shape: u32| views.get(number(shape & 0xff)).copied().unwrap_or(0);
-            texts(words().map(kind), None)
+            let kind = |row: &(u32, bool)| rows.did(*row, word(row.0));
+            let view = |row| views.get(kind(row)).copied().unwrap_or(0);
+            texts(all.map(view), None)
         }
         Packed::Name | Packed::File => {
             let (functions, strings) = (functions()?, strings()?);
@@ -258,12 +449,8 @@ pub(crate) fn column(
             words().map(|step| (step != NO_STEP).then(|| i64::from(step).to_le_bytes())),
         ),
         Packed::Duration => {
-            let values = raw.as_slice().as_chunks::<8>().0.iter();
-            let is_there = |value: &[u8; 8]| i64::from_le_bytes(*value) != NO_DURATION;
-            numbers(
-                Kind::I64,
-                values.map(|value| is_there(value).then_some(*value)),
-            )
+            let took = |row: &(u32, bool)| rows.took(*row).map(i64::to_le_bytes);
+            numbers(Kind::I64, all.map(took))
         }
     }))
 }

@@ -357,7 +357,7 @@ impl Ring {
         }
     }
 
-    fn damaged(&self, what: &'static str) -> ReadError {
+    pub(crate) fn damaged(&self, what: &'static str) -> ReadError {
         ReadError::Damaged {
             table: self.schema.table.clone(),
             what,

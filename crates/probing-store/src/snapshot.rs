@@ -7,7 +7,7 @@ use probing_proto::store::{Column, Kind};
 use crate::bytes::Bytes;
 use crate::error::ReadError;
 use crate::header::u32_at;
-use crate::packed::{self, Functions, Packed};
+use crate::packed::{self, Functions, Packed, Records, Rows};
 use crate::reader::{Ring, RingChunk, is_valid};
 use crate::text;
 use crate::widen;
@@ -46,14 +46,18 @@ pub(crate) enum Whence {
 pub struct Chunk {
     pub(crate) part: usize,
     pub(crate) of_ring: Arc<RingChunk>,
+    /// Of a ring of tracers: what its rows are made of.
+    pub(crate) records: Option<Arc<Records>>,
 }
 
 impl Chunk {
     pub fn rows(&self) -> usize {
-        self.of_ring.rows as usize
+        let records = self.records.as_ref();
+        records.map_or(self.of_ring.rows as usize, |records| records.rows)
     }
 
-    /// The number of its first row among all rows of its ring, those that are gone among them.
+    /// The number of its first row among all rows of its ring, those that are gone among them; of a ring of tracers that of
+    /// its first record.
     pub fn first_row(&self) -> u64 {
         self.of_ring.first_row
     }
@@ -162,6 +166,13 @@ impl Snapshot {
         let part = self.parts.get(chunk.part)?;
         match *part.places.get(column)? {
             Whence::Nowhere => Some(Tally::NOTHING),
+            // A record may be two rows: what is known of all records is not what is known of all rows. Each has a time.
+            Whence::Column(0) if chunk.records.is_some() => {
+                let tally = chunk.of_ring.tally(0)?;
+                let values = chunk.rows() as u32;
+                Some(Tally { values, ..tally })
+            }
+            Whence::Column(_) if chunk.records.is_some() => None,
             Whence::Packed(_) => None,
             Whence::Column(place) => chunk.of_ring.tally(place),
         }
@@ -182,6 +193,15 @@ impl Snapshot {
             .parts
             .get(chunk.part)
             .ok_or_else(|| no_column(chunk.part))?;
+        let ring_chunk = (&*part.ring, &*chunk.of_ring);
+        let rows = match &chunk.records {
+            None => None,
+            Some(records) => match packed::rows(ring_chunk.0, ring_chunk.1, records) {
+                Ok(Some(rows)) => Some(rows),
+                Err(error) if part.ring.still_holds(&chunk.of_ring)? => return Err(error),
+                Ok(None) | Err(_) => return Ok(None),
+            },
+        };
         let mut copied = Vec::with_capacity(columns.len());
         for &column in columns {
             let wanted = self
@@ -191,15 +211,13 @@ impl Snapshot {
                 .kind;
             let data = match part.places[column] {
                 Whence::Nowhere => Ok(Some(ColumnData::nothing(shown(wanted), chunk.rows()))),
-                Whence::Column(place) => {
+                Whence::Column(place) if rows.is_none() => {
                     part.ring.column(&chunk.of_ring, place, &|| part.strings())
                 }
-                Whence::Packed(packed) => packed::column(
-                    (&part.ring, &chunk.of_ring),
-                    packed,
-                    &|| part.strings(),
-                    &|| part.functions(),
-                ),
+                Whence::Column(place) => {
+                    part.put_together(ring_chunk, rows.as_ref(), packed::as_it_is(place))
+                }
+                Whence::Packed(packed) => part.put_together(ring_chunk, rows.as_ref(), packed),
             };
             match data {
                 Ok(Some(data)) => copied.push(widen::column(data, shown(wanted))),
@@ -222,6 +240,21 @@ pub(crate) fn shown(kind: Kind) -> Kind {
 }
 
 impl Part {
+    /// A column of a chunk of tracers.
+    fn put_together(
+        &self,
+        (ring, chunk): (&Ring, &RingChunk),
+        rows: Option<&Rows>,
+        column: Packed,
+    ) -> Result<Option<ColumnData>, ReadError> {
+        let Some(rows) = rows else {
+            return Ok(None);
+        };
+        packed::column((ring, chunk, rows), column, &|| self.strings(), &|| {
+            self.functions()
+        })
+    }
+
     fn strings(&self) -> Result<Arc<Strings>, ReadError> {
         if let Some(strings) = self.strings.get() {
             return Ok(Arc::clone(strings));

@@ -99,10 +99,15 @@ impl Table {
         let mut chunks = Vec::new();
         for ring in &self.rings {
             let part = parts.len();
-            chunks.extend(ring.chunks()?.into_iter().map(|of_ring| Chunk {
-                part,
-                of_ring: Arc::new(of_ring),
-            }));
+            let is_packed = packed::is_packed(ring.schema());
+            for mut of_ring in ring.chunks()? {
+                let records = is_packed.then(|| packed::records(ring, &mut of_ring));
+                chunks.push(Chunk {
+                    part,
+                    records: records.transpose()?.map(Arc::new),
+                    of_ring: Arc::new(of_ring),
+                });
+            }
             parts.push(Part {
                 places: self.places(ring),
                 ring: Arc::clone(ring),

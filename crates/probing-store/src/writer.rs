@@ -25,13 +25,15 @@ use crate::header::{
     TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET,
 };
 use crate::layout::{Layout, PAGE, Slab, values_bytes};
-use crate::memory::{Lanes, Memory};
+use crate::memory::Memory;
 use crate::packed;
 use crate::plan::Plan;
 use crate::ring_file::RingFile;
 use crate::strings::{Interned, Interner, MAX_STRING};
 use crate::text::{self, IN_CHUNK, IN_HEAP, INLINE};
 use crate::value::Value;
+
+pub use self::words::TracePlace;
 
 /// A longer text is cut, and ends in [`CUT`].
 const MAX_TEXT: usize = 16 << 10;
@@ -85,9 +87,9 @@ pub struct Writer {
     /// After a file system that was full: how many must have begun before it is asked again.
     ask_again: u64,
     at: At,
-    /// Whether its rows are those of a tracer, and then where they go.
+    /// Whether its rows are those of a tracer.
     is_packed: bool,
-    lanes: Option<Lanes>,
+    traced: words::Traced,
 }
 
 /// Where the next row goes.
@@ -293,7 +295,7 @@ impl Writer {
             layout: plan.layout,
             memory,
             is_packed: packed::is_packed(&schema),
-            lanes: None,
+            traced: words::Traced::NOTHING,
             schema,
             ground,
             budget,
@@ -513,7 +515,7 @@ impl Writer {
             ts_min: i64::MAX,
             ts_max: i64::MIN,
         };
-        self.lanes = self.lanes();
+        self.begin_traced();
     }
 
     fn grow(&mut self) -> bool {

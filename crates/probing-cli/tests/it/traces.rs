@@ -1,6 +1,9 @@
 //! Traces of functions, on every Python: what is recorded of calls, what it costs, and that the program does not notice.
 
+mod budget;
+mod files;
 mod several;
+mod suspends;
 
 use rustix::process::Signal;
 
@@ -50,7 +53,7 @@ impl Traced {
     }
 
     /// Rows of the tracer, in the order in which they were recorded.
-    fn rows(&self) -> Vec<String> {
+    pub(crate) fn rows(&self) -> Vec<String> {
         self.query("select kind, function, depth from python.trace_event order by ts")
     }
 }
@@ -71,7 +74,7 @@ fn calls_and_returns_of_a_function_are_rows() {
             "select lineno, thread_id, duration_ns > 0, file like '%traced.py', name from python.trace_event where kind = 'return'",
         );
         let pid = traced.target.pid();
-        assert_eq!(row, [format!("20,{pid},true,true,Trainer.fit")]);
+        assert_eq!(row, [format!("21,{pid},true,true,Trainer.fit")]);
         let listed = traced.probing(&["trace", "--list"]);
         assert!(listed.contains("2 events; cost so far"), "{listed}");
         let ended = traced.probing(&["untrace", "1"]);

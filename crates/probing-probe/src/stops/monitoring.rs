@@ -4,12 +4,11 @@
 //! C functions: what they return is `None` or `DISABLE`, and no exception ever comes out of them.
 #![expect(unsafe_code, reason = "callbacks take arguments as Python passes them")]
 
-use std::ffi::CStr;
 use std::panic::{self, AssertUnwindSafe};
 
 use probing_proto::message::Failure;
 use pyo3::Borrowed;
-use pyo3::ffi::{self, Py_ssize_t, PyObject};
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
 
@@ -20,7 +19,7 @@ use super::frame;
 use super::numbers;
 use super::watches;
 use crate::interned::interned;
-use crate::monitoring::{self, Asked, Callback, Tool};
+use crate::monitoring::{self, Asked, Callback, Function, Tool};
 
 /// What is told, and its places here.
 const EVENTS: [&str; 7] = [
@@ -56,38 +55,23 @@ pub(super) enum Everywhere {
 static TOOL: std::sync::Mutex<Option<Tool>> = std::sync::Mutex::new(None);
 
 /// Callbacks, in the order of [`EVENTS`].
-static mut CALLBACKS: [ffi::PyMethodDef; 7] = [
-    method::<Start>(),
-    method::<Resume>(),
-    method::<Return>(),
-    method::<Line>(),
-    method::<Raise>(),
-    method::<Unwind>(),
-    method::<Instruction>(),
+const CALLBACKS: [Function; 7] = [
+    callback::<Start>,
+    callback::<Resume>,
+    callback::<Return>,
+    callback::<Line>,
+    callback::<Raise>,
+    callback::<Unwind>,
+    callback::<Instruction>,
 ];
-
-const fn method<T: Told>() -> ffi::PyMethodDef {
-    ffi::PyMethodDef {
-        ml_name: T::NAME.as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFast: callback::<T>,
-        },
-        ml_flags: ffi::METH_FASTCALL,
-        ml_doc: c"".as_ptr(),
-    }
-}
 
 /// Becomes a tool, if it is none yet.
 pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
     if tool().is_some() {
         return Ok(());
     }
-    let callbacks = EVENTS.iter().enumerate().map(|(place, event)| Callback {
-        event,
-        function: (&raw mut CALLBACKS)
-            .cast::<ffi::PyMethodDef>()
-            .wrapping_add(place),
-    });
+    let callbacks = EVENTS.iter().zip(CALLBACKS);
+    let callbacks = callbacks.map(|(event, function)| Callback { event, function });
     let claimed = Tool::claim(py, "probing", &callbacks.collect::<Vec<_>>())?;
     *tool() = Some(claimed);
     Ok(())
@@ -163,12 +147,10 @@ fn answered(handle: impl FnOnce(Python<'_>) -> After) -> *mut PyObject {
 
 /// One kind of event, and what comes of it.
 trait Told {
-    const NAME: &'static CStr;
-
     /// # Safety
     ///
     /// The arguments are those that the interpreter passes with this kind of event.
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After;
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After;
 }
 
 /// # Safety
@@ -176,8 +158,9 @@ trait Told {
 /// Called by the interpreter, with the arguments of that event.
 unsafe extern "C" fn callback<T: Told>(
     _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
+    arguments: *const *mut PyObject,
+    _: usize,
+    _: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises.
     answered(|py| unsafe { T::told(py, arguments) })
@@ -188,7 +171,7 @@ unsafe extern "C" fn callback<T: Told>(
 /// # Safety
 ///
 /// As of [`Told::told`].
-unsafe fn code(py: Python<'_>, arguments: *mut *mut PyObject) -> Bound<'_, PyAny> {
+unsafe fn code(py: Python<'_>, arguments: *const *mut PyObject) -> Bound<'_, PyAny> {
     // SAFETY: a code object, borrowed.
     unsafe { Bound::from_borrowed_ptr(py, *arguments) }
 }
@@ -199,7 +182,7 @@ unsafe fn code(py: Python<'_>, arguments: *mut *mut PyObject) -> Bound<'_, PyAny
 ///
 /// The arguments are a code object and a whole number.
 #[inline]
-unsafe fn code_and_number(py: Python<'_>, arguments: *mut *mut PyObject) -> (usize, u32) {
+unsafe fn code_and_number(py: Python<'_>, arguments: *const *mut PyObject) -> (usize, u32) {
     // SAFETY: the caller's; borrowed.
     unsafe {
         let number = Borrowed::from_ptr(py, *arguments.add(1));
@@ -212,9 +195,7 @@ unsafe fn code_and_number(py: Python<'_>, arguments: *mut *mut PyObject) -> (usi
 struct Line;
 
 impl Told for Line {
-    const NAME: &'static CStr = c"line";
-
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: as the interpreter promises.
         let (code, line) = unsafe { code_and_number(py, arguments) };
         if watches::has_pending() {
@@ -246,9 +227,7 @@ impl Told for Line {
 struct Start;
 
 impl Told for Start {
-    const NAME: &'static CStr = c"start";
-
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: the caller's.
         events::start(&unsafe { code(py, arguments) }, None)
     }
@@ -258,9 +237,7 @@ impl Told for Start {
 struct Resume;
 
 impl Told for Resume {
-    const NAME: &'static CStr = c"resume";
-
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: the caller's.
         events::resume(&unsafe { code(py, arguments) }, None)
     }
@@ -270,9 +247,7 @@ impl Told for Resume {
 struct Return;
 
 impl Told for Return {
-    const NAME: &'static CStr = c"return";
-
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: as the interpreter promises; borrowed.
         let value = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };
         events::end(py, None, Some(&value));
@@ -284,9 +259,7 @@ impl Told for Return {
 struct Unwind;
 
 impl Told for Unwind {
-    const NAME: &'static CStr = c"unwind";
-
-    unsafe fn told(py: Python<'_>, _: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, _: *const *mut PyObject) -> After {
         events::end(py, None, None);
         After::Again
     }
@@ -296,9 +269,7 @@ impl Told for Unwind {
 struct Raise;
 
 impl Told for Raise {
-    const NAME: &'static CStr = c"raise";
-
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: as the interpreter promises; borrowed.
         let exception = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };
         if exceptions::may_be_wanted(&exception.get_type())
@@ -315,9 +286,7 @@ impl Told for Raise {
 struct Instruction;
 
 impl Told for Instruction {
-    const NAME: &'static CStr = c"instruction";
-
-    unsafe fn told(py: Python<'_>, arguments: *mut *mut PyObject) -> After {
+    unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: as the interpreter promises.
         let (code, offset) = unsafe { code_and_number(py, arguments) };
         watches::at_instruction(py, code, offset)

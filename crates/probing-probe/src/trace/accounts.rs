@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use probing_store::monotonic_nanos;
 use pyo3::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::purse::Verdict;
 use super::table::table_if_free;
@@ -63,11 +64,17 @@ fn judge(py: Python<'_>, trace: &Arc<Trace>, events: u64) {
 
 /// All functions of a trace are told of again.
 pub(super) fn resume(py: Python<'_>, trace: &Arc<Trace>) {
-    let began = monotonic_nanos();
+    let began = cpu_nanos();
     say(py, trace, "resume");
     trace.resume();
     arming::unmute(py, trace);
-    trace.charge(monotonic_nanos() - began);
+    trace.charge(cpu_nanos() - began);
+}
+
+/// What this thread has used: what others do meanwhile is not ours to pay.
+fn cpu_nanos() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 fn say(py: Python<'_>, trace: &Trace, action: &str) {

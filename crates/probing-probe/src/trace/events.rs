@@ -2,12 +2,13 @@
 //!
 //! However the interpreter tells us of it, it comes here, with the GIL held. Nothing here runs code of the program.
 
+use probing_store::TracePlace;
 use probing_store::packed::Did;
 
 use super::clock;
 use super::table::{Table, Way};
 use super::tap::Tap;
-use super::thread::{self, Open, Thread};
+use super::thread::{self, NOWHERE, Open, Thread};
 use super::tracing::Tracing;
 
 /// What came of an event.
@@ -57,14 +58,18 @@ fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
         }
     };
     let now = clock::now();
-    if !tracing.is_summed {
-        thread.write(did, tracing.function, (now, None));
-    }
+    let row = if tracing.is_summed {
+        TracePlace::NOWHERE
+    } else {
+        thread.write_begin(did, tracing.function, now)
+    };
     thread.enter(Open {
         code,
         began: now,
         of_others: 0,
         levels,
+        place: NOWHERE,
+        row,
     });
     tracing.events += 1;
     Way {
@@ -120,7 +125,7 @@ fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
         tracing.sums.errors += 1;
     }
     if !tracing.is_summed {
-        thread.write(did, tracing.function, (now, Some(took)));
+        thread.write_end(open.row, did, tracing.function, (now, took));
     }
     Way {
         again,

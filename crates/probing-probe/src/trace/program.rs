@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use probing_proto::message::Failure;
 use probing_proto::stops::{Place, PointId, Spot};
 use probing_proto::trace::{self as proto, Scope};
+use probing_store::TracePlace;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
 use super::table::table;
-use super::thread::{self, Open};
+use super::thread::{self, NOWHERE, Open};
 use super::traces::{Owner, Trace};
 use super::tracing::{Role, Tracing};
 use super::{arming, callees, clock, older, tool};
@@ -185,6 +186,8 @@ fn follow_from(
         began: clock::now(),
         of_others: 0,
         levels: depth,
+        place: NOWHERE,
+        row: TracePlace::NOWHERE,
     };
     thread::with_own(|thread| thread.enter(open));
     follow_here(py);

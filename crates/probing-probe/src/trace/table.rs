@@ -199,6 +199,25 @@ impl Table {
         self.places[place].as_deref_mut()
     }
 
+    /// What is known of a function that can be told of the quick way, and its place.
+    #[inline]
+    pub(super) fn quick(&mut self, code: usize) -> Option<(u32, &mut Tracing)> {
+        let mut place = self.home(code);
+        while self.places.get(place)?.as_ref()?.address() != code {
+            place = (place + 1) & (self.places.len() - 1);
+        }
+        let entry = self.places[place].as_deref_mut()?;
+        Some((place as u32, entry.quick()?))
+    }
+
+    /// The same, where it was found before, if it is still there.
+    #[inline]
+    pub(super) fn quick_at(&mut self, place: u32, code: usize) -> Option<&mut Tracing> {
+        let entry = self.places.get_mut(place as usize)?.as_deref_mut()?;
+        let is_it = entry.address() == code;
+        is_it.then(|| entry.quick())?
+    }
+
     fn take(&mut self, code: usize) -> Option<Box<Entry>> {
         let place = self
             .places
@@ -241,6 +260,13 @@ impl Entry {
     #[inline]
     fn address(&self) -> usize {
         self.code.as_ptr() as usize
+    }
+
+    #[inline]
+    fn quick(&mut self) -> Option<&mut Tracing> {
+        let is_tapped = self.tap.is_some();
+        let is_quick = |tracing: &&mut Tracing| !is_tapped && tracing.is_quick();
+        self.tracing.as_mut().filter(is_quick)
     }
 
     pub(super) fn is_muted(&self) -> bool {

@@ -12,8 +12,8 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use probing_store::Writer;
 use probing_store::packed::{Did, TraceRow};
+use probing_store::{TracePlace, Writer};
 
 use super::current::Current;
 use super::functions;
@@ -31,6 +31,9 @@ const LOOK_EVERY: u32 = 4096;
 /// No number yet.
 const UNKNOWN: u32 = u32::MAX;
 
+/// No place in the table of codes.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
 /// A function that has begun, or gone on.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
@@ -40,6 +43,10 @@ pub(super) struct Open {
     pub(super) of_others: i64,
     /// How much further to follow what it calls.
     pub(super) levels: u32,
+    /// Where it was found in the table of codes.
+    pub(super) place: u32,
+    /// Where the row of its beginning is.
+    pub(super) row: TracePlace,
 }
 
 /// A thread's own.
@@ -106,6 +113,19 @@ pub(super) fn with_own<T>(work: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     Some(work(thread))
 }
 
+/// The state of this thread, if it was here before, and was the last one.
+///
+/// # Safety
+///
+/// With the GIL held; nobody has it at this moment, nor gets it while it is used.
+#[inline]
+pub(super) unsafe fn own_at_hand<'a>() -> Option<&'a mut Thread> {
+    let mut own = CURRENT.of_this_thread()?;
+    // SAFETY: only this thread has it, it forgets it when it ends, and nobody else has it, as the caller says.
+    let thread = unsafe { own.as_mut() };
+    (thread.generation == forked::generation() + 1).then_some(thread)
+}
+
 #[cold]
 fn own_and_remembered() -> Option<NonNull<Thread>> {
     let own = OWN.try_with(UnsafeCell::get).ok()?;
@@ -122,6 +142,62 @@ impl Thread {
         self.open.clear();
         self.shares = false;
         std::mem::forget(self.ring.take());
+    }
+
+    /// Notes that a function begins, by a row, if there is room for all of that; else nothing is changed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `quick.rs`")]
+    pub(super) fn begin_here(
+        &mut self,
+        did: Did,
+        (code, place): (usize, u32),
+        function: u32,
+        now: i64,
+    ) -> Option<()> {
+        let row = self.row(did, function, (now, None));
+        let ring = self.ring.as_mut()?;
+        let (function, place_of_row) = ring.next(function)?;
+        let has_room = self.until_look > 1 && self.open.len() < self.open.capacity();
+        if !has_room {
+            return None;
+        }
+        self.until_look -= 1;
+        self.open.push(Open {
+            code,
+            began: now,
+            of_others: 0,
+            levels: 0,
+            place,
+            row: place_of_row,
+        });
+        // Last, and there is room: what is looked at before need not be looked at again after such stores.
+        ring.writer
+            .append_trace_here(&TraceRow { function, ..row })
+            .map(drop)
+    }
+
+    /// The innermost function, if its code is this one.
+    #[inline]
+    pub(super) fn innermost(&self, code: usize) -> Option<&Open> {
+        self.open.last().filter(|open| open.code == code)
+    }
+
+    /// Notes that the innermost function ends, in the row of its beginning: how long it took, and what of that others did.
+    /// `None`, and nothing is changed: its end needs a row of its own.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `quick.rs`")]
+    pub(super) fn end_here(&mut self, did: Did, now: i64) -> Option<(i64, i64)> {
+        let open = self.open.last()?;
+        let (took, of_others) = ((now - open.began).max(0), open.of_others);
+        let ring = self.ring.as_mut()?;
+        if !ring.writer.end_trace(open.row, did, took, step::now()) {
+            return None;
+        }
+        self.open.pop();
+        if let Some(outer) = self.open.last_mut() {
+            outer.of_others += took;
+        }
+        Some((took, of_others))
     }
 
     /// Notes that a function has begun; false when it is in too many already.
@@ -171,38 +247,82 @@ impl Thread {
         is_due
     }
 
-    /// Appends a row. Without memory for a ring there is none, and nobody here to tell.
+    /// Appends the row of a beginning. Without memory for a ring there is none, and nobody here to tell.
     #[inline]
-    pub(super) fn write(&mut self, did: Did, function: u32, (ts, took): (i64, Option<i64>)) {
-        let row = TraceRow {
+    pub(super) fn write_begin(&mut self, did: Did, function: u32, ts: i64) -> TracePlace {
+        let row = self.row(did, function, (ts, None));
+        match &mut self.ring {
+            Some(ring) => ring.write(row),
+            None => self.with_some_ring(|ring| ring.write(row)),
+        }
+    }
+
+    /// Tells in the row of a beginning how that ended; in a row of its own, where that row is full or of another step.
+    #[inline]
+    pub(super) fn write_end(
+        &mut self,
+        began: TracePlace,
+        did: Did,
+        function: u32,
+        (ts, took): (i64, i64),
+    ) {
+        let is_told = self.ring.as_mut().is_some_and(|ring| {
+            let step = step::now();
+            ring.writer.end_trace(began, did, took, step)
+        });
+        if !is_told {
+            self.write_end_alone(began, did, function, (ts, took));
+        }
+    }
+
+    #[inline(never)]
+    fn write_end_alone(
+        &mut self,
+        began: TracePlace,
+        did: Did,
+        function: u32,
+        (ts, took): (i64, i64),
+    ) {
+        let row = self.row(did, function, (ts, Some(took)));
+        let write = |ring: &mut Ring| {
+            if !ring.writer.end_trace(began, did, took, row.step) {
+                ring.write(row);
+            }
+            TracePlace::NOWHERE
+        };
+        match &mut self.ring {
+            Some(ring) => write(ring),
+            None => self.with_some_ring(write),
+        };
+    }
+
+    #[inline]
+    fn row(&self, did: Did, function: u32, (ts, took): (i64, Option<i64>)) -> TraceRow {
+        TraceRow {
             ts,
             did,
             function,
             thread_id: self.id,
-            depth: u16::try_from(self.open.len()).unwrap_or(u16::MAX),
+            // Less than `MAX_DEPTH`, or little more.
+            depth: self.open.len() as u16,
             duration_nanos: took,
             step: step::now(),
-        };
-        match &mut self.ring {
-            Some(ring) => ring.write(row),
-            None => self.write_first(row),
         }
     }
 
-    /// The same without a ring: it gets one, or shares one.
+    /// For a thread without a ring: it gets one, or shares one.
     #[inline(never)]
-    fn write_first(&mut self, row: TraceRow) {
+    fn with_some_ring(&mut self, write: impl FnOnce(&mut Ring) -> TracePlace) -> TracePlace {
         // Whether there is one again is asked only now and then.
         if !self.shares || self.until_look == 1 {
             self.ring = borrowed();
             self.shares = self.ring.is_none();
         }
         if let Some(ring) = &mut self.ring {
-            ring.write(row);
-            return;
+            return write(ring);
         }
         let Some(mut shared) = SHARED.lend_if_free() else {
-            return;
+            return TracePlace::NOWHERE;
         };
         if shared
             .as_ref()
@@ -212,9 +332,7 @@ impl Thread {
             std::mem::forget(shared.take());
             *shared = made();
         }
-        if let Some(ring) = shared.as_mut() {
-            ring.write(row);
-        }
+        shared.as_mut().map_or(TracePlace::NOWHERE, write)
     }
 }
 
@@ -230,19 +348,28 @@ impl Drop for Thread {
 }
 
 impl Ring {
+    /// The number of a function that has rows here, and where the next row goes, if there is room at the moment.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as below")]
+    fn next(&self, function: u32) -> Option<(u32, TracePlace)> {
+        let function = *self.functions.get(function as usize)?;
+        let place = self.writer.next_trace()?;
+        (function != UNKNOWN).then_some((function, place))
+    }
+
     /// Appends a row, whose function is numbered as everywhere.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "a call to it, and the row in memory for it, are a tenth of what an event costs"
     )]
-    fn write(&mut self, row: TraceRow) {
+    fn write(&mut self, row: TraceRow) -> TracePlace {
         let known = self.functions.get(row.function as usize).copied();
         let function = match known {
             Some(number) if number != UNKNOWN => number,
             _ => self.learn(row.function),
         };
-        self.writer.append_trace(&TraceRow { function, ..row });
+        self.writer.append_trace(&TraceRow { function, ..row })
     }
 
     /// The number of a function that has no row here yet.

@@ -1,7 +1,6 @@
 //! The tracer as a tool of `sys.monitoring`: callbacks that find the taps of a code object and tell them.
 #![expect(unsafe_code, reason = "callbacks take arguments as Python passes them")]
 
-use std::ffi::CStr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use probing_proto::message::Failure;
 use probing_store::packed::Did;
 use pyo3::Borrowed;
-use pyo3::ffi::{self, Py_ssize_t, PyObject};
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
 use super::events::{self, Heard};
 use super::table::{Entry, Way, table, table_if_free};
 use super::tap::{At, Tap, Wants};
-use super::{accounts, arming, callees, clock, older};
-use crate::monitoring::{self, Asked, Callback, Tool};
+use super::{accounts, arming, callees, clock, older, quick};
+use crate::monitoring::{self, Asked, Callback, Function, Tool};
 
 /// What is told, and its places here.
 const EVENTS: [&str; 8] = [
@@ -39,15 +38,15 @@ const CALL: usize = 6;
 const BRANCH: usize = 7;
 
 /// Callbacks, in the order of [`EVENTS`].
-static mut CALLBACKS: [ffi::PyMethodDef; 8] = [
-    method(c"started", told::<{ Did::Call as u8 }>),
-    method(c"returned", told::<{ Did::Return as u8 }>),
-    method(c"yielded", told::<{ Did::Yield as u8 }>),
-    method(c"resumed", told::<{ Did::Resume as u8 }>),
-    method(c"unwound", told_everywhere::<{ Did::Exception as u8 }>),
-    method(c"thrown_into", told_everywhere::<{ Did::Resume as u8 }>),
-    method(c"calls", calls),
-    method(c"branched", branched),
+const CALLBACKS: [Function; 8] = [
+    told::<{ Did::Call as u8 }>,
+    told::<{ Did::Return as u8 }>,
+    told::<{ Did::Yield as u8 }>,
+    told::<{ Did::Resume as u8 }>,
+    told_everywhere::<{ Did::Exception as u8 }>,
+    told_everywhere::<{ Did::Resume as u8 }>,
+    calls,
+    branched,
 ];
 
 /// Ours, while something is tapped. Reached with the GIL held only.
@@ -57,28 +56,13 @@ static EVERYWHERE: AtomicU8 = AtomicU8::new(0);
 /// Whether what a function calls is followed, so that code that nobody knows of may be wanted when it begins.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
 
-const fn method(name: &'static CStr, function: ffi::PyCFunctionFast) -> ffi::PyMethodDef {
-    ffi::PyMethodDef {
-        ml_name: name.as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFast: function,
-        },
-        ml_flags: ffi::METH_FASTCALL,
-        ml_doc: c"".as_ptr(),
-    }
-}
-
 /// Becomes a tool, if it is none yet.
 pub(super) fn claim(py: Python<'_>) -> Result<(), Failure> {
     if !monitoring::is_there(py) || tool().is_some() {
         return Ok(());
     }
-    let callbacks = EVENTS.iter().enumerate().map(|(place, event)| Callback {
-        event,
-        function: (&raw mut CALLBACKS)
-            .cast::<ffi::PyMethodDef>()
-            .wrapping_add(place),
-    });
+    let callbacks = EVENTS.iter().zip(CALLBACKS);
+    let callbacks = callbacks.map(|(event, function)| Callback { event, function });
     let claimed = Tool::claim(py, "probing tracer", &callbacks.collect::<Vec<_>>())?;
     *tool() = Some(claimed);
     Ok(())
@@ -180,12 +164,39 @@ fn asked(py: Python<'_>) -> Option<Asked> {
 /// Called by the interpreter, with the arguments of that event: a code object, an offset, and perhaps a value.
 unsafe extern "C" fn told<const DID: u8>(
     _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    count: Py_ssize_t,
+    arguments: *const *mut PyObject,
+    count: usize,
+    _: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as the interpreter promises; the code lives as long as it runs.
+    let code = unsafe { *arguments } as usize;
+    let did = did(DID);
+    let is_told = match (table_if_free(), did) {
+        (None, _) => None,
+        (Some(mut table), Did::Call | Did::Resume) => quick::began(&mut table, code, did),
+        (Some(mut table), _) => quick::ended(&mut table, code, did),
+    };
+    if is_told.is_some() {
+        // SAFETY: the interpreter calls callbacks with the GIL held.
+        monitoring::answer(unsafe { Python::assume_attached() }, true)
+    } else {
+        // SAFETY: as the interpreter promises.
+        unsafe { told_the_long_way(did, arguments, count) }
+    }
+}
+
+/// # Safety
+///
+/// As above.
+#[inline(never)]
+unsafe fn told_the_long_way(
+    did: Did,
+    arguments: *const *mut PyObject,
+    count: usize,
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises; it calls callbacks with the GIL held.
     unsafe {
-        let again = hear(did(DID), arguments, count);
+        let again = hear(did, arguments, count);
         monitoring::answer(Python::assume_attached(), again)
     }
 }
@@ -197,8 +208,9 @@ unsafe extern "C" fn told<const DID: u8>(
 /// As above.
 unsafe extern "C" fn told_everywhere<const DID: u8>(
     _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    count: Py_ssize_t,
+    arguments: *const *mut PyObject,
+    count: usize,
+    _: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises.
     unsafe {
@@ -223,7 +235,7 @@ const fn did(number: u8) -> Did {
 ///
 /// As above.
 #[inline]
-unsafe fn hear(did: Did, arguments: *mut *mut PyObject, count: Py_ssize_t) -> bool {
+unsafe fn hear(did: Did, arguments: *const *mut PyObject, count: usize) -> bool {
     // SAFETY: as the interpreter promises; the code lives as long as it runs.
     let code = unsafe { *arguments };
     let Some(mut table) = table_if_free() else {
@@ -275,17 +287,13 @@ fn meet(code: &Bound<'_, PyAny>) -> bool {
 ///
 /// As above.
 #[inline(never)]
-unsafe fn tell_all(
-    heard: &Heard,
-    did: Did,
-    arguments: *mut *mut PyObject,
-    count: Py_ssize_t,
-) -> bool {
+unsafe fn tell_all(heard: &Heard, did: Did, arguments: *const *mut PyObject, count: usize) -> bool {
     // SAFETY: the interpreter calls callbacks with the GIL held.
     let py = unsafe { Python::assume_attached() };
     // SAFETY: a code object, and with three arguments a value; borrowed.
     let (code, value) = unsafe {
-        let value = (count > 2).then(|| Bound::from_borrowed_ptr(py, *arguments.add(2)));
+        let value =
+            (monitoring::count(count) > 2).then(|| Bound::from_borrowed_ptr(py, *arguments.add(2)));
         (*arguments as usize, value)
     };
     pass_on(py, heard, did, code, value.as_ref());
@@ -341,8 +349,9 @@ fn tell_one(tap: &dyn Tap, did: Did, at: At<'_, '_>, value: Option<&Bound<'_, Py
 /// Called by the interpreter, with a code object, an offset and what is called.
 unsafe extern "C" fn calls(
     _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
+    arguments: *const *mut PyObject,
+    _: usize,
+    _: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises; with the GIL held.
     unsafe {
@@ -358,8 +367,9 @@ unsafe extern "C" fn calls(
 /// Called by the interpreter, with a code object and two offsets.
 unsafe extern "C" fn branched(
     _: *mut PyObject,
-    arguments: *mut *mut PyObject,
-    _: Py_ssize_t,
+    arguments: *const *mut PyObject,
+    _: usize,
+    _: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises; with the GIL held.
     unsafe {

@@ -21,14 +21,24 @@ pub(super) enum Role {
     Block,
 }
 
+/// When an event of a function is recorded, and what comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    /// That is asked each time.
+    Perhaps,
+    /// The trace is of it, at every call: nothing need be asked but how the trace fares.
+    Always,
+    /// The same, and it becomes a row and nothing else.
+    AlwaysAsRow,
+}
+
 /// One function.
 pub(super) struct Tracing {
     pub(super) trace: Arc<Trace>,
     /// Its number among all that were ever traced here.
     pub(super) function: u32,
     role: Role,
-    /// The trace is of it, at every call: nothing need be asked but how the trace fares.
-    is_always: bool,
+    recorded: Recorded,
     /// What the trace wants, kept here because every event asks: how far to follow what it calls, and whether there are
     /// only sums.
     pub(super) levels: u32,
@@ -77,8 +87,14 @@ impl Tracing {
             };
             runs.and(goes_on).and(calls)
         };
+        let is_always = role == Role::Root && trace.wanted.steps.is_none();
+        let is_row = !trace.wanted.stats && trace.wanted.depth == 0;
         Self {
-            is_always: role == Role::Root && trace.wanted.steps.is_none(),
+            recorded: match (is_always, is_row) {
+                (false, _) => Recorded::Perhaps,
+                (true, false) => Recorded::Always,
+                (true, true) => Recorded::AlwaysAsRow,
+            },
             levels: trace.wanted.depth,
             is_summed: trace.wanted.stats,
             trace,
@@ -99,7 +115,13 @@ impl Tracing {
     /// Whether an event is recorded, without a further question.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
-        self.is_always && !self.is_muted && self.trace.is_well()
+        self.recorded != Recorded::Perhaps && !self.is_muted && self.trace.is_well()
+    }
+
+    /// Whether an event is a row, and nothing else comes of it.
+    #[inline]
+    pub(super) fn is_quick(&self) -> bool {
+        self.recorded == Recorded::AlwaysAsRow && !self.is_muted && self.trace.is_well()
     }
 
     /// It begins, and what it calls is followed. What it calls through C is found when that begins, once: code that others
@@ -133,7 +155,8 @@ impl Sums {
     }
 
     /// A call, or a part of one between being resumed and left, has ended.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as part of `quick.rs`")]
     pub(super) fn add(&mut self, took: i64, of_others: i64) {
         self.calls += 1;
         self.total += took;

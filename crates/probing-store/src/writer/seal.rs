@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{At, Writer};
-use crate::header::SEALED;
+use crate::header::{SEALED, TS_MAX, TS_MIN};
 use crate::layout::Layout;
 use crate::packed;
 use crate::zones::{self, Tally, Zone};
@@ -12,9 +12,16 @@ impl Writer {
     /// Notes what is known of the columns of a chunk that gets no more rows.
     pub(super) fn seal(&mut self) {
         let (head, chunk, row) = (self.at.head, self.at.chunk, self.at.row);
+        if self.is_packed {
+            // Readers of a chunk that is not sealed find them in its rows.
+            (self.at.ts_min, self.at.ts_max) = self.times_traced();
+            self.memory.put(head + TS_MIN, self.at.ts_min);
+            self.memory.put(head + TS_MAX, self.at.ts_max);
+        }
         for column in 0..self.layout.slabs.len() {
             let (zone, tally) = match column {
                 0 => self.time(),
+                packed::DURATION if self.is_packed => (None, self.ended()),
                 _ if self.is_packed && packed::is_taken_apart(column) => (None, Tally::NOTHING),
                 _ => zones::of_column(&self.memory, &self.layout, chunk, column, row),
             };
@@ -26,6 +33,14 @@ impl Writer {
         }
         let sealed = self.memory.word32(head + SEALED);
         sealed.store(1, Ordering::Release);
+    }
+
+    /// Of rows of tracers: how many of them are two, since what begins there ended in time.
+    fn ended(&self) -> Tally {
+        Tally {
+            values: self.traced.ended,
+            sum: None,
+        }
     }
 
     /// That of the time is known already.

@@ -8,6 +8,7 @@ mod rings;
 mod rooms;
 mod rows;
 mod tables;
+mod traced;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -52,13 +52,15 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
     Ok(exit::OK)
 }
 
-/// The format of Chrome's trace events: times in microseconds. What has not ended has a beginning only.
+/// The format of Chrome's trace events: times in microseconds since the first. (Since 1970 they would be told by quarters of
+/// one: numbers in JSON are floats.) What has not ended has a beginning only.
 fn chrome(rows: &[Row]) -> serde_json::Value {
     let mut events = Vec::with_capacity(rows.len());
+    let first = rows.iter().map(began).min().unwrap_or_default();
     let micros = |nanos: i64| nanos as f64 / 1000.0;
     let common = |row: &Row, phase: &str, at: i64| {
         let mut event = json!({
-            "name": row.name, "ph": phase, "pid": row.pid, "tid": row.thread, "ts": micros(at),
+            "name": row.name, "ph": phase, "pid": row.pid, "tid": row.thread, "ts": micros(at - first),
         });
         let mut notes = serde_json::Map::new();
         if !row.file.is_empty() {
@@ -83,7 +85,7 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
     for row in rows {
         match (row.kind, row.took) {
             (Kind::End | Kind::Failed, Some(took)) => {
-                let mut event = common(row, "X", row.at - took);
+                let mut event = common(row, "X", began(row));
                 event["dur"] = micros(took).into();
                 events.push(event);
             }
@@ -104,6 +106,14 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
         events.push(common(row, "B", row.at));
     }
     json!({"traceEvents": events, "displayTimeUnit": "ns"})
+}
+
+/// When what a row tells of began, as far as it knows.
+fn began(row: &Row) -> i64 {
+    match (row.kind, row.took) {
+        (Kind::End | Kind::Failed, Some(took)) => row.at - took,
+        _ => row.at,
+    }
 }
 
 /// Calls that had not ended.

@@ -1,0 +1,50 @@
+//! What a trace may cost, by its own account: counted in CPU time, so that a machine that has other things to do changes nothing.
+
+use probing_testkit::every_python;
+
+use super::Traced;
+
+/// What a trace may cost if nobody says, and the CPU time for which it may cost so much at once: with that it begins.
+const BUDGET: f64 = 0.01;
+const AT_ONCE_SECONDS: f64 = 0.25;
+/// Events between two looks at what they cost.
+const BETWEEN_LOOKS: f64 = 2.0 * 4096.0;
+
+/// The share of CPU time that it says to have cost so far, and nanoseconds of an event.
+fn cost(traced: &Traced) -> (f64, f64) {
+    let listed = traced.probing(&["trace", "--list"]);
+    let number = |before: &str, after: &str| -> Option<f64> {
+        let (_, rest) = listed.split_once(before)?;
+        rest.split_once(after)?.0.parse().ok()
+    };
+    let share = number("cost so far ", " % of CPU time");
+    let event = number("% of CPU time (", " ns an event)");
+    let told = share.zip(event);
+    told.map(|(percent, nanos)| (percent / 100.0, nanos))
+        .unwrap_or_else(|| panic!("{listed}"))
+}
+
+#[test]
+fn a_loop_that_does_nothing_but_call_costs_its_budget_from_the_first_second_on() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "leaf"]);
+        let mut spent = 0.0;
+        for seconds in [1.0, 1.0] {
+            traced.run(&format!("spend({seconds})"));
+            spent += seconds;
+            let (share, event_nanos) = cost(&traced);
+            let overshoot = BETWEEN_LOOKS * event_nanos * 1e-9;
+            let most = (BUDGET * (spent + AT_ONCE_SECONDS) + overshoot) / spent;
+            // It is told in hundredths of a percent.
+            assert!(
+                share <= most + 0.0001,
+                "{share} of {spent} s, {most} at most"
+            );
+            assert!(share > 0.0);
+        }
+        // What it saw is what it says, and it was quiet by turns.
+        let counted = traced.query("select count(*) > 10000, (select count(*) > 1 from python.probe_budget where action = 'mute') from python.trace_event");
+        assert_eq!(counted, ["true,true"]);
+    });
+}
