@@ -53,7 +53,7 @@ def hook_tensor(tensor: "Tensor", *, name: str, by: str = "version") -> TensorHo
     Python 3.12 code runs 2 to 7 times slower); what one line does to it is one row.
 
     By ``"torch_function"`` operations on the hook's ``tensor``, of a subclass, tell themselves: exact, also where
-    several share a line, and blind for what is done to the memory by other names. Each costs some 10 µs more.
+    several share a line, and blind for what is done to the memory by other names. See docs/torch.md for the cost.
     """
     if not name or set(name) & set("'\\\n"):
         raise ValueError(f"not a name for a tensor: {name!r}")

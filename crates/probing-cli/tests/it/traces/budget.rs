@@ -19,9 +19,10 @@ fn cost(traced: &Traced) -> (f64, f64) {
     };
     let share = number("cost so far ", " % of CPU time");
     let event = number("% of CPU time (", " ns an event)");
-    let told = share.zip(event);
-    told.map(|(percent, nanos)| (percent / 100.0, nanos))
-        .unwrap_or_else(|| panic!("{listed}"))
+    let Some((percent, nanos)) = share.zip(event) else {
+        panic!("{listed}");
+    };
+    (percent / 100.0, nanos)
 }
 
 #[test]
