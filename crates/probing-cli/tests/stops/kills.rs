@@ -11,7 +11,8 @@ use probing_testkit::{Sandbox, Target, every_python, wait_until};
 use crate::debugger::{Client, at, in_function, sandbox, stop};
 
 const FEW: u32 = 2;
-const MANY: u32 = 200;
+/// In each of four tests.
+const MANY: u32 = 50;
 /// Milliseconds that a debugger lives at most.
 const LONGEST: usize = 200;
 
@@ -63,7 +64,8 @@ fn debugger(sandbox: &Sandbox, target: &Target, dice: &mut Dice) -> Child {
     child
 }
 
-fn killed_again_and_again(rounds: u32) {
+/// Of who goes on at once and who waits, of whose other threads wait, too: any, where nothing is said.
+fn killed_again_and_again(rounds: u32, gone: Option<Gone>, all_threads: Option<bool>) {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "debugged.py");
@@ -73,8 +75,8 @@ fn killed_again_and_again(rounds: u32) {
         for round in 0..rounds {
             let hold = Hold {
                 connect_millis: 40,
-                gone: [Gone::Keep, Gone::Resume][dice.below(2)],
-                all_threads: dice.below(4) == 0,
+                gone: gone.unwrap_or([Gone::Keep, Gone::Resume][dice.below(2)]),
+                all_threads: all_threads.unwrap_or(dice.below(4) == 0),
                 ..Hold::default()
             };
             for _ in 0..2 {
@@ -107,11 +109,29 @@ fn killed_again_and_again(rounds: u32) {
 
 #[test]
 fn a_program_goes_on_when_its_debuggers_are_killed() {
-    killed_again_and_again(FEW);
+    killed_again_and_again(FEW, None, None);
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
-fn a_program_goes_on_when_two_hundred_debuggers_are_killed() {
-    killed_again_and_again(MANY);
+fn a_program_that_waits_for_another_debugger_goes_on_when_many_are_killed() {
+    killed_again_and_again(MANY, Some(Gone::Keep), Some(false));
+}
+
+#[test]
+#[ignore = "some minutes: `make stress`"]
+fn a_program_that_waits_for_none_goes_on_when_many_are_killed() {
+    killed_again_and_again(MANY, Some(Gone::Resume), Some(false));
+}
+
+#[test]
+#[ignore = "some minutes: `make stress`"]
+fn all_threads_that_wait_for_another_debugger_go_on_when_many_are_killed() {
+    killed_again_and_again(MANY, Some(Gone::Keep), Some(true));
+}
+
+#[test]
+#[ignore = "some minutes: `make stress`"]
+fn all_threads_that_wait_for_none_go_on_when_many_are_killed() {
+    killed_again_and_again(MANY, Some(Gone::Resume), Some(true));
 }
