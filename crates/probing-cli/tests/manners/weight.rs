@@ -38,20 +38,9 @@ const FOUR_MEGABYTES: u64 = 4 << 10;
 const EVALS_THAT_END_WELL: [&str; 2] = ["[loss] * 100", "print('x' * 1000, train_step)"];
 const EVALS_THAT_FAIL: [&str; 2] = ["train_step(0)", "x = ("];
 
-/// What a hundred evals cost a program that has run `first`, beside a twin without the probe. The kernel maps more of a file
-/// along with what is needed at one time than at another: the least of three counts.
+/// What a hundred evals cost a program that has run `first`, beside a twin without the probe.
 #[track_caller]
 fn check_a_hundred(python: &Python, first: &str, evals: &[&str], limit_kib: u64) {
-    let mut extras = (0..3).map(|_| extra_of_a_hundred(python, first, evals));
-    let is_within = extras.any(|extra| extra <= limit_kib);
-    assert!(
-        is_within,
-        "more than {limit_kib} KiB more after {evals:?}, three times"
-    );
-}
-
-/// In KiB.
-fn extra_of_a_hundred(python: &Python, first: &str, evals: &[&str]) -> u64 {
     let sandbox = sandbox();
     let (mut with, mut without) = (probed(&sandbox, python), unprobed(&sandbox, python));
     order(&mut with, first);
@@ -61,7 +50,8 @@ fn extra_of_a_hundred(python: &Python, first: &str, evals: &[&str]) -> u64 {
         ask(&mut client, id, code);
         answer(&mut client, id);
     }
-    with.usage().rss_kib.saturating_sub(without.usage().rss_kib)
+    let extra = with.usage().rss_kib.saturating_sub(without.usage().rss_kib);
+    assert!(extra <= limit_kib, "{extra} KiB more after {evals:?}");
 }
 
 #[test]
