@@ -199,6 +199,13 @@ def traced(do):
     return seen
 
 
+def variables():
+    """Name the functions here, each with each variable of its own."""
+    codes = [(name, getattr(it, "__code__", None)) for name, it in globals().items() if it not in (traced, variables)]
+    here = [(name, code) for name, code in codes if code is not None and code.co_filename == __file__]
+    return sorted({(name, variable) for name, code in here for variable in (*code.co_varnames, *code.co_cellvars)})
+
+
 if __name__ == "__main__":
     waiting = gen(3)
     next(waiting)

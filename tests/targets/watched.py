@@ -127,6 +127,22 @@ def loudly():
     return voice
 
 
+def busily(value):  # @busily
+    first = (value := 1) + (value := 2)  # @twice_in_it
+    first = value = first  # @chain
+    for value in (4, 5):  # @loop
+        first += 1  # @body
+    del value  # @gone
+    return first
+
+
+def forever(limit):
+    turn = 0
+    while limit[0]:
+        turn += 1  # @turn
+    return turn
+
+
 def in_thread(function, *args):
     thread = threading.Thread(target=function, args=args, name="worker")
     thread.start()

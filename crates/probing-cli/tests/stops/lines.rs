@@ -152,6 +152,44 @@ fn a_watch_misses_nothing_in_a_function_that_has_points() {
     });
 }
 
+/// What the program does and what a trace function of its own sees stays the same.
+#[test]
+fn watches_of_every_variable_change_nothing() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
+        let result: serde_json::Value = told(&mut target, "main()");
+        let lines: Counts = told(&mut target, "traced(main)");
+        let variables: Vec<(String, String)> = told(&mut target, "variables()");
+        assert!(variables.len() > 30, "{variables:?}");
+        let mut client = Client::new(&sandbox, &target);
+        for (function, name) in variables {
+            client.arm(arm(Place::Local { function, name }));
+        }
+        let armed: serde_json::Value = told(&mut target, "main()");
+        assert_eq!(armed, result);
+        let seen: Counts = told(&mut target, "traced(main)");
+        assert_eq!(seen, lines);
+        let points = client.disarm_all();
+        let silent = points.iter().filter(|it| it.hits == 0);
+        let silent = silent.map(|it| match &it.armed.place {
+            Place::Local { function, name } => format!("{function}:{name}"),
+            place => panic!("{place:?}"),
+        });
+        let silent: Vec<String> = silent.collect();
+        // Those of comprehensions, which are part of the function from 3.12 on.
+        let inlined = ["co:x", "failing:frame", "multi:y"];
+        assert_eq!(
+            silent,
+            inlined[..3 * usize::from(python.version >= (3, 12))]
+        );
+        let again: serde_json::Value = told(&mut target, "main()");
+        assert_eq!(again, result);
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    });
+}
+
 /// Where a copy of the code stands in its place: what cannot be the same, and that it ends.
 #[test]
 fn code_with_points_can_be_marshalled_where_it_is_the_functions_own() {

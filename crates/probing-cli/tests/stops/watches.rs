@@ -141,6 +141,96 @@ fn each_change_of_a_local_is_a_row_with_the_line_that_wrote_it() {
 }
 
 #[test]
+fn writes_within_one_line_and_in_loops_are_told_one_by_one() {
+    every_python(|python| {
+        let mut watched = Watched::start(python);
+        let point = watched.arm(local("busily", "value"));
+        let by = if python.version >= (3, 12) {
+            "sys.monitoring"
+        } else {
+            "calls in its code"
+        };
+        assert_eq!(point.by, by);
+        watched.run("assert busily(0) == 5");
+        watched.check(
+            &point,
+            &[
+                ("-", "0", "busily"),
+                ("0", "1", "twice_in_it"),
+                ("1", "2", "twice_in_it"),
+                ("2", "3", "chain"),
+                ("3", "4", "loop"),
+                ("4", "5", "loop"),
+                ("5", "-", "gone"),
+            ],
+        );
+        watched.end();
+    });
+}
+
+/// Each write stops before anything else is done, and from there one steps as from anywhere.
+#[test]
+fn who_writes_a_local_stops_right_behind_the_write() {
+    every_python(|python| {
+        let mut watched = Watched::start(python);
+        watched.arm(stop(local("busily", "value")));
+        watched.debugged.begin("busily(0)");
+        for (value, mark) in [
+            ("0", "twice_in_it"),
+            ("1", "twice_in_it"),
+            ("2", "twice_in_it"),
+            ("3", "loop"),
+            ("4", "body"),
+        ] {
+            let stopped = watched.debugged.client.stopped();
+            assert!(matches!(&stopped.why, Why::Changed { new, .. } if new == value));
+            assert_eq!(stopped.frames[0].lineno, line_of(PROGRAM, mark), "{value}");
+            let seen = watched.debugged.client.value(stopped.stop, 0, "value");
+            assert_eq!(seen, value);
+            if value != "4" {
+                watched.debugged.client.step(stopped.stop, Step::Continue);
+                continue;
+            }
+            watched.debugged.client.disarm_all();
+            watched.debugged.client.step(stopped.stop, Step::Over);
+            let stopped = watched.debugged.client.stopped();
+            assert_eq!(stopped.why, Why::Step);
+            assert_eq!(stopped.frames[0].lineno, line_of(PROGRAM, "loop"));
+            watched.debugged.client.step(stopped.stop, Step::Continue);
+        }
+        watched.debugged.ended();
+        watched.end();
+    });
+}
+
+#[test]
+fn a_local_of_a_function_that_loops_already_is_watched_from_its_next_line_on() {
+    every_python(|python| {
+        let mut watched = Watched::start(python);
+        let limit = "limit = [True]; thread = threading.Thread(target=forever, args=(limit,), name='worker')";
+        watched.run(limit);
+        watched.run("thread.start()");
+        let point = watched.arm(local("forever", "turn"));
+        let (at, func, thread) = watched.debugged.client.news(|news| match news {
+            StopNews::Changed {
+                at, thread_name, ..
+            } => Some((at.lineno, at.func, thread_name)),
+            _ => None,
+        });
+        assert_eq!((func.as_str(), thread.as_str()), ("forever", "worker"));
+        assert_eq!(at, line_of(PROGRAM, "turn"));
+        watched.run("limit[0] = False; thread.join()");
+        // A call that begins now tells the same, in its own way.
+        let before = watched.debugged.client.points()[0].hits;
+        watched.run("forever([False])");
+        let points = watched.debugged.client.points();
+        assert_eq!(points[0].hits, before + 1);
+        assert_eq!(points[0].point, point.point);
+        watched.end();
+    });
+}
+
+#[test]
 fn a_variable_of_a_comprehension_is_not_that_of_the_function() {
     every_python(|python| {
         let mut watched = Watched::start(python);

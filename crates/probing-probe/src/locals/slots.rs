@@ -162,11 +162,18 @@ fn word(address: usize) -> usize {
 }
 
 /// That of this Python, if it is one we know; looked for once.
+#[inline]
 fn layout(frame: &Bound<'_, PyAny>) -> PyResult<Option<&'static Layout>> {
-    static LAYOUT: OnceLock<Option<&'static Layout>> = OnceLock::new();
-    if let Some(layout) = LAYOUT.get() {
-        return Ok(*layout);
+    match LAYOUT.get() {
+        Some(layout) => Ok(*layout),
+        None => look_for_layout(frame),
     }
+}
+
+static LAYOUT: OnceLock<Option<&'static Layout>> = OnceLock::new();
+
+#[cold]
+fn look_for_layout(frame: &Bound<'_, PyAny>) -> PyResult<Option<&'static Layout>> {
     let py = frame.py();
     let version = py.version_info();
     let size = |kind: &Bound<'_, PyAny>| kind.getattr("__basicsize__")?.extract::<usize>();

@@ -179,9 +179,7 @@ fn cost(py: Python<'_>, place: &Place, is_native: bool) -> String {
         Place::Line { .. } | Place::Function { .. } if monitoring => {
             format!("nothing elsewhere; {visit}; each function once more when it first begins")
         }
-        _ => format!(
-            "nothing elsewhere; {visit}; Python before 3.12 has to trace what runs already or is inside a function: 2 to 7 times slower"
-        ),
+        _ => format!("nothing elsewhere; {visit}; {}", sites::LIMIT),
     }
 }
 
@@ -366,7 +364,7 @@ pub(super) fn wanted_of_threads(py: Python<'_>) -> tracing::Wanted {
             seeks || !armed.values.is_empty() || !armed.steps.is_empty(),
         )
     };
-    let watches = watches::look_at_lines() || watches::look_at_locals();
+    let watches = watches::look_at_lines();
     let are_missing = sites::are_missing(py);
     tracing::Wanted {
         lines: by_line || watches || are_missing || events::is_special() || parking::is_on(),

@@ -205,6 +205,12 @@ impl Names {
         }
     }
 
+    /// The address of the code; 0 of what is no function.
+    #[inline]
+    pub(super) fn code(&self) -> usize {
+        self.code
+    }
+
     /// Where a variable that is the function's alone is found. `name` is interned, as names of variables are.
     pub(super) fn slot(&self, name: &Bound<'_, PyString>) -> Option<usize> {
         let is_it = |own: &Py<PyString>| own.is(name);

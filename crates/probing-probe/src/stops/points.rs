@@ -32,6 +32,8 @@ pub(super) struct Point {
     /// How its code is found; for places in code.
     pub(super) finder: Option<Finder>,
     pub(super) watch: Option<Watch>,
+    /// Whether nothing is run where it is passed.
+    only_counts: bool,
     /// How the interpreter tells us.
     pub(super) by: &'static str,
     pub(super) cost: String,
@@ -74,6 +76,7 @@ impl Point {
         let now = Instant::now();
         Self {
             id,
+            only_counts: parts.condition.is_none() && armed.action == Action::Count,
             armed,
             condition: parts.condition,
             text: parts.text,
@@ -121,8 +124,9 @@ impl Point {
     }
 
     /// Whether nothing is run where it is passed.
+    #[inline]
     pub(super) fn only_counts(&self) -> bool {
-        self.condition.is_none() && self.armed.action == Action::Count
+        self.only_counts
     }
 
     /// Its place was passed; whether this time counts.
@@ -146,6 +150,7 @@ impl Point {
     }
 
     /// It was passed, something would have been done, and was left out. Only who has the GIL counts.
+    #[inline]
     pub(super) fn only_count(&self) {
         let add_one = |count: &AtomicU64| {
             let before = count.load(Ordering::Relaxed);

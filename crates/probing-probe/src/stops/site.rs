@@ -20,8 +20,23 @@ pub(super) struct Site {
     head: PyObject,
     /// The code that the twin was made of; a reference.
     code: *mut PyObject,
-    pub(super) line: u32,
-    pub(super) begins: bool,
+    pub(super) tells: Tells,
+}
+
+/// What a thread that comes to a site has come to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Tells {
+    /// The beginning of a function, and its first line.
+    Start {
+        line: u32,
+    },
+    Line {
+        line: u32,
+    },
+    /// What follows the write of a variable, at this offset of the code that the twin was made of.
+    Write {
+        offset: u32,
+    },
 }
 
 impl Site {
@@ -33,11 +48,7 @@ impl Site {
 }
 
 /// Makes one.
-pub(super) fn new<'py>(
-    code: &Bound<'py, PyAny>,
-    line: u32,
-    begins: bool,
-) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn new<'py>(code: &Bound<'py, PyAny>, tells: Tells) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     let class = class(py)?;
     // SAFETY: a class whose objects are as large as a site; what was allocated is nobody else's yet.
@@ -46,8 +57,7 @@ pub(super) fn new<'py>(
         let made = Bound::from_owned_ptr_or_err(py, made)?;
         let site = &mut *made.as_ptr().cast::<Site>();
         site.code = code.clone().into_ptr();
-        site.line = line;
-        site.begins = begins;
+        site.tells = tells;
         Ok(made)
     }
 }

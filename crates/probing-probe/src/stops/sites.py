@@ -1,7 +1,8 @@
-"""Makes code that calls out where it comes to a line, for Pythons without `sys.monitoring`.
+"""Makes code that calls out where it comes to a line or has written a variable, for Pythons without `sys.monitoring`.
 
 Runs inside the target, called by sites.rs alone. The code made is a function's own with some calls more: same names,
-same lines, same handlers. A call stands exactly where a trace function would be told of the line.
+same lines, same handlers. A call of a line stands exactly where a trace function would be told of it; one of a variable
+right behind what writes it, as part of the same line.
 """
 
 from __future__ import annotations
@@ -126,18 +127,25 @@ class Sites:
         # The calls in front of an instruction.
         self._before: dict[int, Instruction] = {}
 
-    def made(self, lines: dict[int, object], start: object | None) -> tuple[CodeType, list[int]]:
-        """Give the code, and the offsets of the calls in it, in their order."""
+    def made(
+        self, lines: dict[int, object], start: object | None, writes: dict[int, object]
+    ) -> tuple[CodeType, list[int]]:
+        """Give the code, and the offsets of the calls at lines in it, in their order."""
         entry = _entry(self._own)
         last: Instruction | None = None
         for index, it in enumerate(self._own):
             if index == entry:
+                # Arguments are written before the first line.
+                self._follow(writes.get(it.at * 2), NOWHERE)
                 # What is told of the start is told of its line, too.
                 last = self._call(start, it.position) if start is not None else None
             probe = lines.get(it.line() or 0) if index >= entry else None
             if probe is not None:
                 self._meet(probe, it, last)
             self._made.append(it)
+            if index >= entry:
+                # Whoever jumps to what follows has written nothing.
+                self._follow(writes.get((it.at + it.units) * 2), it.position)
             last = it
         for place in self._turns:
             self._made[place].target = self._made[place + 2]
@@ -178,6 +186,16 @@ class Sites:
         return id(target) in self._caught if it.opcode in SETUPS else _is_told(it, target)
 
     def _call(self, probe: object, position: Position) -> Instruction:
+        call = self._ask(probe, position)
+        self._calls.append(call)
+        return call
+
+    def _follow(self, probe: object | None, position: Position) -> None:
+        """Put a call behind a write, if somebody wants to know of it."""
+        if probe is not None:
+            self._ask(probe, position)
+
+    def _ask(self, probe: object, position: Position) -> Instruction:
         constant = len(self._constants)
         self._constants.append(probe)
         call = Instruction(LOAD_CONST, constant, position)
@@ -185,7 +203,6 @@ class Sites:
         # is true leads there through no line.
         self._turns.append(len(self._made) + 1)
         self._made += (call, Instruction(POP_JUMP_IF_FALSE, 0, position), Instruction(NOP, 0, NOWHERE))
-        self._calls.append(call)
         return call
 
     def _replaced(self) -> CodeType:
@@ -213,9 +230,14 @@ class Sites:
                 yield from _big(part, mark)
 
 
-def with_sites(code: CodeType, lines: dict[int, object], start: object | None) -> tuple[CodeType, list[int]]:
-    """Make code that calls what `lines` has for each, and `start` first of all; with the offsets of the calls."""
-    return Sites(code).made(lines, start)
+def with_sites(
+    code: CodeType, lines: dict[int, object], start: object | None, writes: dict[int, object]
+) -> tuple[CodeType, list[int]]:
+    """Make code that calls what `lines` has for each, `start` first of all, and `writes` behind what ends at an offset.
+
+    With the offsets of the calls at lines.
+    """
+    return Sites(code).made(lines, start, writes)
 
 
 def _is_told(source: Instruction, target: Instruction) -> bool:

@@ -1,5 +1,5 @@
-//! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines (`sites.py`), its *twin*. Nothing
-//! else pays for that, and a thread is traced only while it needs to be: when it runs a function whose frame is older than the
+//! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines and behind the writes of what is
+//! watched (`sites.py`), its *twin*. Nothing else pays for that, and a thread is traced only while it needs to be: when it runs a function whose frame is older than the
 //! twin, or takes a step.
 //!
 //! Functions inside functions are not given one: whoever makes them would make them anew from code of their own. Nor does
@@ -21,11 +21,14 @@ use super::events;
 use super::frame::{self, Names};
 use super::holders::Walk;
 use super::lent::{Lent, UnderGil};
-use super::site::{self, Site};
+use super::site::{self, Site, Tells};
+use super::watches::{self, Store};
 use crate::eval;
 use crate::guarded::{call, release};
 
 pub(super) const NAME: &str = "calls in its code";
+/// What is said of its price where it does not do.
+pub(super) const LIMIT: &str = "Python before 3.12 has to trace what runs already or is inside a function: 2 to 7 times slower";
 
 const MAX_TRIES: u32 = 8;
 
@@ -66,6 +69,8 @@ struct Twin {
 struct Calls {
     lines: Vec<u32>,
     begin: bool,
+    /// The offsets in its own code that follow writes.
+    writes: Vec<u32>,
 }
 
 impl Calls {
@@ -75,22 +80,29 @@ impl Calls {
             return Self {
                 lines: Vec::new(),
                 begin: false,
+                writes: Vec::new(),
             };
         };
-        let mut lines: Vec<u32> = arms.lines.iter().map(|(line, _)| *line).collect();
-        lines.sort_unstable();
-        lines.dedup();
-        let begin = !arms.starts.is_empty();
-        Self { lines, begin }
+        let each_once = |mut numbers: Vec<u32>| {
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        };
+        Self {
+            lines: each_once(arms.lines.iter().map(|(line, _)| *line).collect()),
+            begin: !arms.starts.is_empty(),
+            writes: each_once(arms.stores.iter().map(Store::offset).collect()),
+        }
     }
 
     fn is_empty(&self) -> bool {
-        self.lines.is_empty() && !self.begin
+        self.lines.is_empty() && !self.begin && self.writes.is_empty()
     }
 
     /// Whether what runs with these tells all that those do.
     fn suffice(&self, wanted: &Self) -> bool {
-        wanted.lines.iter().all(|line| self.lines.contains(line))
+        let has_all = |own: &[u32], wanted: &[u32]| wanted.iter().all(|it| own.contains(it));
+        has_all(&self.lines, &wanted.lines) && has_all(&self.writes, &wanted.writes)
     }
 }
 
@@ -358,15 +370,19 @@ fn made<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> PyResult<Bound<'py, Py
     let py = code.py();
     let lines = PyDict::new(py);
     for line in &wanted.lines {
-        lines.set_item(*line, site::new(code, *line, false)?)?;
+        lines.set_item(*line, site::new(code, Tells::Line { line: *line })?)?;
     }
     let start = if wanted.begin {
         let line = call(&python(py, "entry_line")?, (code,))?.extract()?;
-        Some(site::new(code, line, true)?)
+        Some(site::new(code, Tells::Start { line })?)
     } else {
         None
     };
-    call(&python(py, "with_sites")?, (code, lines, start))
+    let writes = PyDict::new(py);
+    for offset in &wanted.writes {
+        writes.set_item(*offset, site::new(code, Tells::Write { offset: *offset })?)?;
+    }
+    call(&python(py, "with_sites")?, (code, lines, start, writes))
 }
 
 /// Gives functions their own code again. Frames that run a twin go on with it, and it tells nothing.
@@ -446,12 +462,17 @@ fn met(py: Python<'_>, site: &Site) -> bool {
     let Some(frame) = frame::current_borrowed(py) else {
         return false;
     };
+    let place = match site.tells {
+        Tells::Start { line } => (line, true),
+        Tells::Line { line } => (line, false),
+        Tells::Write { offset } => return watches::at_site(&frame, site.code(), offset),
+    };
     if TOLD.get() != 0 && TOLD.replace(0) == frame.as_ptr() as usize {
         return false;
     }
     let met = match armed_if_free() {
         Some(armed) => match armed.code(site.code()) {
-            Some(arms) => arms.at_call((site.line, site.begins), &frame),
+            Some(arms) => arms.at_call(place, &frame),
             None => return false,
         },
         None => return false,

@@ -18,6 +18,9 @@ VARARGS, VARKEYWORDS = 4, 8
 # What an instruction is followed by, in code units; told by number in 3.12, by name later.
 _CACHES: Any = getattr(opcode, "_inline_cache_entries", {})
 _JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs))
+_WRITES = frozenset(
+    ("STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST")
+)
 # When a place tells of a write: behind it, or behind it if it was met just before.
 AFTER, GUARDED, BEFORE = 0, 1, 2
 # Tensors of so few numbers are told by all of them.
@@ -58,15 +61,19 @@ def variables(code: CodeType) -> list[str]:
 
 
 def _stores_in(code: CodeType, name: str) -> list[tuple[int, int, int]]:
-    if sys.version_info < (3, 12):
-        return []
     raw = code.co_code
     instructions = list(_instructions(raw))
-    targets = {target for _, _, end, op, arg in instructions if op in _JUMPS for target in (_target(op, end, arg),)}
+    # Before, a call stands behind each write (sites.py), which no jump leads to.
+    has_guards = sys.version_info >= (3, 12)
+    jumps = ((op, end, arg) for _, _, end, op, arg in instructions if op in _JUMPS and has_guards)
+    targets = {_target(*jump) for jump in jumps}
     lines = [(start, end, line) for start, end, line in code.co_lines() if line]
     places: list[tuple[int, int, int]] = []
     # A comprehension inside may have a variable of this name: it puts the function's aside, and back at its end.
     is_aside, loops = False, 0
+    if sys.version_info < (3, 11) and name in _arguments(code):
+        begin, _, end, op, _ = instructions[0]
+        places.append((end if opcode.opname[op] == "GEN_START" else begin, code.co_firstlineno, AFTER))
     for index, (begin, at, end, op, arg) in enumerate(instructions):
         word = opcode.opname[op]
         if word == "LOAD_FAST_AND_CLEAR" and code._varname_from_oparg(arg) == name:  # type: ignore[attr-defined]
@@ -93,14 +100,17 @@ def _stores_in(code: CodeType, name: str) -> list[tuple[int, int, int]]:
 
 def _written(code: CodeType, word: str, arg: int) -> tuple[str, ...]:
     """Name the variables that an instruction writes."""
+    if word not in _WRITES:
+        return ()
+    if sys.version_info < (3, 11):
+        shared = (*code.co_cellvars, *code.co_freevars)
+        return (shared[arg] if word.endswith("DEREF") else code.co_varnames[arg],)
     name_of = code._varname_from_oparg  # type: ignore[attr-defined]
-    if word in ("STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"):
-        return (name_of(arg),)
     if word == "STORE_FAST_LOAD_FAST":
         return (name_of(arg >> 4),)
     if word == "STORE_FAST_STORE_FAST":
         return (name_of(arg >> 4), name_of(arg & 15))
-    return ()
+    return (name_of(arg),)
 
 
 def _arguments(code: CodeType) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 //! Watches: a variable, an attribute, an item, a tensor, a variable of the environment. Each change is a row of
 //! `python.variables`, and may stop the thread that made it.
 //!
-//! A local variable is looked at where its function writes it (`writes.rs`). Anything else is a `path.rs`; the dictionaries
+//! A local variable is looked at where its function has written it (`writes.rs`). Anything else is a `path.rs`; the dictionaries
 //! on its way tell when they change (`dictionaries.rs`), and what they cannot tell is compared at `lines.rs`; both are one
 //! watch (`values.rs`). What a value was is `remembered.rs`, in `words.rs`; of tensors `tensors.rs` knows more. `pending.rs`
 //! holds back what may not be done in the middle of an assignment.
@@ -29,7 +29,7 @@ use super::armed::armed;
 use super::events::has_fired;
 use super::frame;
 use super::points::Point;
-use super::{arming, of_this_process, session, sessions, thread, tracing};
+use super::{arming, of_this_process, session, sessions, sites, thread, tracing};
 use crate::eval;
 use crate::guarded::{call, release};
 use crate::handled::Handled;
@@ -42,7 +42,7 @@ pub(super) use self::path::{attributes, named};
 pub(super) use self::pending::{has_some as has_pending, settle};
 pub(super) use self::words::{of as in_words, type_name};
 pub(super) use self::writes::{
-    Store, are_some as look_at_locals, at_instruction, at_line as compare_locals, bind,
+    Store, are_some as look_at_locals, at_instruction, at_line as compare_locals, at_site, bind,
 };
 
 /// Where the package keeps the tensors that a program has hooked.
@@ -75,22 +75,13 @@ pub(super) fn watch(
     let monitoring = arming::has_monitoring(py);
     let watch = match &wanted.place {
         Place::Local { name, .. } => {
+            let cost = "nothing elsewhere; about 0.1 µs each time it is written";
             let (by, cost) = if monitoring {
-                (
-                    NAME,
-                    "nothing elsewhere; about 0.1 µs each time it is written",
-                )
+                (NAME, cost.to_owned())
             } else {
-                (
-                    tracing::NAME,
-                    "Python before 3.12 has to trace: code runs 2 to 7 times slower",
-                )
+                (sites::NAME, format!("{cost}; {}", sites::LIMIT))
             };
-            (
-                Watch::Local(writes::Local::new(py, name)),
-                by,
-                cost.to_owned(),
-            )
+            (Watch::Local(writes::Local::new(py, name)), by, cost)
         }
         Place::Value { path: asked } => of_value(py, Path::new(py, asked)?, asked)?,
         Place::Environment { name } => of_value(py, Path::of_environment(py, name)?, name)?,
@@ -188,6 +179,13 @@ fn count(point: &Point) -> bool {
 
 /// Changes were seen, in this thread, where something may be done about them.
 fn seen(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) {
+    if let Some((why, hold)) = done_about(frame, changes) {
+        session::stop(&frame::stack(frame), why, Some(hold));
+    }
+}
+
+/// Does what is to be done about changes, but for stopping: why, if one is to stop this thread.
+fn done_about(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) -> Option<(Why, Hold)> {
     let py = frame.py();
     let mut stop: Option<(Why, Hold)> = None;
     for (point, mut change) in changes {
@@ -212,9 +210,7 @@ fn seen(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) {
             stop = Some((why, point.armed.hold));
         }
     }
-    if let Some((why, hold)) = stop {
-        session::stop(&frame::stack(frame), why, Some(hold));
-    }
+    stop
 }
 
 const NOT_BOUND: &str = "<not bound>";

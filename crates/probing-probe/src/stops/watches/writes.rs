@@ -1,5 +1,6 @@
 //! Local variables of functions. From 3.12 on the interpreter tells of each instruction that follows a write of the name,
-//! and of nothing else in that function; before, the variable is compared at each line of it.
+//! and of nothing else in that function; before, its code calls us there (`sites.rs`), and where it cannot, the variable is
+//! compared at each line.
 //!
 //! A value is compared with what the same thread wrote last, in whichever call: who watches the rate of a schedule wants to
 //! hear of it when it changes, not once a call.
@@ -11,17 +12,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use probing_proto::message::Failure;
 use probing_proto::stops::Place;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PyString};
 
-use super::super::armed::{armed, armed_if_free};
+use super::super::armed::{CodeArms, armed, armed_if_free};
 use super::super::arming;
 use super::super::events::{self, After};
 use super::super::frame::{self, Names};
 use super::super::lent::UnderGil;
+use super::super::numbers;
 use super::super::pace::Pace;
 use super::super::points::Point;
+use super::super::{session, states, steps};
 use super::remembered::{Remembered, plain};
-use super::{Change, Watch, function, pending, seen, words};
+use super::{Change, Watch, done_about, function, pending, seen, words};
 use crate::codes::Found;
 use crate::guarded::call;
 use crate::interrupt::own_thread;
@@ -60,8 +63,6 @@ enum When {
     /// So it has if this thread was at the place before it: code jumps here, too.
     Guarded,
     Before,
-    /// At every line: before 3.12.
-    Lines,
 }
 
 thread_local! {
@@ -131,6 +132,31 @@ impl Local {
             true
         });
         settled.unwrap_or(false)
+    }
+
+    /// The same for a whole number in the place of another, which is what is written most.
+    #[inline]
+    fn is_settled_number(&self, point: &Point, value: &Bound<'_, PyAny>) -> bool {
+        if !value.is_exact_instance_of::<PyInt>() {
+            return false;
+        }
+        let (Some(number), Some(mut all)) = (numbers::of(value), self.last.lend_if_free()) else {
+            return false;
+        };
+        let thread = own_thread();
+        let own = all.iter_mut().find(|(own, _)| *own == thread);
+        let Some((_, Remembered::Int(last))) = own else {
+            return false;
+        };
+        if *last == number {
+            return true;
+        }
+        let is_left_out = point.only_counts() && self.pace.is_used_up();
+        if is_left_out {
+            *last = number;
+            point.only_count();
+        }
+        is_left_out
     }
 
     /// What has become of it, if it is another value than before. Nothing that is armed is lent meanwhile: to put values
@@ -236,19 +262,15 @@ fn look_at(point: &Arc<Point>, places: Vec<(Bound<'_, PyAny>, Places)>) {
             slot,
             point: Arc::clone(point),
         };
-        if arming::has_monitoring(code.py()) {
-            let places = places.into_iter().map(|(offset, line, when)| {
-                let when = match when {
-                    0 => When::After,
-                    1 => When::Guarded,
-                    _ => When::Before,
-                };
-                store(offset, line, when)
-            });
-            arms.stores.extend(places);
-        } else {
-            arms.stores.push(store(0, 0, When::Lines));
-        }
+        let places = places.into_iter().map(|(offset, line, when)| {
+            let when = match when {
+                0 => When::After,
+                1 => When::Guarded,
+                _ => When::Before,
+            };
+            store(offset, line, when)
+        });
+        arms.stores.extend(places);
         drop(armed);
         arming::tell_again(&code);
     }
@@ -265,8 +287,7 @@ pub(in crate::stops) fn at_instruction(py: Python<'_>, code: usize, offset: u32)
     let Some(arms) = armed.code(code) else {
         return After::Never;
     };
-    let here = |store: &&Store| store.offset == offset;
-    let mut stores = arms.stores.iter().filter(here).peekable();
+    let mut stores = arms.written_before(offset).peekable();
     if stores.peek().is_none() {
         // Another thread's changes may wait for it to come here.
         return if arms.waits > 0 {
@@ -278,30 +299,84 @@ pub(in crate::stops) fn at_instruction(py: Python<'_>, code: usize, offset: u32)
     let Some(frame) = frame::current_borrowed(py).filter(|_| !events::is_quiet()) else {
         return After::Again;
     };
+    let written = written(stores, (&frame, code));
+    drop(armed);
+    if !written.is_empty() {
+        let frame = frame.to_owned();
+        seen(&frame, changes(&frame, written));
+    }
+    After::Again
+}
+
+/// A thread is where the twin of this code calls out, behind a write; before 3.12. Whether it is to be told of the line once more,
+/// to stop there.
+#[inline]
+pub(in crate::stops) fn at_site(frame: &Bound<'_, PyAny>, code: usize, offset: u32) -> bool {
+    if events::is_quiet() {
+        return false;
+    }
+    let Some(armed) = armed_if_free() else {
+        return false;
+    };
+    let Some(arms) = armed.code(code) else {
+        return false;
+    };
+    let twin = arms.twin.as_ref().map_or(0, Names::code);
+    let written = written(arms.written_before(offset), (frame, twin));
+    drop(armed);
+    if written.is_empty() {
+        return false;
+    }
+    let py = frame.py();
+    let stop = states::untraced(py, || done_about(frame, changes(frame, written)));
+    let Some((why, hold)) = stop else {
+        return false;
+    };
+    session::stop_inside(frame, why, hold);
+    events::is_special() && steps::is_under_way()
+}
+
+/// What was written where a thread is and has to be told: the line of the write, and the value.
+type Written<'py> = Vec<(Arc<Point>, u32, Option<Bound<'py, PyAny>>)>;
+
+/// What has become known at these places, where a frame that runs this code is.
+#[inline]
+fn written<'a, 'py>(
+    stores: impl Iterator<Item = &'a Store>,
+    (frame, code): (&Bound<'py, PyAny>, usize),
+) -> Written<'py> {
     let mut written = Vec::new();
     for store in stores {
         let own = frame.as_ptr() as usize;
         match store.when {
             When::Before => ABOUT.set(own),
             When::Guarded if ABOUT.replace(0) != own => {}
-            _ if store.is_settled_at_a_glance(&frame, code) => {}
+            _ if store.is_settled_at_a_glance(frame, code) => {}
             _ => {
-                let value = store.value(&frame, code);
+                let value = store.value(frame, code);
                 if !store.is_settled(value.as_ref()) {
                     written.push((Arc::clone(&store.point), store.line, value));
                 }
             }
         }
     }
-    drop(armed);
-    if !written.is_empty() {
-        let frame = frame.to_owned();
-        tell(&frame, written);
+    written
+}
+
+impl CodeArms {
+    /// The places that tell at this offset.
+    #[inline]
+    fn written_before(&self, offset: u32) -> impl Iterator<Item = &Store> {
+        self.stores.iter().filter(move |it| it.offset == offset)
     }
-    After::Again
 }
 
 impl Store {
+    /// That of what follows the write.
+    pub(in crate::stops) fn offset(&self) -> u32 {
+        self.offset
+    }
+
     /// What is in the variable.
     #[inline]
     fn value<'py>(&self, frame: &Bound<'py, PyAny>, code: usize) -> Option<Bound<'py, PyAny>> {
@@ -321,7 +396,10 @@ impl Store {
         let value = self
             .slot
             .and_then(|slot| locals::slot_borrowed(frame, code, slot));
-        value.is_some_and(|value| self.is_settled(Some(&value)))
+        let (Some(value), Some(Watch::Local(local))) = (value, &self.point.watch) else {
+            return false;
+        };
+        local.is_settled_number(&self.point, &value) || local.is_settled(&self.point, Some(&value))
     }
 
     #[inline]
@@ -368,16 +446,11 @@ pub(in crate::stops) fn at_line(frame: &Bound<'_, PyAny>, code: usize, line: Opt
         }
     }
     drop(armed);
-    if !written.is_empty() {
-        tell(frame, written);
-    }
+    seen(frame, changes(frame, written));
 }
 
-/// Variables have been written, at these lines. Runs no code of the program but what collecting garbage runs.
-fn tell<'py>(
-    frame: &Bound<'py, PyAny>,
-    written: Vec<(Arc<Point>, u32, Option<Bound<'py, PyAny>>)>,
-) {
+/// What has become of what was written. Runs no code of the program but what collecting garbage runs.
+fn changes<'py>(frame: &Bound<'py, PyAny>, written: Written<'py>) -> Vec<(Arc<Point>, Change)> {
     let changes = written.into_iter().filter_map(|(point, line, value)| {
         let Some(Watch::Local(local)) = &point.watch else {
             return None;
@@ -386,8 +459,5 @@ fn tell<'py>(
         change.at = Some(frame::spot_at(frame, Some(line)));
         Some((point, change))
     });
-    let changes: Vec<_> = changes.collect();
-    if !changes.is_empty() {
-        seen(frame, changes);
-    }
+    changes.collect()
 }
