@@ -124,19 +124,44 @@ pub(crate) struct Asked {
 impl Asked {
     /// Sets what is told everywhere: the places of the callbacks among those that were registered.
     pub(crate) fn everywhere(&self, py: Python<'_>, wanted: &[usize]) -> PyResult<()> {
-        let events: u32 = wanted.iter().map(|place| self.events[*place]).sum();
-        call(self.set_events.bind(py), (self.id, events)).map(drop)
+        call(self.set_events.bind(py), (self.id, self.sum(wanted))).map(drop)
     }
 
     /// Sets what is told in a code object, and makes it tell again what was disabled.
     pub(crate) fn locally(&self, code: &Bound<'_, PyAny>, wanted: &[usize]) -> PyResult<()> {
         let set_local_events = self.set_local_events.bind(code.py());
-        let events: u32 = wanted.iter().map(|place| self.events[*place]).sum();
+        let events = self.sum(wanted);
         call(set_local_events, (self.id, code, 0u32))?;
         if events != 0 {
             call(set_local_events, (self.id, code, events))?;
         }
         Ok(())
+    }
+
+    /// The same, also when others come later, for what is told of single instructions. Of each, Python notes who wants to know,
+    /// but only from when two tools want the same of a code object, and forgets who had asked before (3.12 to 3.14): a watch
+    /// would end where a profiler begins. So another tool asks, too, while ours does. Where none is free, that is how it is.
+    pub(crate) fn locally_for_good(
+        &self,
+        code: &Bound<'_, PyAny>,
+        wanted: &[usize],
+    ) -> PyResult<()> {
+        let py = code.py();
+        let Ok(Some(other)) = Tool::try_claim(py, "probing beside itself", &[]) else {
+            return self.locally(code, wanted);
+        };
+        let set_for_other = |events: u32| {
+            let set_local_events = other.set_local_events.bind(py);
+            call(set_local_events, (other.id, code, events)).map(drop)
+        };
+        let told = set_for_other(self.sum(wanted)).and_then(|()| self.locally(code, wanted));
+        set_for_other(0)?;
+        other.give_back(py)?;
+        told
+    }
+
+    fn sum(&self, wanted: &[usize]) -> u32 {
+        wanted.iter().map(|place| self.events[*place]).sum()
     }
 
     /// Makes all code tell again what was disabled, by anybody.

@@ -210,6 +210,34 @@ fn a_profiler_counts_the_same_calls_with_breakpoints_and_without() {
 }
 
 #[test]
+fn a_watch_goes_on_when_profilers_and_trace_functions_come_and_go() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("import cProfile; profile = cProfile.Profile(); look = lambda *_: None");
+        debugged.ended();
+        debugged.client.arm(arm(Place::Local {
+            function: "count".to_owned(),
+            name: "step".to_owned(),
+        }));
+        let beside = [
+            "count(2)",
+            "profile.enable(); count(2); profile.disable()",
+            "sys.setprofile(look); count(2); sys.setprofile(None)",
+            "sys.settrace(look); count(2); sys.settrace(None)",
+            "count(2)",
+        ];
+        for (turn, code) in (1..).zip(beside) {
+            debugged.begin(code);
+            debugged.ended();
+            let hits = debugged.client.points()[0].hits;
+            assert_eq!(hits, turn * 3, "{code}");
+        }
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
 fn breakpoints_work_beside_another_debugger() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);

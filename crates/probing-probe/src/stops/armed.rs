@@ -54,6 +54,8 @@ pub(super) struct CodeArms {
     pub(super) starts: Vec<(u32, Arc<Point>)>,
     /// Where watched variables are written.
     pub(super) stores: Vec<Store>,
+    /// Whether it was told to tell of its instructions, whoever else asks.
+    pub(super) tells_for_good: bool,
     /// How many threads have changes that wait for its next instruction.
     pub(super) waits: u32,
     /// How many steps look at its lines.
@@ -113,6 +115,7 @@ impl Armed {
                 lines: Vec::new(),
                 starts: Vec::new(),
                 stores: Vec::new(),
+                tells_for_good: false,
                 waits: 0,
                 steppers: 0,
                 enders: 0,

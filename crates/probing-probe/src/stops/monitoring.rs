@@ -119,7 +119,16 @@ pub(super) fn set_local(code: &Bound<'_, PyAny>) -> PyResult<()> {
         let events = events.iter().filter(|(is, _)| *is).map(|(_, event)| *event);
         events.collect()
     };
-    tool.locally(code, &wanted)
+    if wanted.contains(&INSTRUCTION) && !is_for_good(code) {
+        tool.locally_for_good(code, &wanted)
+    } else {
+        tool.locally(code, &wanted)
+    }
+}
+
+/// Whether a code object tells of its instructions whoever else comes; from now on it does.
+fn is_for_good(code: &Bound<'_, PyAny>) -> bool {
+    std::mem::replace(&mut armed().code_mut(code).tells_for_good, true)
 }
 
 /// Makes all code tell again what was disabled, by anybody.
