@@ -43,7 +43,7 @@ def events(bench: OnePython) -> list[Row]:
             "ns",
             {"ours": function / 2, **nobody},
             "half of it",
-            Budget("≤ 50", 50) if new else None,
+            Budget("≤ 50", 50),
         ),
         Row(
             "a whole program, a call",
@@ -76,7 +76,7 @@ def events(bench: OnePython) -> list[Row]:
             "ns",
             {"ours": watch, "viztracer": "-", "settrace": settrace},
             "settrace: a function in Python that compares at each line",
-            Budget("≤ settrace / 25", settrace / 25) if new else None,
+            Budget("≤ settrace / 25", settrace / 25),
         ),
         Row(
             "a hostile loop, budget 1 %",

@@ -38,8 +38,10 @@ use pyo3::prelude::*;
 
 use self::traces::Owner;
 use crate::monitoring;
+use crate::stops::site;
 use crate::worker;
 
+pub(crate) use self::older::{called, returned};
 pub(crate) use self::program::add_to;
 pub(crate) use self::tap::{At, Tap, Wants};
 
@@ -158,5 +160,6 @@ fn code_of<'py>(function: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Failu
         return Ok(function.clone());
     }
     let code = function.getattr(crate::interned::interned!(py, "__code__"));
+    let code = code.map(site::own_code);
     code.map_err(|error| Failure::new(format!("it has no code of Python's: {error}")))
 }

@@ -1,5 +1,6 @@
 //! Traces of functions, on every Python: what is recorded of calls, what it costs, and that the program does not notice.
 
+mod beside;
 mod budget;
 mod files;
 mod several;

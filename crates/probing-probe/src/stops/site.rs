@@ -1,5 +1,6 @@
-//! What stands in a twin where it calls out (`sites.rs`): a constant whose truth is asked for. That takes two instructions and
-//! no call, so that a profiler of the program sees none, and is half the price of one.
+//! What stands in code where it calls out: in a twin (`sites.rs`), and where a function that is traced begins and returns
+//! (`trace/older.rs`). A constant whose truth is asked for: that takes two instructions and no call, so that a profiler of the
+//! program sees none, and is half the price of one.
 #![expect(unsafe_code, reason = "a class whose truth is a bare C function")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -9,7 +10,11 @@ use std::ptr;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyTuple, PyType};
+
+use super::sites;
+use crate::interned::interned;
+use crate::trace;
 
 /// As `codes.py` knows it.
 const NAME: &CStr = c"probing._probe.Site";
@@ -18,14 +23,14 @@ const NAME: &CStr = c"probing._probe.Site";
 #[repr(C)]
 pub(super) struct Site {
     head: PyObject,
-    /// The code that the twin was made of; a reference.
+    /// The code that it was made for; a reference.
     code: *mut PyObject,
     pub(super) tells: Tells,
 }
 
 /// What a thread that comes to a site has come to.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Tells {
+pub(crate) enum Tells {
     /// The beginning of a function, and its first line.
     Start {
         line: u32,
@@ -37,10 +42,13 @@ pub(super) enum Tells {
     Write {
         offset: u32,
     },
+    /// The beginning of a function that is traced, and its return.
+    Call,
+    Return,
 }
 
 impl Site {
-    /// The address of the code that the twin was made of.
+    /// The address of the code that it was made for.
     #[inline]
     pub(super) fn code(&self) -> usize {
         self.code as usize
@@ -48,7 +56,7 @@ impl Site {
 }
 
 /// Makes one.
-pub(super) fn new<'py>(code: &Bound<'py, PyAny>, tells: Tells) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn new<'py>(code: &Bound<'py, PyAny>, tells: Tells) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     let class = class(py)?;
     // SAFETY: a class whose objects are as large as a site; what was allocated is nobody else's yet.
@@ -62,8 +70,28 @@ pub(super) fn new<'py>(code: &Bound<'py, PyAny>, tells: Tells) -> PyResult<Bound
     }
 }
 
+/// The code that one with sites was made for; any other is its own. Where there are some, one is its last constant.
+pub(crate) fn own_code(code: Bound<'_, PyAny>) -> Bound<'_, PyAny> {
+    let py = code.py();
+    let Some(class) = CLASS.get(py) else {
+        return code;
+    };
+    let last = || {
+        let constants = code.getattr(interned!(py, "co_consts")).ok()?;
+        let constants = constants.cast_into::<PyTuple>().ok()?;
+        let last = constants.len().checked_sub(1)?;
+        constants.get_item(last).ok()
+    };
+    match last().filter(|last| last.get_type().is(class)) {
+        // SAFETY: a site, by its class; it has its code from the beginning on.
+        Some(site) => unsafe { Bound::from_borrowed_ptr(py, (*site.as_ptr().cast::<Site>()).code) },
+        None => code,
+    }
+}
+
+static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || made(py))?;
     Ok(class.bind(py))
 }
@@ -117,15 +145,20 @@ fn made(py: Python<'_>) -> PyResult<Py<PyType>> {
     }
 }
 
-/// Whether the line is to be told once more, by a trace function: the thread stops there.
+/// Whether more is to be done: a line is told once more, by a trace function, when the thread stops there; a call or a return is
+/// told the long way.
 ///
 /// # Safety
 ///
-/// A site, of a twin that has come to it, with the GIL held.
+/// A site, of code that has come to it, with the GIL held.
 unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
     // SAFETY: the caller's; borrowed from the twin.
     let (py, site) = unsafe { (Python::assume_attached(), &*site.cast::<Site>()) };
-    c_int::from(super::sites::reached(py, site))
+    c_int::from(match site.tells {
+        Tells::Call => trace::called(site.code()),
+        Tells::Return => trace::returned(site.code()),
+        _ => sites::reached(py, site),
+    })
 }
 
 /// Whoever pickles a function by its code gets one in which nothing stands there: `bool()`, which is false.

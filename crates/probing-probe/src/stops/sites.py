@@ -418,6 +418,12 @@ def holders(codes: tuple[CodeType, ...], walk: Iterator[list[Any]] | None) -> tu
     return list(functions.values()), list(sleepers.values())
 
 
+def note(functions: list[Any], function: FunctionType) -> None:
+    """Add a function to those that have some code."""
+    if not any(held() is function for held in functions):
+        functions.append(ref(function))
+
+
 def wait(sleepers: list[Any]) -> bool:
     """Tell whether one of these is still there, and has not ended."""
     found = (held() for held in sleepers)

@@ -240,13 +240,17 @@ pub(super) fn is_twin(code: usize) -> bool {
     })
 }
 
-/// The code that a twin was made of; any other is its own.
-pub(super) fn original_of(code: usize) -> usize {
-    let found = sites_if_free().and_then(|sites| {
-        let twin = sites.as_ref()?.twins.get(&code)?;
-        Some(twin.original.as_ptr() as usize)
+/// Another function has the code of this one, or its twin, from now on.
+pub(crate) fn has_code_of(code: &Py<PyAny>, function: &Bound<'_, PyAny>) {
+    let py = function.py();
+    let functions = sites().as_ref().and_then(|sites| {
+        let given = sites.given.get(&(code.as_ptr() as usize))?;
+        Some(given.functions.clone_ref(py))
     });
-    found.unwrap_or(code)
+    if let Some(functions) = functions {
+        // Where it fails, a point in that function is not met until the next one is armed in it.
+        drop(python(py, "note").and_then(|note| call(&note, (functions, function))));
+    }
 }
 
 /// A thread that is traced comes to a line.
@@ -466,6 +470,8 @@ fn met(py: Python<'_>, site: &Site) -> bool {
         Tells::Start { line } => (line, true),
         Tells::Line { line } => (line, false),
         Tells::Write { offset } => return watches::at_site(&frame, site.code(), offset),
+        // Those of functions that are traced are no twin's.
+        Tells::Call | Tells::Return => return false,
     };
     if TOLD.get() != 0 && TOLD.replace(0) == frame.as_ptr() as usize {
         return false;

@@ -22,11 +22,11 @@ use super::arming;
 use super::events;
 use super::exceptions;
 use super::frame::{code_of, line_of, suspends};
-use super::sites;
 use super::states::{self, Hook, State, Tells};
 use super::symbols::symbols;
 use super::thread;
 use super::watches;
+use super::{site, sites};
 use crate::interrupt::own_thread;
 
 pub(super) const NAME: &str = "trace function";
@@ -343,7 +343,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 
 fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) {
     if watches::look_at_locals() {
-        let code = sites::original_of(code_of(frame).as_ptr() as usize);
+        let code = site::own_code(code_of(frame)).as_ptr() as usize;
         if has_stores(code) {
             watches::compare_locals(frame, code, None);
         }

@@ -17,7 +17,7 @@ use super::tracing::Role;
 use super::{arming, thread, tool};
 use crate::codes::Found;
 use crate::interned::interned;
-use crate::stops::{frame, symbols};
+use crate::stops::{frame, site, symbols};
 
 /// The file whose functions are ours, not the program's.
 static OWN_FILE: OnceLock<String> = OnceLock::new();
@@ -126,7 +126,8 @@ fn code_of<'py>(callable: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         of_class(&callable.get_type(), interned!(py, "__call__"))?
     };
     let is_function = found.get_type().as_ptr() as usize == kinds.function;
-    is_function.then(|| found.getattr(interned!(py, "__code__")).ok())?
+    let code = is_function.then(|| found.getattr(interned!(py, "__code__")).ok())?;
+    code.map(site::own_code)
 }
 
 /// The classes of functions and of bound methods, which live as long as the interpreter.

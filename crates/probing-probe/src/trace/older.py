@@ -13,43 +13,47 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
 
+LOAD_CONST, LOAD_FAST = 100, 124
 # Flags of code objects, as `inspect` knows them.
 VARARGS, VARKEYWORDS, GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x4, 0x8, 0x20, 0x80, 0x200
-# What stands for our object until it is put among the constants.
-MARK = "<probing: told>"
+# Variables that stand for our objects until they are constants: what tells, the function, and what knows without a call
+# whether there is more to tell than that it was called, or has returned.
+OURS = ("_probing_told", "_probing_function", "_probing_called", "_probing_left")
 RESULT = "_probing_result"
 
 PLAIN = """
-    {mark}.enter()
+    if {called}:
+        {told}.enter()
     try:
-        {result} = {mark}.function({arguments})
+        {result} = {function}({arguments})
     except BaseException as {error}:
-        {mark}.unwound({error})
+        {told}.unwound({error})
         raise
-    {mark}.left({result})
+    if {left}:
+        {told}.left({result})
     return {result}
 """
 GENERATOR_BODY = """
-    return (yield from {mark}.around({mark}.function({arguments})))
+    return (yield from {told}.around({function}({arguments})))
 """
 COROUTINE_BODY = """
-    return await {mark}.around({mark}.function({arguments}))
+    return await {told}.around({function}({arguments}))
 """
 ASYNC_GENERATOR_BODY = """
-    {result} = {mark}.function({arguments})
+    {result} = {function}({arguments})
     try:
-        {step} = {mark}.step({result}.asend(None), True)
+        {step} = {told}.step({result}.asend(None), True)
         while True:
             try:
                 {value} = await {step}
             except StopAsyncIteration:
                 return
             try:
-                {step} = {mark}.step({result}.asend((yield {value})), False)
+                {step} = {told}.step({result}.asend((yield {value})), False)
             except GeneratorExit:
                 raise
             except BaseException as {error}:
-                {step} = {mark}.step({result}.athrow({error}), False)
+                {step} = {told}.step({result}.athrow({error}), False)
     finally:
         await {result}.aclose()
 """
@@ -62,8 +66,11 @@ def original(function: FunctionType, code: CodeType) -> FunctionType:
     return made
 
 
-def telling(code: CodeType, probe: object) -> CodeType | None:
-    """Make code that calls `probe.function`, with the same parameters and free variables; None where that cannot be."""
+def telling(code: CodeType, ours: tuple[object, object, object, object]) -> CodeType | None:
+    """Make code that calls the function among `ours` and tells the others; None where that cannot be.
+
+    It has the parameters and free variables of this one.
+    """
     names = code.co_varnames
     if not all(name.isidentifier() for name in (*names, *code.co_freevars)):
         return None
@@ -90,8 +97,12 @@ def telling(code: CodeType, probe: object) -> CodeType | None:
         body, prefix = COROUTINE_BODY, "async "
     elif flags & ASYNC_GENERATOR:
         body, prefix = ASYNC_GENERATOR_BODY, "async "
+    told, function, called, left = OURS
     body = body.format(
-        mark=repr(MARK),
+        told=told,
+        function=function,
+        called=called,
+        left=left,
         arguments=", ".join(arguments),
         result=RESULT,
         error=f"{RESULT}_error",
@@ -104,6 +115,7 @@ def telling(code: CodeType, probe: object) -> CodeType | None:
         *(f" {name} = None" for name in code.co_freevars),
         f" {prefix}def told({', '.join(parameters)}):",
         *([f"    if False: {free}"] if free else []),
+        f"    if False: {' = '.join(OURS)} = None",
         *body.splitlines(),
         " return told",
     ]
@@ -115,10 +127,27 @@ def telling(code: CodeType, probe: object) -> CodeType | None:
     names_made: dict[str, object] = {}
     exec(compile(tree, code.co_filename, "exec", dont_inherit=True), names_made)
     made = names_made["around"]().__code__  # type: ignore[operator]
+    bytecode = _with_constants(made)
+    if bytecode is None:
+        return None
     changes: dict[str, object] = {
-        "co_consts": tuple(probe if constant == MARK else constant for constant in made.co_consts),
+        "co_code": bytecode,
+        "co_consts": (*made.co_consts, *ours),
         "co_name": code.co_name,
     }
     if sys.version_info >= (3, 11):
         changes["co_qualname"] = code.co_qualname
     return made.replace(**changes)  # type: ignore[arg-type]
+
+
+def _with_constants(made: CodeType) -> bytes | None:
+    """Have code load our objects from behind its constants; None where their numbers are too large."""
+    bytecode = bytearray(made.co_code)
+    for place, name in enumerate(OURS):
+        variable, constant = made.co_varnames.index(name), len(made.co_consts) + place
+        if max(variable, constant) > 0xFF:
+            return None
+        for at in range(0, len(bytecode), 2):
+            if bytecode[at] == LOAD_FAST and bytecode[at + 1] == variable:
+                bytecode[at : at + 2] = bytes((LOAD_CONST, constant))
+    return bytes(bytecode)

@@ -19,13 +19,17 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::events;
-use super::table::{table, table_if_free};
+use super::quick;
+use super::table::{Table, table, table_if_free};
 use super::thread;
 use super::tracing::Tracing;
 use super::{accounts, arming, callees, tool};
 use crate::codes;
 use crate::eval;
 use crate::guarded::call;
+use crate::stops;
+use crate::stops::lent::Lent;
+use crate::stops::site::{self, Tells};
 use crate::stops::states::{self, Hook, State};
 use crate::stops::symbols::TraceFunction;
 use crate::stops::{begins, code_of_frame, is_left_for_now};
@@ -35,8 +39,23 @@ struct Swap {
     function: Py<PyAny>,
     original: Py<PyAny>,
     /// Once it was made.
-    telling: Option<Py<PyAny>>,
+    telling: Option<Telling>,
     is_on: bool,
+}
+
+/// Code that tells, and the function that it calls, which has the function's own code, or its twin's.
+struct Telling {
+    code: Py<PyAny>,
+    inner: Py<PyAny>,
+}
+
+impl Telling {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            code: self.code.clone_ref(py),
+            inner: self.inner.clone_ref(py),
+        }
+    }
 }
 
 /// Reached with the GIL held only.
@@ -54,7 +73,7 @@ pub(super) fn know(function: &Bound<'_, PyAny>) {
     if !is_known {
         swaps.push(Swap {
             function: function.clone().unbind(),
-            original: code.unbind(),
+            original: site::own_code(code).unbind(),
             telling: None,
             is_on: false,
         });
@@ -120,47 +139,50 @@ fn swap(function: &Bound<'_, PyAny>, wanted: bool) -> PyResult<()> {
         return Ok(());
     }
     let now = function.getattr("__code__")?;
-    let made = match telling {
-        Some(made) => made,
+    let telling = match telling {
+        Some(telling) => telling,
         None => match made(function, original.bind(py))? {
-            Some(made) => made.unbind(),
+            Some(made) => made,
             None => return Ok(()),
         },
     };
-    // Somebody else may have given it another code meanwhile, which then stays.
-    let (from, to) = if wanted {
-        (&original, &made)
-    } else {
-        (&made, &original)
-    };
-    if now.is(from.bind(py)) {
-        function.setattr("__code__", to)?;
+    let (code, inner) = (telling.code.bind(py), telling.inner.bind(py));
+    // Somebody else may have given it another code meanwhile, which then stays. Its own may be one with points in it.
+    if wanted && site::own_code(now.clone()).is(&original) {
+        inner.setattr("__code__", &now)?;
+        function.setattr("__code__", code)?;
+        stops::has_code_of(&original, inner);
+    } else if !wanted && now.is(code) {
+        function.setattr("__code__", inner.getattr("__code__")?)?;
+        stops::has_code_of(&original, function);
     }
     let mut swaps = swaps();
     if let Some(swap) = swaps.iter_mut().find(|swap| swap.function.is(function)) {
-        swap.telling = Some(made);
+        swap.telling = Some(telling);
         swap.is_on = wanted;
     }
     Ok(())
 }
 
-fn made<'py>(
-    function: &Bound<'py, PyAny>,
-    original: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+fn made(function: &Bound<'_, PyAny>, original: &Bound<'_, PyAny>) -> PyResult<Option<Telling>> {
     let py = function.py();
     let names = namespace(py)?;
     let get = |name: &str| names.as_any().get_item(name);
     let inner = call(&get("original")?, (function, original))?;
-    let probe = Bound::new(
+    let told = Bound::new(
         py,
         Told {
             code: original.as_ptr() as usize,
-            function: inner.unbind(),
+            function: inner.clone().unbind(),
         },
     )?;
-    let made = call(&get("telling")?, (original, probe))?;
-    Ok((!made.is_none()).then_some(made))
+    let called = site::new(original, Tells::Call)?;
+    let left = site::new(original, Tells::Return)?;
+    let code = call(&get("telling")?, (original, (told, &inner, called, left)))?;
+    Ok((!code.is_none()).then(|| Telling {
+        code: code.unbind(),
+        inner: inner.unbind(),
+    }))
 }
 
 fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
@@ -289,6 +311,20 @@ impl Around {
     }
 }
 
+/// A function that tells was called; whether it is to be told the long way, by [`Told`].
+#[inline]
+pub(crate) fn called(code: usize) -> bool {
+    let quick = |mut table: Lent<'_, Table>| quick::began(&mut table, code, Did::Call);
+    table_if_free().and_then(quick).is_none()
+}
+
+/// The same when it has returned.
+#[inline]
+pub(crate) fn returned(code: usize) -> bool {
+    let quick = |mut table: Lent<'_, Table>| quick::ended(&mut table, code, Did::Return);
+    table_if_free().and_then(quick).is_none()
+}
+
 /// Something happened to a function that tells.
 fn hear(py: Python<'_>, code: usize, did: Did, value: Option<&Bound<'_, PyAny>>) {
     let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
@@ -398,7 +434,7 @@ unsafe extern "C" fn profiled(
 }
 
 fn at_call(frame: &Bound<'_, PyAny>) {
-    let code = code_of_frame(frame);
+    let code = site::own_code(code_of_frame(frame));
     let address = code.as_ptr() as usize;
     if is_swapped(address) {
         return;
@@ -420,7 +456,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 }
 
 fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
-    let address = code_of_frame(frame).as_ptr() as usize;
+    let address = site::own_code(code_of_frame(frame)).as_ptr() as usize;
     let is_known = table_if_free().is_some_and(|table| table.entry(address).is_some());
     if !is_known || is_swapped(address) {
         return;
@@ -452,7 +488,8 @@ fn is_swapped(code: usize) -> bool {
     let swaps = swaps();
     swaps.iter().any(|swap| {
         let is_it = |other: &Py<PyAny>| other.as_ptr() as usize == code;
-        swap.is_on && (is_it(&swap.original) || swap.telling.as_ref().is_some_and(is_it))
+        let telling = swap.telling.as_ref().map(|telling| &telling.code);
+        swap.is_on && (is_it(&swap.original) || telling.is_some_and(is_it))
     })
 }
 

@@ -204,7 +204,7 @@ fn follow_from(
 /// Variables of the function that a frame runs are watched, or of its module, where it is none; or what a path leads to.
 fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<PointId>, Failure> {
     let py = frame.py();
-    let code = frame::code_of(frame);
+    let code = stops::site::own_code(frame::code_of(frame));
     let is_function = frame::is_function(&code);
     let mut points = Vec::new();
     for name in names {

@@ -1,0 +1,84 @@
+//! A function that is traced may have breakpoints and watches, too: each tells what it does alone, whichever comes first, and
+//! in the end the function has its own code.
+
+use probing_testkit::every_python;
+
+use super::Traced;
+
+/// What may be armed in one function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Trace,
+    Watch,
+    Break,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Trace, Self::Watch, Self::Break];
+
+    fn arm(self, traced: &Traced) {
+        traced.probing(match self {
+            Self::Trace => &["trace", "Trainer.fit"],
+            Self::Watch => &["watch", "Trainer.fit:rate"],
+            Self::Break => &["break", "traced.py:23", "--action", "count"],
+        });
+    }
+
+    fn disarm(self, traced: &Traced) {
+        match self {
+            Self::Trace => traced.probing(&["untrace", "all"]),
+            Self::Watch | Self::Break => {
+                let kind = if self == Self::Watch { "rate" } else { ":23" };
+                let sql =
+                    format!("select point from python.breakpoints where place like '%{kind}'");
+                let point = traced.query(&sql).concat();
+                traced.probing(&["disarm", &point])
+            }
+        };
+    }
+
+    /// How much there is of it.
+    fn told(self, traced: &Traced) -> u64 {
+        let sql = match self {
+            Self::Trace => "select count(*) from python.trace_event",
+            Self::Watch => "select count(*) from python.variables",
+            Self::Break => {
+                "select coalesce(sum(hits), 0) from python.breakpoints where place like '%:23'"
+            }
+        };
+        traced.query(sql).concat().parse().unwrap()
+    }
+}
+
+#[test]
+fn a_function_is_traced_watched_and_stopped_in_at_once() {
+    every_python(|python| {
+        let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
+        for order in orders.map(|order| order.map(|index| Kind::ALL[index])) {
+            let mut traced = Traced::start(python);
+            traced.run("own = Trainer.fit.__code__; seen = 0.0");
+            for (index, kind) in order.iter().enumerate() {
+                kind.arm(&traced);
+                let armed = &order[..=index];
+                let before: Vec<u64> = armed.iter().map(|kind| kind.told(&traced)).collect();
+                // Another rate each time: both of its values are changes.
+                traced.run("seen += 1.0; assert trainer.fit(seen) == seen * 0.5 + 4");
+                for (kind, before) in armed.iter().zip(before) {
+                    let each = if *kind == Kind::Break { 1 } else { 2 };
+                    assert_eq!(kind.told(&traced), before + each, "{kind:?} of {armed:?}");
+                }
+            }
+            for (index, kind) in order.iter().enumerate() {
+                kind.disarm(&traced);
+                let armed = &order[index + 1..];
+                let before: Vec<u64> = armed.iter().map(|kind| kind.told(&traced)).collect();
+                traced.run("seen += 1.0; assert trainer.fit(seen) == seen * 0.5 + 4");
+                for (kind, before) in armed.iter().zip(before) {
+                    let each = if *kind == Kind::Break { 1 } else { 2 };
+                    assert_eq!(kind.told(&traced), before + each, "{kind:?} is left");
+                }
+            }
+            traced.run("assert Trainer.fit.__code__ is own");
+        }
+    });
+}
