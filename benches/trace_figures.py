@@ -25,7 +25,6 @@ def least(bench: OnePython, case: str, tool: str) -> float:
 
 
 def events(bench: OnePython) -> list[Row]:
-    new = bench.has_monitoring
     ours = partial(least, bench, tool="ours")
     function, program, watch = ours(case="function"), ours(case="program"), ours(case="watch")
     viztracer = least(bench, "program", "viztracer")
@@ -56,7 +55,7 @@ def events(bench: OnePython) -> list[Row]:
             "ns",
             {"ours": program / 2, "viztracer": viztracer, "settrace": "-"},
             "as each counts: ours two rows a call, viztracer's one record",
-            Budget("≤ 0.65 × viztracer", viztracer * 0.65) if new else None,
+            Budget("≤ 0.65 × viztracer", viztracer * 0.65),
         ),
         Row(
             "the same in fresh memory, a call",
