@@ -195,7 +195,9 @@ fn at_a_terminal_there_are_completion_history_and_a_prompt_in_the_frame() {
         screen.enter("found + 100");
         screen.wait_for("\n100\n");
         screen.press("C-d");
-        screen.wait_for(&format!("steps.py:{} (", line("sum")));
+        let prompt = format!("steps.py:{} (", line("sum"));
+        let is_last = |screen: &str| screen.lines().last().is_some_and(|it| it.contains(&prompt));
+        screen.wait_until("the prompt of the debugger again", is_last);
         screen.enter("q");
         screen.wait_for("ended: 0");
         assert_eq!(target.line(), "total 2");
