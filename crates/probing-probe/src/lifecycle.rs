@@ -15,7 +15,6 @@ use probing_proto::message::{Hello, PROTOCOL};
 use probing_proto::process::{Pid, ProcessKey, Stat};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
@@ -145,7 +144,6 @@ pub(crate) fn may_be_started() -> bool {
 
 /// Python warns, from 3.12 on, when a process with more than one thread forks, and may be told to make that an error. Ours
 /// must not be that thread: where it is the only one beside the main thread, it goes away for the moment.
-#[pyfunction]
 fn before_fork(py: Python<'_>) {
     forks::before(py);
     let only_ours = || own_stat().is_some_and(|stat| stat.threads == 2);
@@ -163,7 +161,6 @@ fn before_fork(py: Python<'_>) {
 }
 
 /// In the parent of a fork. Up to 3.13 Python counts its threads after this, so the thread comes back a little later.
-#[pyfunction]
 #[expect(unsafe_code, reason = "Py_AddPendingCall has no safe face")]
 fn after_fork_in_parent(py: Python<'_>) {
     extern "C" fn resume(_: *mut c_void) -> c_int {
@@ -185,7 +182,6 @@ fn after_fork_in_parent(py: Python<'_>) {
 }
 
 /// In the child of a fork: the parent's probe is not ours. The child of a probed process gets its own.
-#[pyfunction]
 fn after_fork(py: Python<'_>) {
     output::after_fork(py);
     forks::after_in_child();
@@ -277,15 +273,7 @@ fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
     static PYTHON: AtomicBool = AtomicBool::new(false);
     follow_forks();
     if !PYTHON.swap(true, Ordering::AcqRel) {
-        let kwargs = PyDict::new(py);
-        kwargs.set_item("before", wrap_pyfunction!(before_fork, py)?)?;
-        kwargs.set_item(
-            "after_in_parent",
-            wrap_pyfunction!(after_fork_in_parent, py)?,
-        )?;
-        kwargs.set_item("after_in_child", wrap_pyfunction!(after_fork, py)?)?;
-        py.import("os")?
-            .call_method("register_at_fork", (), Some(&kwargs))?;
+        forks::register(py, [before_fork, after_fork_in_parent, after_fork])?;
         py.import("atexit")?
             .call_method1("register", (wrap_pyfunction!(at_exit, py)?,))?;
     }

@@ -62,10 +62,10 @@ use pyo3::prelude::*;
 use self::points::Points;
 use self::sessions::Sessions;
 use crate::codes::Found;
-use crate::forked;
 use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
 use crate::worker;
+use crate::{forked, forks};
 
 pub(crate) use self::armed::Address;
 pub(crate) use self::events::quietly;
@@ -176,7 +176,8 @@ pub(crate) fn disarm(py: Python<'_>, wanted: &[PointId]) -> Event {
 pub(crate) fn here(py: Python<'_>) -> bool {
     let stack = frame::current(py).map(|own| frame::stack(&own));
     let stack = stack.unwrap_or_default();
-    let is_wanted = sessions::are_followed() && !events::is_quiet() && stack.len() > 1;
+    let is_possible = !events::is_quiet() && !forks::are_handled(py) && stack.len() > 1;
+    let is_wanted = sessions::are_followed() && is_possible;
     if is_wanted {
         session::stop(&stack[1..], Why::Asked, Some(Hold::default()));
     }

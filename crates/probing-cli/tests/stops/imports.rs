@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use probing_proto::stops::{Place, Step};
+use probing_proto::stops::{Arm, Place, Step};
 use probing_testkit::{Python, every_python};
 
-use crate::debugger::{Debugged, arm, at, in_function, stop};
+use crate::debugger::{Debugged, arm, at, check_at, in_function, stop};
 
 const SLOW: &str = "first = 1\nimport quick\nsecond = first + quick.one\n";
 
@@ -87,36 +87,109 @@ fn points_at_the_level_of_modules_count_while_threads_import() {
     });
 }
 
+/// What the program does around a fork. The lock is one that another thread would wait for, as for that of `logging`.
+const AROUND_A_FORK: &str = r"
+import gc, os, threading, warnings
+warnings.simplefilter('ignore')
+lock = threading.Lock()
+seen = []
+def before_fork():
+    seen.append('before')
+def in_parent():
+    seen.append('parent')
+def in_child():
+    seen.append('child')
+os.register_at_fork(before=before_fork, after_in_parent=in_parent, after_in_child=in_child)
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+def fork():
+    seen.clear()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(seen != ['before', 'child']))
+    return os.waitpid(pid, 0)[1], seen
+";
+
+/// A program that forks, with a client that would have it stop in what it does then.
+fn forking(python: &Python) -> Debugged {
+    let mut debugged = Debugged::start(python);
+    debugged.begin(&format!("exec({AROUND_A_FORK:?}, globals())"));
+    debugged.ended();
+    for handler in ["before_fork", "in_parent", "in_child"] {
+        debugged.client.arm(stop(in_function(handler)));
+    }
+    debugged
+}
+
 #[test]
-fn a_child_is_never_stopped_and_a_stop_before_a_fork_holds_no_lock() {
+fn nothing_stops_inside_a_fork() {
     every_python(|python| {
-        let mut debugged = Debugged::start(python);
-        debugged.begin("import os, warnings; warnings.simplefilter('ignore')");
-        debugged.ended();
-        let handlers = "seen = []\\ndef before_fork():\\n    seen.append(1)\\ndef in_parent():\\n    seen.append(2)\\ndef in_child():\\n    seen.append(3)\\n";
-        debugged.begin(&format!("exec('{handlers}', globals()); os.register_at_fork(before=before_fork, after_in_parent=in_parent, after_in_child=in_child)"));
-        debugged.ended();
-        debugged.client.arm(stop(in_function("before_fork")));
-        debugged.client.arm(stop(in_function("in_child")));
-        let fork = "def fork():\\n    pid = os.fork()\\n    if pid == 0:\\n        os._exit(int(seen != [1, 3]))\\n    return os.waitpid(pid, 0)[1]\\n";
-        debugged.begin(&format!("exec('{fork}', globals())"));
-        debugged.ended();
-        debugged.begin("print(fork(), seen)");
-        // What the program does before the process is copied is code like any other: others go on, and import.
+        let mut debugged = forking(python);
+        let once = Arm {
+            once: true,
+            ..stop(in_function("before_fork"))
+        };
+        debugged.client.arm(once);
+        for _ in 0..2 {
+            debugged.begin("print(*fork())");
+            assert_eq!(debugged.ended(), ["0 ['before', 'parent']"]);
+        }
+        let hits = |debugged: &mut Debugged| {
+            let points = debugged.client.points();
+            points.iter().map(|it| it.hits).collect::<Vec<u64>>()
+        };
+        assert_eq!(debugged.client.stops(), []);
+        assert_eq!(hits(&mut debugged), [2, 2, 0, 2]);
+        // Elsewhere the same functions are code like any other, for what stops once as well.
+        debugged.begin("before_fork()");
         let stopped = debugged.client.stopped();
         assert_eq!(stopped.frames[0].func, "before_fork");
-        let imported = "__import__('colorsys') is not None";
-        assert_eq!(debugged.client.value(stopped.stop, 0, imported), "True");
         debugged.client.step(stopped.stop, Step::Continue);
-        assert_eq!(debugged.ended(), ["0 [1, 2]"]);
-        assert_eq!(debugged.client.stops(), []);
-        let hits: Vec<u64> = debugged
-            .client
-            .disarm_all()
-            .iter()
-            .map(|it| it.hits)
-            .collect();
-        assert_eq!(hits, [1, 0]);
+        debugged.ended();
+        assert_eq!(hits(&mut debugged), [3, 2, 0, 3]);
+        let note = debugged.client.points().pop().unwrap().note;
+        assert_eq!(note.unwrap(), "disarmed: it was to be met once, and was");
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_step_into_a_fork_ends_behind_it() {
+    every_python(|python| {
+        let mut debugged = forking(python);
+        debugged.client.arm(stop(in_function("fork")));
+        debugged.begin("print(*fork())");
+        let stopped = debugged.client.stopped();
+        let first = stopped.frames[0].lineno;
+        let lines = (1..=2).map(|_| {
+            debugged.client.step(stopped.stop, Step::Into);
+            let spot = debugged.client.stopped().frames.swap_remove(0);
+            assert_eq!(spot.func, "fork");
+            spot.lineno - first
+        });
+        assert_eq!(lines.collect::<Vec<_>>(), [1, 2]);
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["0 ['before', 'parent']"]);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_program_that_holds_all_that_there_is_still_stops() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(
+            "import gc; all = gc.get_objects(); behind = [gc.get_referents(it) for it in all]",
+        );
+        debugged.ended();
+        debugged.client.arm(stop(at("first")));
+        debugged.begin("trainer.fit(1)");
+        let stopped = debugged.client.stopped();
+        check_at(&stopped, "first");
+        debugged.client.step(stopped.stop, Step::Continue);
+        debugged.ended();
+        debugged.client.disarm_all();
         debugged.leaves_no_trace();
     });
 }

@@ -14,6 +14,7 @@ use super::monitoring::{self, Everywhere};
 use super::points::{MAX_POINTS, Parts, Point};
 use super::{events, exceptions, of_this_process, parking, sites, steps, tracing, watches};
 use crate::codes::{self, Finder, Found};
+use crate::forks;
 use crate::outbox::Outbox;
 
 /// How this Python tells us what its threads do.
@@ -47,6 +48,7 @@ pub(super) fn try_arm(
     wanted: Arm,
     client: Option<&Arc<Outbox>>,
 ) -> Result<stops::Point, Failure> {
+    forks::settle(py);
     let stops = of_this_process();
     if stops.points().is_full() {
         return Err(

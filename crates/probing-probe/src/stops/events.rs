@@ -303,7 +303,9 @@ pub(super) fn has_fired(
     }
     point.fire();
     actions::act((frame, line), point);
-    if point.armed.once {
+    // One that is to stop has not yet, where no thread may.
+    let is_passed = point.armed.action == Action::Stop && forks::are_handled(py);
+    if point.armed.once && !is_passed {
         arming::disarm_itself(py, point, "it was to be met once, and was");
     }
     true

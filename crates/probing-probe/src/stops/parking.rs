@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use super::arming;
 use super::events;
+use crate::forks;
 use crate::interrupt::own_thread;
 
 /// How often a thread that waits looks whether it still must: a fork may have lost its wake-up.
@@ -43,7 +44,7 @@ pub(super) fn is_on() -> bool {
 pub(super) fn park(py: Python<'_>) {
     let own = own_thread();
     let must_wait = |holders: &Vec<u64>| holders.first().is_some_and(|first| *first != own);
-    if !must_wait(&lock()) {
+    if !must_wait(&lock()) || forks::are_handled(py) {
         return;
     }
     py.detach(|| {

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 
 use super::frame;
 use super::{actions, at_stop, events, kept, of_this_process, parking, signals, steps, thread};
+use crate::forks;
 use crate::handled::Handled;
 use crate::interrupt::{Interrupt, own_thread};
 use crate::outbox::Outbox;
@@ -82,6 +83,10 @@ pub(super) fn stop(frames: &[Bound<'_, PyAny>], why: Why, hold: Option<Hold>) {
         return;
     };
     let py = innermost.py();
+    // A step goes on to a line behind the fork; but there is none where its own function returns, which then is no handler.
+    if forks::are_handled(py) && !matches!(why, Why::Returned { .. }) {
+        return;
+    }
     let before = steps::finish(py, own_thread());
     // Taken out of the lock before it is used: what follows takes it again.
     let ends = before.as_ref().and_then(|(session, _)| session.ends());
@@ -99,6 +104,9 @@ pub(super) fn stop(frames: &[Bound<'_, PyAny>], why: Why, hold: Option<Hold>) {
 /// Stops this thread at the first line of a function that has just begun.
 pub(super) fn stop_inside(frame: &Bound<'_, PyAny>, why: Why, hold: Hold) {
     let py = frame.py();
+    if forks::are_handled(py) {
+        return;
+    }
     let before = steps::finish(py, own_thread());
     let session = before.map_or_else(|| Session::begin(py, hold), |(session, _)| session);
     let first_line = StepCall {
