@@ -472,7 +472,8 @@ def _codes_of_function(
     function: FunctionType, module: str, seen: set[int], depth: int
 ) -> Iterator[tuple[CodeType, str, str]]:
     owner = function.__module__ if type(function.__module__) is str else module
-    inner = function.__dict__.get("_torchdynamo_orig_callable")
+    # Asked for by name: for `__dict__` Python would make each function of the program a dictionary, and keep it.
+    inner = getattr(function, "_torchdynamo_orig_callable", None)
     if type(inner) is FUNCTION:
         _put_around.add(id(inner.__code__))
     for code, qualname in _with_nested(_own_code(function), function.__qualname__):
@@ -486,7 +487,7 @@ def _codes_of_function(
         except ValueError:
             continue
         yield from _codes_of(inside, module, seen, depth + 1)
-    wrapped = function.__dict__.get("__wrapped__")
+    wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:
         yield from _codes_of(wrapped, module, seen, depth + 1)
 

@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::code::Code;
 use crate::compiling::{self, Mode};
-use crate::guarded::{call, release};
+use crate::guarded::{call, release_error};
 use crate::handoff::abandoned;
 use crate::last::{self, Held};
 use crate::names::Names;
@@ -184,7 +184,7 @@ impl Evaluation {
             Err(error) => {
                 let raised = traceback::describe(py, &error);
                 // With it go the frames it came through and all that they held.
-                release(error.into_value(py).into_bound(py).into_any());
+                release_error(py, error);
                 Outcome::Raised(raised)
             }
         }

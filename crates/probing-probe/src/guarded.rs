@@ -13,7 +13,7 @@ use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
 
-use pyo3::ffi::PyObject;
+use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -113,6 +113,22 @@ fn vectorcall() -> Option<Vectorcall> {
         // SAFETY: not null, and a function of this type in every Python that has one of this name.
         (!address.is_null()).then(|| unsafe { mem::transmute::<*mut c_void, Vectorcall>(address) })
     })
+}
+
+/// Lets go of an exception, and so of the frames that its traceback leads to, now: what is dropped where Python has called
+/// us without `pyo3` waits until `pyo3` is called, and in a program that nobody asks anything that may be never.
+pub(crate) fn release_error(py: Python<'_>, error: PyErr) {
+    error.restore(py);
+    let mut parts = [ptr::null_mut(); 3];
+    let [kind, value, traceback] = &mut parts;
+    // SAFETY: the GIL is held; three valid places are filled with references (or null), which are ours.
+    unsafe { ffi::PyErr_Fetch(kind, value, traceback) };
+    for part in parts {
+        // SAFETY: as above.
+        if let Some(part) = unsafe { Bound::from_owned_ptr_or_opt(py, part) } {
+            release(part);
+        }
+    }
 }
 
 /// Lets go of an object, whose destructor may be the program's.

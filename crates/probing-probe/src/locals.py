@@ -80,6 +80,9 @@ class Words:
         return text
 
     def _told(self, value: object, kind: type) -> str:
+        # Not asked for attributes: Python would make it a dictionary of none, and keep it.
+        if type(value) is FUNCTION:
+            return _function(value)
         own = _found(kind, "__repr__")
         if _is_number_of_numpy(kind):
             return self._own_words(value, kind)

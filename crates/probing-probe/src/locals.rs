@@ -23,7 +23,7 @@ use self::frames::Seen;
 use self::slots::UnknownLayout;
 use crate::eval;
 use crate::forked;
-use crate::guarded::{call, release};
+use crate::guarded::{call, release, release_error};
 use crate::interrupt::{Interrupt, own_thread};
 use crate::sink::{Ear, Sink};
 use crate::traceback::text_of;
@@ -160,7 +160,7 @@ impl Text {
     /// For what was raised outside of a `repr`, or when the time was over.
     fn of_error(py: Python<'_>, error: PyErr, interrupt: &Interrupt) -> Self {
         let kind = error.get_type(py).name().map(|name| text_of(name.as_any()));
-        release(error.into_value(py).into_bound(py).into_any());
+        release_error(py, error);
         match kind {
             Ok(kind) if !interrupt.is_requested() => Self::Raised(kind),
             _ => Self::Endless,

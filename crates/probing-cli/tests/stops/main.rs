@@ -9,6 +9,7 @@ mod ends;
 mod exceptions;
 mod imports;
 mod kills;
+mod leavings;
 mod lines;
 mod names;
 mod points;

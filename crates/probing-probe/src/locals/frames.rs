@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyModule, PyString, PyTuple, PyType};
 
 use super::slots;
-use crate::guarded::call;
+use crate::guarded::{call, release_error};
 use crate::interned::interned;
 use crate::traceback::text_of;
 
@@ -189,8 +189,11 @@ pub(super) fn variables<'py>(
         let Some(value) = value else { continue };
         if !shared || !value.get_type().is(&look.cell) {
             found.push((name, value));
-        } else if let Ok(content) = value.getattr("cell_contents") {
-            found.push((name, content));
+            continue;
+        }
+        match value.getattr("cell_contents") {
+            Ok(content) => found.push((name, content)),
+            Err(is_empty) => release_error(frame.py(), is_empty),
         }
     }
     Ok(Some(found))

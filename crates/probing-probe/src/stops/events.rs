@@ -20,9 +20,9 @@ use super::sites;
 use super::states;
 use super::steps;
 use super::{actions, exceptions, signals, watches};
-use crate::codes::module_of;
+use crate::codes::{forget_globals, module_of};
 use crate::forks;
-use crate::guarded::release;
+use crate::guarded::release_error;
 use crate::handled::Handled;
 use crate::interned::interned;
 
@@ -246,8 +246,12 @@ fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
         if let Some(finder) = &point.finder
             && let Some(found) = signals::own(code.py(), finder.bind(code, &module))
         {
+            let is_found = !found.is_empty();
             // Another function of that name, which has no such variable.
             drop(arming::bind(point, found, globals.as_ref()));
+            if is_found {
+                forget_globals(code.py());
+            }
         }
     }
 }
@@ -333,7 +337,7 @@ pub(super) fn in_words(py: Python<'_>, error: PyErr) -> String {
         signals::interrupt_again();
     }
     let words = crate::traceback::describe(py, &error);
-    release(error.into_value(py).into_bound(py).into_any());
+    release_error(py, error);
     if words.message.is_empty() {
         words.exception
     } else {

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::guarded::release;
+use crate::guarded::release_error;
 
 /// Whether one has come to this thread. The program gets it as soon as it goes on.
 pub(super) fn interrupted(_py: Python<'_>) -> bool {
@@ -28,7 +28,7 @@ pub(super) fn own<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
             if error.is_instance_of::<PyKeyboardInterrupt>(py) {
                 interrupt_again();
             }
-            release(error.into_value(py).into_bound(py).into_any());
+            release_error(py, error);
             None
         }
     }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::watches::{attributes, named};
+use super::watches::{named, own_attribute};
 use crate::interned::interned;
 use crate::interrupt::own_thread;
 
@@ -26,9 +26,7 @@ fn known(threading: &Bound<'_, PyAny>, ident: u64) -> Option<String> {
         .get_item(interned!(threading.py(), "_active"))
         .ok()??;
     let thread = active.cast_into::<PyDict>().ok()?.get_item(ident).ok()??;
-    let name = attributes(&thread)?
-        .get_item(interned!(threading.py(), "_name"))
-        .ok()??;
+    let name = own_attribute(&thread, interned!(threading.py(), "_name"))?;
     let name = name.cast_into_exact::<PyString>().ok()?;
     name.to_str().ok().map(str::to_owned)
 }

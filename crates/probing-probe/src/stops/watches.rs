@@ -38,7 +38,7 @@ use crate::recording::{self, Variable};
 use crate::traceback::text_of;
 
 pub(super) use self::lines::{are_on as look_at_lines, at_line as compare_at};
-pub(super) use self::path::{attributes, named};
+pub(super) use self::path::{named, own_attribute};
 pub(super) use self::pending::{has_some as has_pending, settle};
 pub(super) use self::words::{of as in_words, type_name};
 pub(super) use self::writes::{

@@ -345,6 +345,26 @@ pub(crate) fn attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, P
     found?.cast_into().ok()
 }
 
+/// One of them. From 3.12 on Python makes a dictionary for who asks for all, and keeps it with the object.
+pub(crate) fn own_attribute<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    // What its class has of that name would come first, and may be code.
+    let is_hidden = of_type(&object.get_type(), name).is_some();
+    if is_hidden || symbols().type_lookup.is_none() {
+        return attributes(object)?.get_item(name).ok()?;
+    }
+    // SAFETY: a live object and a string, and the GIL is held. A new reference, or null with an exception.
+    unsafe {
+        let found = ffi::PyObject_GenericGetAttr(object.as_ptr(), name.as_ptr());
+        if found.is_null() {
+            ffi::PyErr_Clear();
+        }
+        Bound::from_owned_ptr_or_opt(object.py(), found)
+    }
+}
+
 /// The names of a module.
 fn names_of<'py>(module: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
     Some(module.cast::<PyModule>().ok()?.dict())
