@@ -11,7 +11,7 @@ use probing_process::processes::{self, Process};
 use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, NotPrivate};
 use probing_proto::process::{Pid, ProcessKey};
-use probing_proto::report::{DeadProcess, RecordedTable};
+use probing_proto::report::{DeadProcess, RecordedTable, UnreadableTable};
 use probing_store::{Recorder, Store, Table};
 
 use crate::error::ClientError;
@@ -73,6 +73,18 @@ impl Recording {
             name: table.name().to_owned(),
             rows: table.snapshot().map_or(0, |snapshot| snapshot.rows()),
         };
+        let unreadable = store.as_ref().map(Store::unreadable).unwrap_or_default();
+        let mut unreadable: Vec<UnreadableTable> = unreadable
+            .iter()
+            .map(|file| UnreadableTable {
+                name: file.table().to_owned(),
+                error: file.words(),
+                hint: file.error.hint().to_owned(),
+            })
+            .collect();
+        // A table may be in several files.
+        unreadable.sort_by(|one, other| one.error.cmp(&other.error));
+        unreadable.dedup();
         DeadProcess {
             pid: self.pid,
             rank: self.rank(),
@@ -80,6 +92,7 @@ impl Recording {
             age_seconds: age.unwrap_or_default().as_secs(),
             bytes: self.bytes(),
             tables: tables.iter().map(told).collect(),
+            unreadable,
             command: recorder
                 .map(|recorder| recorder.command.clone())
                 .unwrap_or_default(),

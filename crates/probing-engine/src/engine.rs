@@ -480,6 +480,10 @@ fn all_names(sight: &Sight) -> Vec<String> {
 }
 
 fn no_table(reference: &TableReference, sight: &Sight) -> EngineError {
+    let missing = recorded::unreadable(&full_name(reference), sight);
+    if !missing.is_empty() && is_ours(reference) {
+        return EngineError::Blind { missing };
+    }
     let names = all_names(sight);
     if sight.is_blind() {
         let missing = sight.missing();

@@ -25,7 +25,7 @@ use probing_store::{Chunk, Kind, Snapshot};
 use self::part::RecordedPart;
 use crate::arrays::data_type;
 use crate::scan::{Part, Scan};
-use crate::sight::{Seen, Sight, Unseen};
+use crate::sight::{Missing, Seen, Sight, Unseen};
 use crate::table::WHOSE;
 use crate::whose::{chosen, is_about_whose, pushdown};
 
@@ -99,13 +99,16 @@ pub(crate) fn names(sight: &Sight) -> Vec<String> {
     names
 }
 
-/// Those that have rows, or had.
+/// Those that have rows, or had; those whose rows cannot be read among them.
 pub(crate) fn recorded_names(sight: &Sight) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for seen in opened(sight) {
+    sight.ask(&sight.all, |seen| seen.recorded().map(drop));
+    for seen in &sight.all {
         if let Ok(Some(recorded)) = seen.recorded() {
             let tables = recorded.store.tables().iter();
             names.extend(tables.map(|table| table.name().to_owned()));
+            let unreadable = recorded.store.unreadable().iter();
+            names.extend(unreadable.map(|file| file.table().to_owned()));
         }
     }
     names.sort();
@@ -133,7 +136,7 @@ pub(crate) fn table(name: &str, sight: &Sight, sharing: Sharing) -> Option<Recor
     let mut snapshots = Vec::new();
     let mut columns: Vec<RecordedColumn> = Vec::new();
     merge(&mut columns, &known(name));
-    for seen in opened(sight) {
+    for seen in opened(sight, name) {
         let Ok(Some(recorded)) = seen.recorded() else {
             continue;
         };
@@ -156,10 +159,50 @@ pub(crate) fn table(name: &str, sight: &Sight, sharing: Sharing) -> Option<Recor
     (!columns.is_empty()).then(|| RecordedTable::new(name, &columns, snapshots, sharing))
 }
 
-/// The targets, after a look at what each has recorded, all at once.
-fn opened(sight: &Sight) -> Vec<Arc<Seen>> {
-    sight.ask(&sight.all, |seen| seen.recorded().map(drop));
+/// The targets, after a look at what each has recorded, all at once. One that has this table only in files that cannot be
+/// read has not answered; of one that has others, too, some rows are missing.
+fn opened(sight: &Sight, name: &str) -> Vec<Arc<Seen>> {
+    let wanted = name.to_owned();
+    sight.ask(&sight.all, move |seen| match lacking(seen, &wanted)? {
+        Some(why) if !has(seen, &wanted) => Err(why),
+        _ => Ok(()),
+    });
+    for seen in &sight.all {
+        if let Ok(Some(why)) = lacking(seen, name) {
+            sight.misses(seen, why);
+        }
+    }
     sight.all.clone()
+}
+
+fn has(seen: &Seen, name: &str) -> bool {
+    let recorded = seen.recorded().ok().flatten();
+    recorded.is_some_and(|recorded| {
+        let mut tables = recorded.store.tables().iter();
+        tables.any(|table| table.name().eq_ignore_ascii_case(name))
+    })
+}
+
+/// Why rows of a table are missing that a target has recorded.
+fn lacking(seen: &Seen, name: &str) -> std::result::Result<Option<Unseen>, Unseen> {
+    let Some(recorded) = seen.recorded()? else {
+        return Ok(None);
+    };
+    let mut files = recorded.store.unreadable().iter();
+    Ok(files.find(|file| file.is_of(name)).map(Unseen::from))
+}
+
+/// The targets that have this table where it cannot be read.
+pub(crate) fn unreadable(name: &str, sight: &Sight) -> Vec<Missing> {
+    let missing = |seen: &Arc<Seen>| {
+        let why = lacking(seen, name).ok()??;
+        Some(Missing {
+            who: seen.member.who.clone(),
+            pid: seen.member.pid,
+            why,
+        })
+    };
+    sight.all.iter().filter_map(missing).collect()
 }
 
 /// Adds columns, each of a kind that holds the values of all.

@@ -15,7 +15,7 @@ use probing_proto::capture::Manifest;
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 use probing_proto::stops::Point;
-use probing_store::Store;
+use probing_store::{Store, Unreadable};
 
 /// For each target. Reading one takes milliseconds, a second when its threads never stand still.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +41,15 @@ impl From<ClientError> for Unseen {
         Self {
             hint: error.hint(),
             message: error.to_string(),
+        }
+    }
+}
+
+impl From<&Unreadable> for Unseen {
+    fn from(file: &Unreadable) -> Self {
+        Self {
+            message: file.words(),
+            hint: Some(file.error.hint().to_owned()),
         }
     }
 }

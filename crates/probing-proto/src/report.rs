@@ -18,7 +18,7 @@ use crate::store::Storage;
 
 pub use collectives::{CollectivesReport, GroupReport, Lateness, Operation, Side, Verdict};
 pub use memory::{Growth, LeakReport, SiteGrowth, TracersReport, TypeGrowth};
-pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable};
+pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable, UnreadableTable};
 pub use sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,

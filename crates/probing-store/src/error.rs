@@ -36,7 +36,7 @@ impl OpenError {
         match self {
             Self::Unopenable { .. } => "look as the user who runs the target, or as root",
             Self::Foreign { .. } => {
-                "use the `probing` of the version that the target was started with"
+                "use the `probing` of the version that the target was started with, or start the target again"
             }
             Self::NotAFile { .. }
             | Self::NotARing { .. }

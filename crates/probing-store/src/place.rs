@@ -117,14 +117,7 @@ impl Place {
 
     /// Where the next ring goes.
     pub fn next_path(&self, table: &str) -> PathBuf {
-        let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '.' {
-                c
-            } else {
-                '_'
-            }
-        };
-        let name: String = table.chars().take(NAME).map(plain).collect();
+        let name = name_in_path(table);
         loop {
             let number = self.made.fetch_add(1, Ordering::Relaxed);
             let path = self
@@ -145,6 +138,28 @@ impl Place {
     pub fn free_bytes(&self) -> u64 {
         free_bytes(&self.folder)
     }
+}
+
+fn name_in_path(table: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '_'
+        }
+    };
+    table.chars().take(NAME).map(plain).collect()
+}
+
+/// The table of a ring, as far as its path tells: the name is a short and plain one.
+pub(crate) fn table_in_path(path: &Path) -> Option<&str> {
+    let (number, name) = path.file_stem()?.to_str()?.split_once('-')?;
+    number.parse::<u32>().is_ok().then_some(name)
+}
+
+/// Whether a ring's path is one for this table.
+pub(crate) fn is_path_of(path: &Path, table: &str) -> bool {
+    table_in_path(path).is_some_and(|name| name.eq_ignore_ascii_case(&name_in_path(table)))
 }
 
 /// What is free where the folder is.

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +14,7 @@ use probing_proto::store::Column;
 
 use crate::error::{OpenError, ReadError};
 use crate::packed;
+use crate::place;
 use crate::reader::Ring;
 use crate::snapshot::{Chunk, Part, Snapshot, Whence};
 
@@ -41,6 +43,32 @@ pub struct Table {
     rings: Vec<Arc<Ring>>,
 }
 
+impl Unreadable {
+    /// Its table, as far as the file's name tells.
+    pub fn table(&self) -> &str {
+        let name = || self.path.file_name()?.to_str();
+        place::table_in_path(&self.path)
+            .or_else(name)
+            .unwrap_or("a table without a name")
+    }
+
+    /// Whether it is named as the rings of this table are.
+    pub fn is_of(&self, table: &str) -> bool {
+        place::is_path_of(&self.path, table)
+    }
+
+    /// What is not there because of it. The same for all rings of a table, and for all processes of a job.
+    pub fn words(&self) -> String {
+        let table = self.table();
+        match &self.error {
+            OpenError::Foreign { version, .. } => {
+                format!("rows of {table} are in format {version}, which this version does not read")
+            }
+            error => format!("cannot read rows of {table}: {error}"),
+        }
+    }
+}
+
 impl Store {
     /// Opens all rings in a folder. A folder that is not there is a store without tables.
     pub fn open(folder: &Path) -> io::Result<Self> {
@@ -49,6 +77,9 @@ impl Store {
         for path in ring_paths(folder)? {
             match Ring::open(&path) {
                 Ok(ring) => rings.push(Arc::new(ring)),
+                // Somebody has swept it since.
+                Err(OpenError::Unopenable { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => unreadable.push(Unreadable { path, error }),
             }
         }
@@ -74,7 +105,11 @@ impl Store {
     /// Memory that all of it takes.
     pub fn bytes(&self) -> u64 {
         let rings = self.tables.iter().flat_map(|table| &table.rings);
-        rings.map(|ring| ring.bytes()).sum()
+        let unreadable = self.unreadable.iter().map(|file| {
+            let metadata = fs::symlink_metadata(&file.path);
+            metadata.map_or(0, |metadata| metadata.blocks() * 512)
+        });
+        rings.map(|ring| ring.bytes()).chain(unreadable).sum()
     }
 }
 

@@ -186,12 +186,19 @@ impl<'a> Taking<'a> {
             let Some(name) = row.first().and_then(|name| name.as_str()) else {
                 continue;
             };
+            let mut missing = Vec::new();
             let written = self.file.table(name, |out| -> Result<(), Unwritten> {
-                moment
-                    .ask(&whole(name), &Terms::default())?
-                    .write(Format::Arrow, out)?;
+                let answer = moment.ask(&whole(name), &Terms::default())?;
+                missing = answer.write(Format::Arrow, out)?.missing;
                 Ok(())
             });
+            // Those of the tables before are told again: it is one moment.
+            for one in missing {
+                let words = one.why.message;
+                if !self.missing.iter().any(|known| known.ends_with(&words)) {
+                    self.missing.push(words);
+                }
+            }
             match written {
                 Ok(()) => self.tables.push(name.to_owned()),
                 Err(Unwritten::Capture(error)) => return Err(error.into()),

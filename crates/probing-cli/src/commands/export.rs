@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use probing_client::Members;
-use probing_engine::{Engine, Terms};
+use probing_engine::{Engine, EngineError, Terms};
 
 use super::Aim;
-use super::query::{counted, said_whom_it_lacks, whole};
+use super::query::{counted, said_whom_it_lacks, say_query_trouble, whole};
 use crate::arguments::ExportArguments;
 use crate::exit::{self, Status};
 
@@ -22,10 +22,25 @@ pub(crate) fn run(arguments: &ExportArguments, aim: &Aim) -> anyhow::Result<Stat
     }
     let folder = &arguments.parquet;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut unread = Vec::new();
+    let mut is_any_read = false;
     for table in tables {
-        export(&engine, &table, folder, &members)?;
+        match export(&engine, &table, folder, &members) {
+            Ok(()) => is_any_read = true,
+            // The others are not affected.
+            Err(error) if is_blind(&error) => unread.push(error),
+            Err(error) => return Err(error),
+        }
     }
-    Ok(exit::OK)
+    let last = if is_any_read { None } else { unread.pop() };
+    for error in &unread {
+        say_query_trouble("warning", error)?;
+    }
+    last.map_or(Ok(exit::OK), Err)
+}
+
+fn is_blind(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(EngineError::Blind { .. }))
 }
 
 fn export(engine: &Engine, table: &str, folder: &Path, members: &Members) -> anyhow::Result<()> {

@@ -140,8 +140,21 @@ fn show_dead(arguments: &ListArguments, dead: &[DeadProcess]) -> anyhow::Result<
         )?;
     } else {
         show(&dead_table(dead))?;
+        say_unreadable(dead)?;
     }
     Ok(exit::OK)
+}
+
+/// Whose rows this version cannot read.
+fn say_unreadable(dead: &[DeadProcess]) -> anyhow::Result<()> {
+    let mut out = anstream::stderr();
+    for process in dead {
+        for table in &process.unreadable {
+            let (pid, error, hint) = (process.pid, &table.error, &table.hint);
+            writeln!(out, "warning: process {pid}: {error}\n  hint: {hint}")?;
+        }
+    }
+    Ok(())
 }
 
 fn show(lines: &[String]) -> anyhow::Result<()> {
@@ -168,6 +181,12 @@ fn dead_table(dead: &[DeadProcess]) -> Vec<String> {
             .tables
             .iter()
             .map(|table| format!("{} ({})", table.name, table.rows))
+            .chain(
+                process
+                    .unreadable
+                    .iter()
+                    .map(|table| format!("{} (?)", table.name)),
+            )
             .collect();
         [
             process.pid.to_string(),

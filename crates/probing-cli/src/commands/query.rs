@@ -8,7 +8,9 @@ use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probing_client::{ClientError, Members, Stop};
-use probing_engine::{Answer, Engine, EngineError, Format, Layout, Stopper, Summary, Terms};
+use probing_engine::{
+    Answer, Engine, EngineError, Format, Layout, Missing, Stopper, Summary, Terms,
+};
 
 use super::Aim;
 use super::answers::missing_lines;
@@ -62,12 +64,17 @@ fn from_input(asker: &Asker<'_>) -> anyhow::Result<Status> {
 
 /// Shows it where a prompt goes on.
 pub(crate) fn say_query_error(error: &anyhow::Error) -> anyhow::Result<()> {
+    say_query_trouble("error", error)
+}
+
+/// Shows it where the command goes on.
+pub(super) fn say_query_trouble(word: &str, error: &anyhow::Error) -> anyhow::Result<()> {
     let hint = match error.downcast_ref::<EngineError>() {
         Some(error) => error.hint(),
         None => error.downcast_ref().and_then(ClientError::hint),
     };
     let mut out = anstream::stderr();
-    writeln!(out, "error: {error:#}")?;
+    writeln!(out, "{word}: {error:#}")?;
     if let Some(hint) = hint {
         writeln!(out, "hint: {hint}")?;
     }
@@ -192,14 +199,19 @@ pub(super) fn said_whom_it_lacks(
         Err(_) => &[],
     };
     if written.is_ok() || !missing.is_empty() {
-        for line in missing_lines(missing, members) {
-            let warning = if line.starts_with(' ') {
-                ""
-            } else {
-                "warning: "
-            };
-            writeln!(anstream::stderr(), "{warning}{line}")?;
-        }
+        say_missing(missing, members)?;
     }
     Ok(written?)
+}
+
+pub(super) fn say_missing(missing: &[Missing], members: &Members) -> anyhow::Result<()> {
+    for line in missing_lines(missing, members) {
+        let warning = if line.starts_with(' ') {
+            ""
+        } else {
+            "warning: "
+        };
+        writeln!(anstream::stderr(), "{warning}{line}")?;
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use probing_client::{Members, Pace, Pause, Plan, Samples, Stop, sample_each};
-use probing_engine::{Engine, Terms};
+use probing_engine::{Engine, EngineError, Terms};
 use probing_proto::clock::utc;
 use serde_json::{Value, json};
 
@@ -82,16 +82,17 @@ struct Looker<'a> {
 impl Looker<'_> {
     fn look(&self) -> anyhow::Result<Top> {
         let members = self.aim.members()?;
-        let traced = self.traced(&members)?;
-        if traced.is_empty() {
-            self.sampled(&members)
-        } else {
-            Ok(Top::Traced(traced))
+        match self.traced(&members) {
+            Ok(traced) if traced.is_empty() => self.sampled(&members, "nothing is traced"),
+            Ok(traced) => Ok(Top::Traced(traced)),
+            // Its stacks are there all the same.
+            Err(error @ EngineError::Blind { .. }) => self.sampled(&members, &error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// What traces have seen just now.
-    fn traced(&self, members: &Members) -> anyhow::Result<Vec<Traced>> {
+    fn traced(&self, members: &Members) -> Result<Vec<Traced>, EngineError> {
         let since = self.arguments.every + LATE;
         let begin = nanos_now() - since.as_nanos() as i64;
         let sql = format!(
@@ -107,7 +108,8 @@ impl Looker<'_> {
         Ok(rows.collect())
     }
 
-    fn sampled(&self, members: &Members) -> anyhow::Result<Top> {
+    /// `why` no trace tells.
+    fn sampled(&self, members: &Members, why: &str) -> anyhow::Result<Top> {
         let plan = Plan {
             duration: self.arguments.every,
             rate: RATE,
@@ -124,9 +126,10 @@ impl Looker<'_> {
                 || anyhow::anyhow!("there is nothing to look at"),
                 |(_, error)| anyhow::Error::from(error),
             ))
-            .context("nothing is traced, and its stacks cannot be sampled");
+            .with_context(|| format!("{why}, and its stacks cannot be sampled"));
         };
-        Ok(Top::Sampled(sampled(&samples, self.arguments.functions)))
+        let most = self.arguments.functions;
+        Ok(Top::Sampled(sampled(&samples, most, why.to_owned())))
     }
 }
 
@@ -170,6 +173,8 @@ struct Seen {
 }
 
 struct Sampled {
+    /// Why no trace tells.
+    why: String,
     counted: u64,
     functions: Vec<Seen>,
 }
@@ -179,7 +184,7 @@ enum Top {
     Sampled(Sampled),
 }
 
-fn sampled(samples: &Samples, most: usize) -> Sampled {
+fn sampled(samples: &Samples, most: usize, why: String) -> Sampled {
     let places = samples.calls.places();
     let mut all: HashMap<usize, (u64, u64)> = HashMap::new();
     for (stack, count) in samples.calls.stacks() {
@@ -209,6 +214,7 @@ fn sampled(samples: &Samples, most: usize) -> Sampled {
     });
     functions.truncate(most);
     Sampled {
+        why,
         counted: samples.counted,
         functions,
     }
@@ -219,8 +225,8 @@ impl Top {
         match self {
             Self::Traced(_) => "by python.trace_stats: every call that traces saw".to_owned(),
             Self::Sampled(sampled) => format!(
-                "nothing is traced: by {} samples of stacks, from outside",
-                sampled.counted
+                "{}: by {} samples of stacks, from outside",
+                sampled.why, sampled.counted
             ),
         }
     }

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use probing_client::{ClientError, Entry, Manner, Members, Stop, Target, ask_each};
-use probing_engine::{Engine, EngineError, JsonTable, Terms};
+use probing_engine::{Engine, EngineError, JsonTable, Missing, Terms};
 use probing_proto::report::{LookedAt, NanFinding, NanReport};
 use probing_proto::torch::{TorchCall, Wanted};
 use serde_json::Value;
 
 use super::Aim;
+use super::query::say_missing;
 use crate::arguments::WatchNanArguments;
 use crate::exit::{self, Status};
 use crate::json;
@@ -40,9 +41,10 @@ pub(crate) fn run(arguments: &WatchNanArguments, aim: &Aim) -> anyhow::Result<St
     let mut polls = 1_u32;
     let until = arguments.patience.map(|patience| Instant::now() + patience);
     loop {
-        let found = recorded(&engine, &members)?;
+        let (found, missing) = recorded(&engine, &members)?;
         let is_over = stop.is_asked() || until.is_some_and(|until| Instant::now() >= until);
         if !found.is_empty() || !waits || is_over {
+            say_missing(&missing, &members)?;
             return tell(&found, waits, arguments.json);
         }
         if polls.is_multiple_of(LIVES_EVERY) && !lives(&members) {
@@ -106,10 +108,13 @@ fn begin_in(target: &Target, entry: &Entry) -> anyhow::Result<Vec<String>> {
 }
 
 /// What was found so far, in the order of time.
-fn recorded(engine: &Engine, members: &Members) -> Result<Vec<NanFinding>, EngineError> {
+fn recorded(
+    engine: &Engine,
+    members: &Members,
+) -> Result<(Vec<NanFinding>, Vec<Missing>), EngineError> {
     let answer = engine.blocking_ask(SQL, members, &Terms::default())?;
-    let (table, _) = answer.into_json(MOST_ROWS)?;
-    Ok(findings(&table))
+    let (table, summary) = answer.into_json(MOST_ROWS)?;
+    Ok((findings(&table), summary.missing))
 }
 
 fn findings(table: &JsonTable) -> Vec<NanFinding> {

@@ -12,6 +12,7 @@ mod detach;
 mod errors;
 mod eval;
 mod flamegraph;
+mod foreign;
 mod gone;
 mod harmless;
 mod hidden;

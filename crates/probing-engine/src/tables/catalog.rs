@@ -21,7 +21,7 @@ pub(crate) const TABLES: Table = Table {
         col(
             "rows",
             Kind::Int,
-            "how many rows it has now; null for live ones, which are not read to be counted",
+            "how many rows it has now; null for live ones, which are not read to be counted, and where they cannot be read",
         ),
         col("description", Kind::Text, "what it holds"),
         col("example", Kind::Text, "a query of it"),
@@ -65,8 +65,12 @@ fn tables(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
         let count = table.snapshot().ok().map(|snapshot| snapshot.rows());
         rows.push(recorded_table(table.name(), count));
     }
+    let unreadable = unreadable(seen, recorded)?;
+    for name in &unreadable {
+        rows.push(recorded_table(name, None));
+    }
     for table in own::ALL {
-        if !is_among(recorded, table.name) {
+        if !is_among(recorded, table.name) && !unreadable.contains(&table.name) {
             rows.push(recorded_table(table.name, Some(0)));
         }
     }
@@ -139,6 +143,24 @@ fn recorded_columns(table: &str, columns: &[probing_store::Column], rows: &mut R
             doc,
         ]);
     }
+}
+
+/// Tables that are only in files that cannot be read, each once.
+fn unreadable<'a>(
+    seen: &'a Seen,
+    readable: &[probing_store::Table],
+) -> Result<Vec<&'a str>, Unseen> {
+    let Some(recorded) = seen.recorded()? else {
+        return Ok(Vec::new());
+    };
+    let files = recorded.store.unreadable().iter();
+    let mut names: Vec<&str> = files
+        .map(probing_store::Unreadable::table)
+        .filter(|name| !is_among(readable, name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }
 
 fn recorded(seen: &Seen) -> Result<&[probing_store::Table], Unseen> {

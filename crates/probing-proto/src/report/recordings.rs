@@ -18,7 +18,20 @@ pub struct DeadProcess {
     /// Memory that its rows take.
     pub bytes: u64,
     pub tables: Vec<RecordedTable>,
+    /// What else it has recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableTable>,
     pub command: Vec<String>,
+}
+
+/// A table whose rows this version cannot read, some of them or all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableTable {
+    /// `user.train`
+    pub name: String,
+    pub error: String,
+    /// What to do about it.
+    pub hint: String,
 }
 
 /// A table that it has recorded.
