@@ -8,7 +8,7 @@
 //! and nobody waits for an operation because of us.
 //!
 //! `door.py` is what is done to torch once, `hooks.rs` what torch calls, `calls.rs` how we hear that a call is over; `glance.rs`, `tensors.rs`, `count.rs` and `sites.rs`
-//! tell what an operation is, and `pending.rs` what has become of it.
+//! tell what an operation is, `pending.rs` and `works.rs` what has become of it.
 
 mod calls;
 mod count;
@@ -17,6 +17,7 @@ mod hooks;
 mod pending;
 mod sites;
 mod tensors;
+mod works;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
@@ -44,8 +45,9 @@ use hooks::Hooks;
 use pending::{Operations, Pending, Until};
 use sites::Sites;
 use tensors::Tensors;
+use works::{Held, Works, is_as_told};
 
-/// Operations that torch is asked about when another begins.
+/// Operations of a group that torch is asked about when another begins, as long as they are over.
 const MOST_ASKED: usize = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -73,6 +75,7 @@ struct State {
 
 struct Torch {
     glance: Glance,
+    works: Works,
     /// By their numbers.
     operations: Vec<Kind>,
     work: Py<PyType>,
@@ -229,30 +232,52 @@ pub(crate) fn tick() {
 
 /// Notes which operations are done by now.
 pub(crate) fn poll(py: Python<'_>) {
-    poll_oldest(py, usize::MAX);
-}
-
-fn poll_oldest(py: Python<'_>, most: usize) {
     if PENDING.load(Ordering::Acquire) == 0 {
         return;
     }
     // Taken out: asking torch may let others run, who may come here, too.
-    let taken = state(py).map(|state| (state.ledger, state.pending.take_askable(most)));
+    let taken = state(py).map(|state| (state.ledger, state.pending.take_askable()));
     let Some((ledger, mut taken)) = taken else {
         return;
     };
-    taken.retain(|pending| match pending.outcome(py) {
+    taken.retain_mut(|pending| goes_on(py, &ledger, pending));
+    if let Some(state) = state(py) {
+        state.pending.put_back(taken.into_iter());
+        count(state);
+    }
+}
+
+/// Notes which of a group's oldest operations are done by now. Mostly those that came later are not, when one is not.
+fn poll_group(py: Python<'_>, group: usize, now: i64) {
+    for _ in 0..MOST_ASKED {
+        let taken = state(py).and_then(|state| {
+            let oldest = state.pending.take_oldest(group, now)?;
+            Some((state.ledger, oldest))
+        });
+        let Some((ledger, mut oldest)) = taken else {
+            break;
+        };
+        if goes_on(py, &ledger, &mut oldest) {
+            if let Some(state) = state(py) {
+                state.pending.put_oldest_back(oldest, now);
+            }
+            break;
+        }
+    }
+    if let Some(state) = state(py) {
+        count(state);
+    }
+}
+
+fn goes_on(py: Python<'_>, ledger: &Ledger, pending: &mut Pending) -> bool {
+    match pending.outcome(py) {
         Ok(Outcome::Enqueued) => true,
         Ok(outcome) => {
-            pending.is_over(py, &ledger, outcome);
+            pending.is_over(py, ledger, outcome);
             false
         }
         // Who cannot be asked now cannot be asked later.
         Err(_) => false,
-    });
-    if let Some(state) = state(py) {
-        state.pending.put_back(taken);
-        count(state);
     }
 }
 
@@ -306,6 +331,7 @@ fn torch_is_there(
     });
     let torch = Torch {
         glance: Glance::new(size),
+        works: Works::new(size),
         operations: operations.collect(),
         work: work.unbind(),
         calls_tell: false,
@@ -415,12 +441,15 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
         site: asked.site,
     };
     ledger.write(py, (begun_at, None), &operation, Outcome::Enqueued);
-    forget_unissued(py, &operation);
-    poll_oldest(py, MOST_ASKED);
+    if PENDING.load(Ordering::Acquire) > 0 {
+        forget_unissued(py, number, operation.thread);
+        poll_group(py, number, begun_at);
+    }
     let ends_with_call = about.returns_when_over && asked.call.is_some();
     let pending = Pending {
         begun_at,
         operation,
+        group: number,
         call: asked.call,
         until: if ends_with_call {
             Until::Call
@@ -441,12 +470,9 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// One that this thread began before in this group and that was never issued has failed.
-fn forget_unissued(py: Python<'_>, next: &Operation) {
-    if PENDING.load(Ordering::Acquire) == 0 {
-        return;
-    }
+fn forget_unissued(py: Python<'_>, group: usize, thread: u32) {
     let taken = state(py).and_then(|state| {
-        let failed = state.pending.take_unissued(next.thread, next.group)?;
+        let failed = state.pending.take_unissued(thread, group)?;
         Some((state.ledger, failed))
     });
     if let Some((ledger, failed)) = taken {
@@ -503,6 +529,9 @@ fn number_of(py: Python<'_>, group: usize, look: &Look) -> Option<i64> {
     if failures_tell && let Some(seq) = group_now.count.next(look.op) {
         return Some(seq);
     }
+    if group_now.count.is_untold() {
+        return None;
+    }
     let sequence = group_now.sequence.clone_ref(py).into_bound(py);
     let seq = call(&sequence, ()).and_then(|seq| seq.extract()).ok();
     let group_now = state(py)?.groups.get_mut(group)?;
@@ -540,12 +569,28 @@ fn tensors_of(given: &Bound<'_, PyAny>, look: &Look) -> PyResult<Tensors> {
 
 /// Keeps what torch gives for an operation, until it is done.
 fn issued(number: usize, given: &Bound<'_, PyAny>) {
+    let py = given.py();
+    let torch = || state(py).and_then(|state| state.torch.as_mut());
+    if torch().is_some_and(|torch| torch.works.wants_comparison()) {
+        let is_as_told = is_as_told(given).unwrap_or(Some(false));
+        if let (Some(torch), Some(is_as_told)) = (torch(), is_as_told) {
+            torch.works.compared(is_as_told);
+        }
+    }
     let thread = recording::thread_id();
-    if let Some(state) = state(given.py())
-        && let Some(group) = state.groups.get(number)
-        && let Some(pending) = state.pending.unissued(thread, group.about.name)
-    {
+    let Some(state) = state(py) else {
+        return;
+    };
+    if let Some(mut pending) = state.pending.take_unissued(thread, number) {
+        let held = Held::new(given);
+        let seen = state.torch.as_mut().and_then(|it| it.works.of(given));
         // It is looked into later.
-        pending.until = Until::Given(given.clone().unbind());
+        pending.until = match seen {
+            Some(seen) => Until::Seen(held, seen),
+            None => Until::Given(held),
+        };
+        let forgotten = state.pending.push(pending);
+        count(state);
+        drop(forgotten);
     }
 }

@@ -110,7 +110,7 @@ impl Target {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => panic!("the target prints nothing"),
             Err(RecvTimeoutError::Disconnected) => {
-                let stderr: Vec<String> = self.stderr.iter().collect();
+                let stderr = rest_of(&self.stderr);
                 panic!("the target has ended: {}", stderr.join("\n"))
             }
         }

@@ -1,5 +1,8 @@
 //! Ranks that work together: every operation is seen, the straggler and the one that never came are named, dead or alive.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
 use probing_testkit::{Ran, Sandbox, Target, every_torch, root, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -392,5 +395,75 @@ fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
         assert_eq!(rows(modules), ["DistributedDataParallel,3", "module,3"]);
         let ended = target.end();
         assert_eq!(ended.status, 0, "{ended:?}");
+        check_that_another_format_is_told(&sandbox, &pid);
+    });
+}
+
+/// Rows that a probe of another version has recorded are not said to be none.
+fn check_that_another_format_is_told(sandbox: &Sandbox, pid: &str) {
+    let collectives = || sandbox.probing(["-t", pid, "collectives"]);
+    assert_eq!(collectives().status, 0, "{:?}", collectives());
+    // Its loader's worker has one, too.
+    let mut folders = sandbox.target_dirs();
+    folders.retain(|folder| folder.starts_with(&format!("{pid}.")));
+    let [folder] = folders.try_into().unwrap();
+    let rings = sandbox.runtime_dir().join(folder).join("rings");
+    let paths = std::fs::read_dir(rings)
+        .unwrap()
+        .map(|it| it.unwrap().path());
+    for path in paths.filter(|path| path.to_string_lossy().contains("python.collectives")) {
+        let ring = File::options().write(true).open(path).unwrap();
+        // Where a ring says what format it is in.
+        ring.write_at(&3_u32.to_le_bytes(), 8).unwrap();
+    }
+    let ran = collectives();
+    assert_eq!(ran.status, 3, "{ran:?}");
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: rows of python.collectives are in format 3, which this version does not read
+    hint: use the `probing` of the version that the target was started with, or start the target again
+    ");
+}
+
+/// DDP's operations are asked for in C++ and waited for there: nobody tells when they are over.
+#[test]
+fn operations_that_nobody_tells_of_are_asked_about_at_steps_and_not_held_longer() {
+    every_torch(|python| {
+        if python.version < (3, 12) {
+            // There it is asked more often.
+            return;
+        }
+        let sandbox = sandbox();
+        let mut target = sandbox
+            .target(python, "with_torch/unasked.py")
+            .env("GLOO_SOCKET_IFNAME", "lo")
+            .start();
+        let pid = target.pid().to_string();
+        // No probe is brought in: one would ask by itself, once a second.
+        let rows = || {
+            let sql = "SELECT shapes, state, step FROM python.collectives ORDER BY ts, state DESC";
+            let ran = sandbox.probing(["-t", &pid, "query", "--csv", sql]);
+            assert_eq!(ran.status, 0, "{ran:?}");
+            let rows = ran.stdout.lines().skip(1);
+            rows.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut goes_on = |to: &str| {
+            target.say("");
+            assert_eq!(target.line(), to);
+        };
+        let mut expected = vec!["[3],enqueued,0"];
+        assert_eq!(rows(), expected);
+        goes_on("a step that torch tells of");
+        expected.push("[3],completed,0");
+        assert_eq!(rows(), expected);
+        goes_on("another operation");
+        expected.push("[4],enqueued,1");
+        assert_eq!(rows(), expected);
+        goes_on("a step that the program tells of");
+        expected.push("[4],completed,1");
+        assert_eq!(rows(), expected);
+        goes_on("0 held");
+        target.say("");
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
     });
 }

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use probing_store::monotonic_nanos;
 use pyo3::Borrowed;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::pending::Until;
-use super::{MOST_ASKED, PENDING, count, poll_oldest, quietly, state};
+use super::works::Held;
+use super::{PENDING, count, poll_group, quietly, state};
 use crate::recording::{self, Outcome};
 use crate::trace::{At, Tap, Wants};
 
@@ -65,15 +67,17 @@ fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
         // Whether torch has counted one that failed is not known.
         state.groups.iter_mut().for_each(|it| it.count.forget());
     }
+    let mut group = None;
     loop {
         let taken = state(py).and_then(|state| state.pending.take_of(call, thread));
         let Some(mut pending) = taken else {
             break;
         };
+        group = Some(pending.group);
         match (value, work, &pending.until) {
             (None, ..) => pending.is_over(py, &ledger, Outcome::Failed),
             (_, Some(work), Until::Call) => {
-                pending.until = Until::Work(work.clone().unbind());
+                pending.until = Until::Work(Held::new(work));
                 pending.call = None;
             }
             (_, None, Until::Call) => pending.is_over(py, &ledger, Outcome::Completed),
@@ -87,8 +91,9 @@ fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
     if let Some(state) = state(py) {
         count(state);
     }
-    if work.is_none() {
-        poll_oldest(py, MOST_ASKED);
+    let is_any_left = PENDING.load(Ordering::Acquire) > 0;
+    if let Some(group) = group.filter(|_| is_any_left && work.is_none()) {
+        poll_group(py, group, monotonic_nanos());
     }
 }
 

@@ -1,10 +1,13 @@
 //! The numbers of a group's operations, counted along.
 //!
 //! torch tells the next one, for 0.3 µs. So it is asked until each kind of operation was seen to count one, and now and then
-//! after that.
+//! after that. A group that does not count says so by an exception, for 20 µs: it is not asked much more often.
 
 /// Of how many operations one is asked for all the same.
 const EVERY: u32 = 64;
+/// The same of a group that has not told for so many times: some do not count before all ranks have met.
+const EVERY_UNTOLD: u32 = 1024;
+const MOST_UNTOLD: u32 = 8;
 
 pub(super) struct Count {
     /// The number and the kind of the last operation.
@@ -12,6 +15,8 @@ pub(super) struct Count {
     /// Kinds after which the number was one more.
     by_one: [bool; 256],
     since: u32,
+    /// How often torch has not told, in a row.
+    untold: u32,
     /// It was not as it should have been: torch is asked each time.
     is_wrong: bool,
 }
@@ -22,12 +27,22 @@ impl Default for Count {
             last: None,
             by_one: [false; 256],
             since: 0,
+            untold: 0,
             is_wrong: false,
         }
     }
 }
 
 impl Count {
+    /// Whether torch does not tell, and is not to be asked again now.
+    pub(super) fn is_untold(&mut self) -> bool {
+        if self.untold < MOST_UNTOLD {
+            return false;
+        }
+        self.since += 1;
+        self.since < EVERY_UNTOLD
+    }
+
     /// The number of the next operation, which is of this kind; `None` when torch is to be asked.
     pub(super) fn next(&mut self, kind: u8) -> Option<i64> {
         let (seq, before) = self.last?;
@@ -48,6 +63,11 @@ impl Count {
             *counts = is_one;
         }
         self.since = 0;
+        self.untold = if seq.is_some() {
+            0
+        } else {
+            self.untold.saturating_add(1)
+        };
         self.last = seq.map(|seq| (seq, kind));
     }
 

@@ -20,7 +20,7 @@ use crate::interned::interned;
 
 /// `PyObject_HEAD`, a pointer to the value, one to its holder, one to weak references, and flags: what pybind11 makes of a
 /// class that derives from nothing.
-const SIZE: usize = 56;
+pub(super) const SIZE: usize = 56;
 /// Of how many operations one is asked for all the same.
 const EVERY: u32 = 1024;
 /// Tensors of one operation that are compared.
@@ -148,11 +148,7 @@ impl List {
 
 impl Shim {
     fn found() -> Option<Self> {
-        // SAFETY: the name ends with NUL. Nothing is loaded that was not.
-        let torch = unsafe {
-            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-            NonNull::new(libc::dlopen(c"libtorch_cpu.so".as_ptr(), flags))?
-        };
+        let torch = library()?;
         let found = |name: &CStr| {
             // SAFETY: an open library, which stays open; the name ends with NUL.
             NonNull::new(unsafe { libc::dlsym(torch.as_ptr(), name.as_ptr()) })
@@ -193,6 +189,13 @@ impl Shim {
             Some((told, dtype))
         }
     }
+}
+
+/// The library of torch that has functions for programs in C, and what all groups have in common.
+pub(super) fn library() -> Option<NonNull<c_void>> {
+    let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+    // SAFETY: the name ends with NUL. Nothing is loaded that was not.
+    NonNull::new(unsafe { libc::dlopen(c"libtorch_cpu.so".as_ptr(), flags) })
 }
 
 /// Asks torch.
