@@ -187,6 +187,41 @@ fn every_file_says_why_it_is_there() {
     }
 }
 
+/// Functions of Python that may run the program's code, and with it the end of a thread. `pyo3` declares them as ones that
+/// never unwind; the compiler, which knows one function by a name, has believed that of guarded calls, too.
+const GUARDED: [&str; 2] = ["Py_DecRef", "PyObject_Call"];
+
+#[test]
+fn code_of_the_program_is_called_through_one_file_of_the_probe() {
+    let probe = root().join("crates/probing-probe");
+    let guarded = probe.join("src/guarded.rs");
+    let text = fs::read_to_string(&guarded).unwrap();
+    for name in GUARDED {
+        assert!(!mentions(&text, name).is_empty(), "{name} moved: where to?");
+    }
+    for file in files(&probe, "rs").iter().filter(|file| **file != guarded) {
+        let text = fs::read_to_string(file).unwrap();
+        for (name, line) in GUARDED.iter().flat_map(|name| mentions(&text, name)) {
+            panic!(
+                "{}:{line} names {name}: the compiler would believe that it never unwinds, and a program that ends while a \
+                 thread of ours is in it would crash; use `guarded::release` or `guarded::call` (guarded.rs tells why)",
+                file.display()
+            );
+        }
+    }
+}
+
+/// The lines, counted from 1, in which this is a whole word.
+fn mentions<'a>(text: &str, name: &'a str) -> Vec<(&'a str, usize)> {
+    let is_name = |word: &str| word == name;
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let lines = text.lines().zip(1..);
+    lines
+        .filter(|(line, _)| line.split(|letter| !is_part(letter)).any(is_name))
+        .map(|(_, number)| (name, number))
+        .collect()
+}
+
 #[test]
 fn generated_documents_are_fresh() {
     for document in documents() {
