@@ -52,7 +52,7 @@ pub use formats::{Format, JsonTable, Layout};
 pub use functions::{ALL as FUNCTIONS, Function};
 pub use moment::Moment;
 pub use reference::reference;
-pub use sight::{Missing, Unseen};
+pub use sight::{Missing, Unseen, missing_targets};
 pub use table::{Column, Kind, Table, WHOSE};
 pub use tables::ALL as TABLES;
 pub use words::{TableWords, Words};

@@ -11,7 +11,9 @@ use probing_client::{
     ClientError, Entry, Manner, Member, Members, ProcessFacts, Recording, StackQuery, Target,
     ThreadFacts, Who, ask_each, host_name,
 };
+use probing_proto::agent::MissingTarget;
 use probing_proto::capture::Manifest;
+use probing_proto::message::Failure;
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 use probing_proto::stops::Point;
@@ -60,6 +62,28 @@ pub struct Missing {
     pub who: Who,
     pub pid: Option<Pid>,
     pub why: Unseen,
+}
+
+/// Targets whose rows are missing, and ranks that no process has, for programs.
+pub fn missing_targets(missing: &[Missing], members: &Members) -> Vec<MissingTarget> {
+    let rank = |one: &Missing| {
+        let mut all = members.all.iter();
+        all.find(|member| member.who == one.who)?.rank
+    };
+    let unread = missing.iter().map(|one| MissingTarget {
+        pid: one.pid,
+        rank: rank(one),
+        failure: Failure {
+            error: one.why.message.clone(),
+            hint: one.why.hint.clone(),
+        },
+    });
+    let absent = (!members.missing.is_empty()).then(|| MissingTarget {
+        pid: None,
+        rank: None,
+        failure: Failure::new(format!("no process here has rank {}", members.missing)),
+    });
+    unread.chain(absent).collect()
 }
 
 /// All targets of a query.

@@ -16,6 +16,7 @@ use crate::last::Held;
 use crate::outbox::{Outbox, Parcel, Waker};
 use crate::sink::Sink;
 use crate::stops;
+use crate::tracers::Borrowed;
 
 /// Bytes taken from one client before the others have their turn.
 const TURN: usize = 256 << 10;
@@ -34,6 +35,8 @@ pub(crate) struct Connection {
     in_flight: HashMap<RequestId, Arc<Interrupt>>,
     /// What `_` is for this client.
     held: Held,
+    /// What is on for as long as it is there.
+    borrowed: Arc<Borrowed>,
 }
 
 /// What is told of an eval that is not known any more.
@@ -60,6 +63,7 @@ impl Connection {
             unsent: Vec::new(),
             in_flight: HashMap::new(),
             held: Held::default(),
+            borrowed: Arc::default(),
         })
     }
 
@@ -198,6 +202,11 @@ impl Connection {
         Ok((sink, self.held.clone()))
     }
 
+    /// What it has borrowed.
+    pub(crate) fn borrowed(&self) -> &Arc<Borrowed> {
+        &self.borrowed
+    }
+
     /// Where its answers go; by this it is told from other connections.
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
@@ -242,5 +251,6 @@ impl Drop for Connection {
             interrupt.request();
         }
         self.held.let_go();
+        self.borrowed.end();
     }
 }

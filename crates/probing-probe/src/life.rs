@@ -310,7 +310,10 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
                 connection.say(Some(id), event);
             }
         }
-        Call::Tracer(wanted) => begin(evals, connection, id, Job::Tracer(wanted)),
+        Call::Tracer(wanted) => {
+            let borrowed = Arc::clone(connection.borrowed());
+            begin(evals, connection, id, Job::Tracer(wanted, borrowed));
+        }
         Call::Heap => begin(evals, connection, id, Job::Heap),
         Call::Detach => {
             connection.say(Some(id), Event::Done);

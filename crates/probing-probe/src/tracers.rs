@@ -1,7 +1,7 @@
 //! Tracers of memory and of collectives: switched by a client, by a variable, or by the program for as long as a block lasts.
 
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Instant;
 
 use probing_proto::env::{PROBING_MEMORY, PROBING_TORCH};
@@ -20,6 +20,8 @@ struct Wishes {
     asked: AtomicBool,
     /// Blocks of the program that are running.
     blocks: AtomicU32,
+    /// Connections that have borrowed it.
+    borrowers: AtomicU32,
 }
 
 impl Wishes {
@@ -27,16 +29,80 @@ impl Wishes {
         Self {
             asked: AtomicBool::new(false),
             blocks: AtomicU32::new(0),
+            borrowers: AtomicU32::new(0),
         }
     }
 
     fn any(&self) -> bool {
-        self.asked.load(Ordering::Acquire) || self.blocks.load(Ordering::Acquire) > 0
+        let some = |count: &AtomicU32| count.load(Ordering::Acquire) > 0;
+        self.asked.load(Ordering::Acquire) || some(&self.blocks) || some(&self.borrowers)
     }
 
     fn forget(&self) {
         self.asked.store(false, Ordering::Release);
         self.blocks.store(0, Ordering::Release);
+        self.borrowers.store(0, Ordering::Release);
+    }
+}
+
+/// One less; none, when the probe has left meanwhile.
+fn take_one(count: &AtomicU32) {
+    count
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+            count.checked_sub(1)
+        })
+        .ok();
+}
+
+/// What one connection has borrowed: a bit for each tracer, and one for a connection that has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Borrowed(AtomicU8);
+
+impl Borrowed {
+    const ENDED: u8 = 1 << 7;
+
+    fn bit(tracer: Tracer) -> u8 {
+        match tracer {
+            Tracer::Memory => 1,
+            Tracer::Heap => 2,
+            Tracer::Collectives => 4,
+        }
+    }
+
+    /// Whether the connection is there for it.
+    fn take(&self, tracer: Tracer) -> bool {
+        let before = self.0.fetch_or(Self::bit(tracer), Ordering::AcqRel);
+        let is_there = before & Self::ENDED == 0;
+        if is_there && before & Self::bit(tracer) == 0 {
+            wishes(tracer).borrowers.fetch_add(1, Ordering::AcqRel);
+        }
+        is_there
+    }
+
+    fn give_back(&self, tracer: Tracer) {
+        let before = self.0.fetch_and(!Self::bit(tracer), Ordering::AcqRel);
+        if before & Self::ENDED == 0 && before & Self::bit(tracer) != 0 {
+            take_one(&wishes(tracer).borrowers);
+        }
+    }
+
+    /// The connection ends: nobody else would give it back. The thread that says so has no GIL.
+    pub(crate) fn end(&self) {
+        let before = self.0.fetch_or(Self::ENDED, Ordering::AcqRel);
+        if before & Self::ENDED != 0 {
+            return;
+        }
+        for tracer in ALL {
+            if before & Self::bit(tracer) == 0 {
+                continue;
+            }
+            take_one(&wishes(tracer).borrowers);
+            // Without a thread it goes on, until somebody switches it.
+            drop(worker::start(move || {
+                // Ending one cannot fail, and what others want is on already.
+                worker::with_interpreter(|py| drop(follow(py, tracer)));
+            }));
+        }
     }
 }
 
@@ -60,15 +126,31 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Does what a client asks.
-pub(crate) fn switch(py: Python<'_>, call: TracerCall) -> Event {
-    let TracerCall { tracer, on } = call;
+pub(crate) fn switch(py: Python<'_>, call: TracerCall, borrowed: &Borrowed) -> Event {
+    let TracerCall {
+        tracer,
+        on,
+        borrowed: is_borrowed,
+    } = call;
     let was_on = is_on(tracer);
-    if let Some(on) = on {
-        wishes(tracer).asked.store(on, Ordering::Release);
-        if let Err(failure) = follow(py, tracer) {
-            wishes(tracer).asked.store(was_on, Ordering::Release);
-            return Event::Failed(failure);
+    let asked = &wishes(tracer).asked;
+    let before = asked.load(Ordering::Acquire);
+    match (on, is_borrowed) {
+        (None, _) => {}
+        (Some(on), false) => asked.store(on, Ordering::Release),
+        (Some(true), true) if borrowed.take(tracer) => {}
+        (Some(true), true) => return Event::Failed(Failure::new("the connection has ended")),
+        (Some(false), true) => borrowed.give_back(tracer),
+    }
+    if on.is_some()
+        && let Err(failure) = follow(py, tracer)
+    {
+        if is_borrowed {
+            borrowed.give_back(tracer);
+        } else {
+            asked.store(before, Ordering::Release);
         }
+        return Event::Failed(failure);
     }
     Event::Tracer(TracerState {
         tracer,
@@ -208,13 +290,7 @@ fn trace_begin(py: Python<'_>, kind: &str) -> PyResult<()> {
 #[pyfunction]
 fn trace_end(py: Python<'_>, kind: &str) -> PyResult<()> {
     for tracer in of_kind(kind)?.iter().rev() {
-        let blocks = &wishes(*tracer).blocks;
-        // None, when the probe has left meanwhile.
-        blocks
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-                count.checked_sub(1)
-            })
-            .ok();
+        take_one(&wishes(*tracer).blocks);
         follow(py, *tracer).map_err(|failure| PyRuntimeError::new_err(failure.error))?;
     }
     Ok(())

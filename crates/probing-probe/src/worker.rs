@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::thread;
 
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
@@ -26,7 +27,7 @@ use crate::stops;
 use crate::threading;
 use crate::torch;
 use crate::trace;
-use crate::tracers;
+use crate::tracers::{self, Borrowed};
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
@@ -47,7 +48,7 @@ pub(crate) enum Job {
     Torch(TorchCall),
     /// Lines of a file: its name, the first, how many.
     Source(String, u32, u32),
-    Tracer(TracerCall),
+    Tracer(TracerCall, Arc<Borrowed>),
     Heap,
 }
 
@@ -145,7 +146,9 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
         Job::Source(file, first, count) => {
             with_interpreter(|py| stops::source(py, file, *first, *count))
         }
-        Job::Tracer(wanted) => with_interpreter(|py| tracers::switch(py, *wanted)),
+        Job::Tracer(wanted, borrowed) => {
+            with_interpreter(|py| tracers::switch(py, *wanted, borrowed))
+        }
         Job::Heap => with_interpreter(tracers::heap),
     }));
     match done {

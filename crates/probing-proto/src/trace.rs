@@ -13,6 +13,9 @@ use crate::stops::{PointId, Spot};
 #[serde(transparent)]
 pub struct TraceId(pub u32);
 
+/// How the note of a trace ends whose functions belong to one that began before.
+pub const FOLLOWED_ELSEWHERE: &str = "followed by another trace";
+
 /// Millionths: a share of 1 % is 10,000.
 pub const MILLION: u32 = 1_000_000;
 

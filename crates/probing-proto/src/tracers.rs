@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::message::TracebackFrame;
+use crate::omitted::is_false;
 
 /// Something that records rows while it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,11 +18,16 @@ pub enum Tracer {
 }
 
 /// A tracer, and what it is to be. Without `on` it stays as it is.
+///
+/// One that is `borrowed` is on for as long as the connection lasts, or until it is given back; who else wants it to be on
+/// does not notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracerCall {
     pub tracer: Tracer,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<bool>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub borrowed: bool,
 }
 
 /// How a tracer is now.

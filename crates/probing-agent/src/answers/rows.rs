@@ -12,10 +12,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Bytes, Frame};
 use probing_client::Members;
-use probing_engine::{Answer, EngineError, Format, Missing, Summary};
+use probing_engine::{Answer, EngineError, Format, Missing, Summary, missing_targets};
 use probing_proto::agent::{
-    ARROW_STREAM, END_TRAILER, MissingTarget, QueryEnd, QueryReport, QueryRequest, Refusal,
-    RefusalKind,
+    ARROW_STREAM, END_TRAILER, QueryEnd, QueryReport, QueryRequest, Refusal, RefusalKind,
 };
 use probing_proto::message::Failure;
 use tokio::sync::{mpsc, oneshot};
@@ -116,7 +115,7 @@ fn stream(
         Err(EngineError::NotWritten { .. }) => return,
         Err(error) => QueryEnd {
             took_seconds: 0.0,
-            missing: missing(lacking(&error), &members),
+            missing: missing_targets(lacking(&error), &members),
             refusal: Some(refused(&error).refusal),
         },
     };
@@ -194,7 +193,7 @@ fn refused(error: &EngineError) -> Refused {
 fn end(summary: &Summary, members: &Members) -> QueryEnd {
     QueryEnd {
         took_seconds: summary.took.as_secs_f64(),
-        missing: missing(&summary.missing, members),
+        missing: missing_targets(&summary.missing, members),
         refusal: None,
     }
 }
@@ -204,28 +203,6 @@ fn lacking(error: &EngineError) -> &[Missing] {
         EngineError::Blind { missing } => missing,
         _ => &[],
     }
-}
-
-/// Targets whose rows are missing, and ranks that no process has.
-fn missing(missing: &[Missing], members: &Members) -> Vec<MissingTarget> {
-    let rank = |one: &Missing| {
-        let mut all = members.all.iter();
-        all.find(|member| member.pid == one.pid)?.rank
-    };
-    let unread = missing.iter().map(|one| MissingTarget {
-        pid: one.pid,
-        rank: rank(one),
-        failure: Failure {
-            error: one.why.message.clone(),
-            hint: one.why.hint.clone(),
-        },
-    });
-    let absent = (!members.missing.is_empty()).then(|| MissingTarget {
-        pid: None,
-        rank: None,
-        failure: Failure::new(format!("no process here has rank {}", members.missing)),
-    });
-    unread.chain(absent).collect()
 }
 
 /// A header field is plain.

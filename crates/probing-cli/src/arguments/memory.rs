@@ -59,7 +59,7 @@ Examples:
   probing -t 4242 leak --for 10m --top 3
   probing --ranks all leak --json
 
-Samples one allocation in about 512 KiB (programs run at most some percent slower meanwhile) and looks six times what
+Samples one allocation in about 512 KiB (programs run at most some percent slower meanwhile) and looks seven times what
 is in use of them. Ctrl-C ends it with what is known so far. Memory that torch or numpy use for their numbers is
 not Python's: it shows in the growth of rss only.")]
 pub(crate) struct LeakArguments {

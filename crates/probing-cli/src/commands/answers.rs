@@ -1,7 +1,10 @@
 //! What each target of a set answered, and those that did not: with the same trouble on one line.
 
+use std::sync::Arc;
+
 use probing_client::{ClientError, Group, Manner, Member, Members, Who, ask_each};
-use probing_engine::Missing;
+use probing_engine::{Missing, Unseen, missing_targets};
+use probing_proto::agent::MissingTarget;
 use probing_proto::process::Pid;
 use probing_proto::report::SetReport;
 
@@ -55,20 +58,52 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         ask: impl Fn(&Member) -> anyhow::Result<A> + Send + Sync + 'static,
     ) -> Self {
         let answers = ask_each(&members.all, manner, ask);
-        let too_long = || {
-            let patience = manner.patience.unwrap_or_default();
-            Err(ClientError::TooLong { patience }.into())
-        };
         let each = answers
             .into_iter()
             .zip(&members.all)
             .map(|(answer, member)| {
-                let answer = answer.unwrap_or_else(too_long);
+                let answer = answer.unwrap_or_else(|| too_long(manner));
                 answer.map_err(|error| Failure::of(member, &error))
             });
         Self {
             members,
             each: each.collect(),
+        }
+    }
+
+    /// Asks those that answered once more, for something that follows from it.
+    pub(crate) fn then<B: Send + 'static>(
+        self,
+        manner: Manner,
+        ask: impl Fn(&Who, &A) -> anyhow::Result<B> + Send + Sync + 'static,
+    ) -> Answers<'a, B>
+    where
+        A: Sync,
+    {
+        let (mut those, mut places, mut each) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, (answer, member)) in self.each.into_iter().zip(&self.members.all).enumerate() {
+            each.push(answer.map(|answer| {
+                those.push((member.clone(), Arc::new(answer)));
+                places.push(place);
+            }));
+        }
+        let asked = ask_each(&those, manner, move |(member, answer)| {
+            ask(&member.who, answer)
+        });
+        let mut each: Vec<Result<Option<B>, Failure>> = each
+            .into_iter()
+            .map(|answer| answer.map(|()| None))
+            .collect();
+        for ((place, answer), (member, _)) in places.into_iter().zip(asked).zip(&those) {
+            let answer = answer.unwrap_or_else(|| too_long(manner));
+            each[place] = answer
+                .map(Some)
+                .map_err(|error| Failure::of(member, &error));
+        }
+        let each = each.into_iter().map(Result::transpose);
+        Answers {
+            members: self.members,
+            each: each.flatten().collect(),
         }
     }
 
@@ -91,6 +126,13 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         self.each.iter().all(ended)
     }
 
+    /// Whether somebody is not known of: who lives and did not answer, a rank that nobody has.
+    pub(crate) fn is_blind(&self) -> bool {
+        let lives =
+            |answer: &Result<A, Failure>| answer.as_ref().is_err_and(|failure| !failure.ended);
+        self.each.iter().any(lives) || !self.members.missing.is_empty()
+    }
+
     /// For what must be done on all: whether it was.
     pub(crate) fn status(&self) -> Status {
         let (given, all) = self.count();
@@ -110,6 +152,21 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         lines(&failures, self.members)
     }
 
+    /// The same for programs.
+    pub(crate) fn missing(&self) -> Vec<MissingTarget> {
+        let failures = self.each.iter().filter_map(|answer| answer.as_ref().err());
+        let missing = |failure: &Failure| Missing {
+            who: failure.who.clone(),
+            pid: failure.pid,
+            why: Unseen {
+                message: failure.message.clone(),
+                hint: failure.hint.clone(),
+            },
+        };
+        let missing: Vec<Missing> = failures.map(missing).collect();
+        missing_targets(&missing, self.members)
+    }
+
     /// Each target with its report or its error.
     pub(crate) fn report<R>(self, report: impl Fn(A) -> R) -> SetReport<R> {
         let told = self.each.into_iter().map(|answer| match answer {
@@ -118,6 +175,12 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         });
         self.members.report(told)
     }
+}
+
+/// What is said of one that has not answered in time.
+fn too_long<A>(manner: Manner) -> anyhow::Result<A> {
+    let patience = manner.patience.unwrap_or_default();
+    Err(ClientError::TooLong { patience }.into())
 }
 
 /// The same for those whose rows an answer lacks.

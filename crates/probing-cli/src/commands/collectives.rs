@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probing_client::{Entry, Manner, Members, ask_each};
+use probing_client::{Entry, Group, Manner, Members, ask_each};
 use probing_engine::{Engine, Format, Terms};
 use probing_proto::tracers::{Tracer, TracerCall};
 use serde_json::Value;
@@ -32,6 +32,7 @@ pub(crate) fn switch(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Res
     let call = TracerCall {
         tracer: Tracer::Collectives,
         on: Some(arguments.what == What::On),
+        borrowed: false,
     };
     each::tell(aim, arguments.json, move |target, entry| {
         let is_on = call.on == Some(true);
@@ -46,6 +47,10 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
     let asked = looked(&members);
     let rows = rows(&members)?;
     if rows.is_empty() {
+        let on: Group = asked.on.iter().collect();
+        if on.count() > 0 {
+            bail!("no operation is recorded: it is on in {on}, and none has been asked for since");
+        }
         bail!(
             "no operation is recorded; switch it on with `probing -t … collectives on`, or start with PROBING_TORCH=collectives"
         );
@@ -67,21 +72,26 @@ fn looked(members: &Members) -> Asked {
         let call = TracerCall {
             tracer: Tracer::Collectives,
             on: None,
+            borrowed: false,
         };
         match member.target.connect(&Entry::Forbidden) {
             Ok(mut reached) => {
                 let rank = reached.probe.hello().rank;
                 // One that does not answer is one that hangs: its rows tell.
                 let is_on = reached.probe.tracer(call).is_ok_and(|state| state.on);
-                (None, rank.filter(|_| is_on))
+                (None, is_on, rank.filter(|_| is_on))
             }
-            Err(error) if error.is_end() => (member.pid, None),
-            Err(_) => (None, None),
+            Err(error) if error.is_end() => (member.pid, false, None),
+            Err(_) => (None, false, None),
         }
     });
     let mut asked = Asked::default();
-    for (ended, recording) in answers.into_iter().flatten() {
+    for (answer, member) in answers.into_iter().zip(&members.all) {
+        let Some((ended, is_on, recording)) = answer else {
+            continue;
+        };
         asked.ended.extend(ended.map(|pid| u64::from(pid.0)));
+        asked.on.extend(is_on.then(|| member.who.clone()));
         asked.recording.extend(recording.map(i64::from));
     }
     asked

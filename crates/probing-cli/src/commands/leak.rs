@@ -3,12 +3,13 @@
 mod growth;
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_client::{ClientError, Entry, Manner, Probe, Reached, Target};
+use anyhow::Context as _;
+use probing_client::{ClientError, Group, Manner, Probe, Reached};
 use probing_proto::process::Pid;
 use probing_proto::report::LeakReport;
 use probing_proto::tracers::{Heap, Tracer, TracerCall};
@@ -24,15 +25,13 @@ const INTERVALS: u32 = 6;
 /// Between two looks whether somebody has pressed Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 /// For bringing the probe in, and for answers that need the GIL.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status> {
     let watch = Watch {
         duration: arguments.duration,
         enough: Arc::default(),
     };
-    let enough = Arc::clone(&watch.enough);
-    ctrlc::set_handler(move || enough.store(true, Ordering::Release))?;
     if aim.targets.one().is_none() {
         return of_set(arguments, aim, watch);
     }
@@ -40,7 +39,11 @@ pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status
     if let Some(report) = attached {
         super::say_attached(&probe, &report)?;
     }
-    let seen = watch.see(probe, |at| progress(at, watch.duration))?;
+    let watched = Watched::begin(probe)?;
+    watch.ends_by_ctrl_c()?;
+    say_begin(watch.duration, "");
+    let seen = watch.see(watched, |at| progress(at, watch.duration))?;
+    clear_progress();
     let report = growth::report(&seen, arguments.top);
     if arguments.json {
         json::print(&report)?;
@@ -49,64 +52,133 @@ pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status
     for line in growth::lines(&report) {
         writeln!(anstream::stdout(), "{line}")?;
     }
-    say(&report)
+    for line in words(&report) {
+        writeln!(anstream::stderr(), "{line}")?;
+    }
+    Ok(exit::OK)
+}
+
+/// One of a set, when its first look has been taken.
+struct Begun {
+    attached: Option<String>,
+    /// Until it is watched.
+    watched: Mutex<Option<Watched>>,
 }
 
 fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<Status> {
     let members = aim.members()?;
-    let (entry, top) = (aim.entry.clone(), arguments.top);
-    let manner = Manner {
-        at_once: members.all.len(),
-        ..Manner::within(arguments.duration + PATIENCE)
+    let (entry, top, duration) = (aim.entry.clone(), arguments.top, arguments.duration);
+    let at_once = members.all.len();
+    let manner = |patience| Manner {
+        at_once,
+        ..Manner::within(patience)
     };
-    let answers = Answers::of(&members, manner, move |member| {
-        watch_one(&watch, &member.target, &entry, top)
+    // All begin before anybody is watched: those that do not answer are known then, and named at once.
+    let begun = Answers::of(&members, manner(PATIENCE), move |member| {
+        let Reached { probe, attached } = member.target.connect(&entry)?;
+        Ok(Begun {
+            attached: attached.map(|report| super::attached(&probe, &report)),
+            watched: Mutex::new(Some(Watched::begin(probe)?)),
+        })
     });
+    for (who, begun) in begun.given() {
+        if let Some(line) = &begun.attached {
+            writeln!(anstream::stderr(), "{who}: {line}")?;
+        }
+    }
+    let failures = begun.failures();
+    for line in &failures {
+        writeln!(anstream::stderr(), "{line}")?;
+    }
+    let group: Group = begun.given().map(|(who, _)| who).collect();
+    if group.count() > 0 {
+        watch.ends_by_ctrl_c()?;
+        say_begin(duration, &format!(" in {group}"));
+    }
+    let first = begun.given().next().map(|(who, _)| who.clone());
+    let answers = begun.then(manner(duration + PATIENCE), move |who, begun| {
+        let watched = begun
+            .watched
+            .lock()
+            .ok()
+            .and_then(|mut watched| watched.take());
+        let seen = watch.see(watched.context("nothing is watched")?, |at| {
+            if first.as_ref() == Some(who) {
+                progress(at, duration);
+            }
+        })?;
+        Ok(growth::report(&seen, top))
+    });
+    clear_progress();
     let status = answers.status();
+    let later = answers.failures();
     if arguments.json {
         json::print(&answers.report(|report| report))?;
         return Ok(status);
     }
     for (who, report) in answers.given() {
         for line in growth::lines(report) {
-            writeln!(anstream::stdout(), "{who}: {line}")?;
+            writeln!(
+                anstream::stdout(),
+                "{}",
+                format!("{who}: {line}").trim_end()
+            )?;
+        }
+        for line in words(report) {
+            writeln!(anstream::stderr(), "{who}: {line}")?;
         }
     }
-    for line in answers.failures() {
+    for line in later.iter().filter(|line| !failures.contains(line)) {
         writeln!(anstream::stderr(), "{line}")?;
     }
     Ok(status)
 }
 
-fn watch_one(
-    watch: &Watch,
-    target: &Target,
-    entry: &Entry,
-    top: usize,
-) -> anyhow::Result<LeakReport> {
-    let seen = watch.see(target.connect(entry)?.probe, |_| {})?;
-    Ok(growth::report(&seen, top))
-}
-
 /// What is not a line of the table.
-fn say(report: &LeakReport) -> anyhow::Result<Status> {
-    let mut words = anstream::stderr();
-    if report.ended {
-        writeln!(
-            words,
-            "the target ended meanwhile: this is what was seen before"
-        )?;
-    }
-    if report.sites.is_empty() {
-        writeln!(words, "nothing that Python allocated grows")?;
-    }
-    Ok(exit::OK)
+fn words(report: &LeakReport) -> Vec<&'static str> {
+    let ended = "the target ended meanwhile: this is what was seen before";
+    let nothing = if report.heap_growth > 0 {
+        "nothing that Python allocated grows so much that it could be told from chance: look longer, with --for"
+    } else {
+        "nothing that Python allocated grows"
+    };
+    let words = [
+        report.ended.then_some(ended),
+        report.sites.is_empty().then_some(nothing),
+    ];
+    words.into_iter().flatten().collect()
 }
 
 /// How long to look, unless somebody has seen enough.
 struct Watch {
     duration: Duration,
     enough: Arc<AtomicBool>,
+}
+
+/// One target whose allocations are sampled, for as long as this command is connected to it.
+struct Watched {
+    probe: Probe,
+    begun: Instant,
+    first: Heap,
+}
+
+impl Watched {
+    fn begin(mut probe: Probe) -> Result<Self, ClientError> {
+        probe.tracer(sampler(true))?;
+        Ok(Self {
+            first: probe.heap()?,
+            begun: Instant::now(),
+            probe,
+        })
+    }
+}
+
+fn sampler(on: bool) -> TracerCall {
+    TracerCall {
+        tracer: Tracer::Heap,
+        on: Some(on),
+        borrowed: true,
+    }
 }
 
 /// What was seen of one target.
@@ -117,28 +189,36 @@ struct Seen {
 }
 
 impl Watch {
-    /// Looks several times, at equal distances. A sampler that was off before is off again after it.
+    /// From now on: who presses it once more does not wait for those that do not answer.
+    fn ends_by_ctrl_c(&self) -> Result<(), ctrlc::Error> {
+        let enough = Arc::clone(&self.enough);
+        ctrlc::set_handler(move || {
+            if enough.swap(true, Ordering::AcqRel) {
+                exit::leave();
+            }
+        })
+    }
+
+    /// Looks several times, at equal distances.
     fn see(
         &self,
-        mut probe: Probe,
+        watched: Watched,
         mut progress: impl FnMut(Duration),
     ) -> Result<Seen, ClientError> {
-        let switch = |probe: &mut Probe, on| {
-            let tracer = Tracer::Heap;
-            probe.tracer(TracerCall { tracer, on })
-        };
-        let was_on = switch(&mut probe, Some(true))?.was_on;
-        let begun = Instant::now();
+        let Watched {
+            mut probe,
+            begun,
+            first,
+        } = watched;
         let mut seen = Seen {
             pid: probe.hello().pid,
-            heaps: vec![probe.heap()?],
+            heaps: vec![first],
             ended: false,
         };
-        progress(Duration::ZERO);
         for interval in 1..=INTERVALS {
             let until = begun + self.duration * interval / INTERVALS;
             while Instant::now() < until && !self.is_enough() {
-                progress(begun.elapsed().max(TICK));
+                progress(begun.elapsed());
                 thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
             }
             match probe.heap() {
@@ -153,8 +233,8 @@ impl Watch {
                 break;
             }
         }
-        if !was_on && !seen.ended {
-            switch(&mut probe, Some(false))?;
+        if !seen.ended {
+            probe.tracer(sampler(false))?;
         }
         Ok(seen)
     }
@@ -164,18 +244,28 @@ impl Watch {
     }
 }
 
-/// A line when it has begun; then one that is drawn over itself, where someone can see it.
-fn progress(at: Duration, total: Duration) {
-    let (is_begin, total) = (at.is_zero(), total.as_secs_f64());
+/// Says that it has begun, and how it is ended.
+fn say_begin(total: Duration, of: &str) {
+    let total = total.as_secs_f64();
     // A terminal that is gone must not end the watch.
-    if is_begin {
-        writeln!(
-            anstream::stderr(),
-            "sampling allocations for {total:.1} s (Ctrl-C: enough)"
-        )
-        .ok();
-    } else if io::stderr().is_terminal() {
-        let at = at.as_secs_f64();
+    writeln!(
+        anstream::stderr(),
+        "sampling allocations{of} for {total:.1} s (Ctrl-C: enough)"
+    )
+    .ok();
+}
+
+/// A line that is drawn over itself, where someone can see it.
+fn progress(at: Duration, total: Duration) {
+    if io::stderr().is_terminal() {
+        let (at, total) = (at.as_secs_f64(), total.as_secs_f64());
         write!(io::stderr(), "\r\x1b[2K{at:.0} of {total:.0} s\r").ok();
+    }
+}
+
+/// Takes that line away.
+fn clear_progress() {
+    if io::stderr().is_terminal() {
+        write!(io::stderr(), "\r\x1b[2K").ok();
     }
 }

@@ -18,7 +18,11 @@ pub(crate) fn run(arguments: &MemoryArguments, aim: &Aim) -> anyhow::Result<Stat
         let tracers = if no_heap { &all[..1] } else { &all[..] };
         let calls: Vec<TracerCall> = tracers
             .iter()
-            .map(|&tracer| TracerCall { tracer, on })
+            .map(|&tracer| TracerCall {
+                tracer,
+                on,
+                borrowed: false,
+            })
             .collect();
         // What is not there cannot be on: nobody is let in for that.
         let entry = if switch == Switch::On {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use probing_client::Pace;
@@ -15,6 +16,9 @@ const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[m";
 /// How soon a new size of the window is noticed.
 const SIZE_SEEN_AFTER: Duration = Duration::from_millis(100);
+
+/// Whether the second screen is shown. A process has one terminal.
+static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Which lines of too many are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +89,7 @@ impl Screen {
         let mut out = io::stdout().lock();
         let size = size();
         if self.size.is_none() {
+            ENTERED.store(true, Ordering::Release);
             out.write_all(ENTER.as_bytes())?;
         }
         self.size = Some(size);
@@ -99,13 +104,18 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if self.size.is_some() {
-            // A terminal that is gone needs nothing.
-            let mut out = io::stdout().lock();
-            out.write_all(LEAVE.as_bytes())
-                .and_then(|()| out.flush())
-                .ok();
-        }
+        leave();
+    }
+}
+
+/// Shows the first screen again, unless it is shown; also for a command that ends without ending its parts.
+pub(crate) fn leave() {
+    if ENTERED.swap(false, Ordering::AcqRel) {
+        // A terminal that is gone needs nothing.
+        let mut out = io::stdout().lock();
+        out.write_all(LEAVE.as_bytes())
+            .and_then(|()| out.flush())
+            .ok();
     }
 }
 

@@ -1,17 +1,19 @@
 //! `probing -t PID top`: the functions in which the targets spend their time, by what is traced, else by sampling.
 
-use std::collections::{HashMap, HashSet};
+mod table;
+
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use probing_client::{Members, Pace, Pause, Plan, Samples, Stop, sample_each};
-use probing_engine::{Engine, EngineError, Terms};
+use probing_client::{Members, Pace, Pause, Plan, Stop, sample_each};
+use probing_engine::{Engine, EngineError, Missing, Terms};
 use probing_proto::clock::utc;
-use serde_json::{Value, json};
 
+use self::table::{Top, Traced};
 use super::Aim;
-use super::screen::{Kept, Screen};
+use super::answers::missing_lines;
+use super::screen::{self, Kept, Screen};
 use crate::arguments::TopArguments;
 use crate::exit::{self, Status};
 use crate::json;
@@ -20,11 +22,20 @@ use crate::json;
 const LATE: Duration = Duration::from_millis(1500);
 /// Readings of stacks in a second.
 const RATE: u32 = 100;
+/// Sums that are added up: a row for each function of each target.
+const MOST_ROWS: usize = 100_000;
 
 pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status> {
     let stop = Stop::default();
     let asked = stop.clone();
-    ctrlc::set_handler(move || asked.ask())?;
+    ctrlc::set_handler(move || {
+        // Who asks again does not want to wait for a look that takes its time.
+        if asked.is_asked() {
+            screen::leave();
+            exit::leave();
+        }
+        asked.ask();
+    })?;
     let engine = Engine::start()?;
     let looker = Looker {
         engine,
@@ -33,11 +44,14 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
         stop: stop.clone(),
     };
     if arguments.once {
-        let top = looker.look()?;
+        let look = looker.look()?;
         if arguments.json {
-            json::print(&top.report())?;
+            json::print(&look.top.report(&look.missing, &look.members))?;
         } else {
-            write!(anstream::stdout(), "{}", top.text())?;
+            write!(anstream::stdout(), "{}", look.top.text())?;
+            for line in look.warnings() {
+                writeln!(anstream::stderr(), "{line}")?;
+            }
         }
         return Ok(exit::OK);
     }
@@ -46,17 +60,17 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
     if io::stdout().is_terminal() {
         let mut screen = Screen::new(Kept::First);
         while screen.wait(&mut pace)?.is_some() {
-            let top = looker.look()?;
+            let look = looker.look()?;
             if stop.is_asked() {
                 break;
             }
             screen.set_title(format!("{} (Ctrl-C ends)", now()));
-            screen.draw(&top.text())?;
+            screen.draw(&look.on_screen())?;
         }
     } else {
         while pace.wait().is_some() {
-            let top = looker.look()?;
-            writeln!(anstream::stdout(), "--- {}\n{}", now(), top.text())?;
+            let look = looker.look()?;
+            writeln!(anstream::stdout(), "--- {}\n{}", now(), look.on_screen())?;
         }
     }
     Ok(exit::OK)
@@ -79,37 +93,68 @@ struct Looker<'a> {
     stop: Stop,
 }
 
+/// What was seen, and of whom nothing was.
+struct Look {
+    top: Top,
+    members: Members,
+    missing: Vec<Missing>,
+}
+
+impl Look {
+    fn warnings(&self) -> Vec<String> {
+        missing_lines(&self.missing, &self.members)
+    }
+
+    /// Words beside the table: whoever watches a screen sees nothing else.
+    fn on_screen(&self) -> String {
+        let warnings: String = self
+            .warnings()
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
+        self.top.text() + &warnings
+    }
+}
+
 impl Looker<'_> {
-    fn look(&self) -> anyhow::Result<Top> {
+    fn look(&self) -> anyhow::Result<Look> {
         let members = self.aim.members()?;
-        match self.traced(&members) {
-            Ok(traced) if traced.is_empty() => self.sampled(&members, "nothing is traced"),
-            Ok(traced) => Ok(Top::Traced(traced)),
+        let (traced, missing) = match self.traced(&members) {
+            Ok((traced, _)) if traced.is_empty() => {
+                return self.sampled(members, "no traced call was seen");
+            }
+            Ok(seen) => seen,
             // Its stacks are there all the same.
-            Err(error @ EngineError::Blind { .. }) => self.sampled(&members, &error.to_string()),
-            Err(error) => Err(error.into()),
-        }
+            Err(error @ EngineError::Blind { .. }) => {
+                return self.sampled(members, &error.to_string());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Look {
+            top: Top::of_traced(traced, &members, self.arguments.functions).without(&missing),
+            members,
+            missing,
+        })
     }
 
     /// What traces have seen just now.
-    fn traced(&self, members: &Members) -> Result<Vec<Traced>, EngineError> {
+    fn traced(&self, members: &Members) -> Result<(Vec<Traced>, Vec<Missing>), EngineError> {
         let since = self.arguments.every + LATE;
         let begin = nanos_now() - since.as_nanos() as i64;
         let sql = format!(
-            "SELECT function, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
+            "SELECT pid, rank, function, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
              min(min_ns) AS least, max(max_ns) AS greatest FROM python.trace_stats \
-             WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY function, file, lineno \
-             ORDER BY own DESC LIMIT {}",
-            self.arguments.functions
+             WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY pid, rank, function, file, lineno \
+             ORDER BY own DESC LIMIT {MOST_ROWS}"
         );
         let answer = self.engine.blocking_ask(&sql, members, &Terms::default())?;
-        let (table, _) = answer.into_json(self.arguments.functions)?;
+        let (table, summary) = answer.into_json(MOST_ROWS)?;
         let rows = table.rows.iter().filter_map(|row| Traced::of(row));
-        Ok(rows.collect())
+        Ok((rows.collect(), summary.missing))
     }
 
     /// `why` no trace tells.
-    fn sampled(&self, members: &Members, why: &str) -> anyhow::Result<Top> {
+    fn sampled(&self, members: Members, why: &str) -> anyhow::Result<Look> {
         let plan = Plan {
             duration: self.arguments.every,
             rate: RATE,
@@ -126,183 +171,19 @@ impl Looker<'_> {
                 || anyhow::anyhow!("there is nothing to look at"),
                 |(_, error)| anyhow::Error::from(error),
             ))
-            .with_context(|| format!("{why}, and its stacks cannot be sampled"));
+            .with_context(|| format!("{why}, and stacks cannot be sampled"));
         };
-        let most = self.arguments.functions;
-        Ok(Top::Sampled(sampled(&samples, most, why.to_owned())))
-    }
-}
-
-/// A function as traces saw it.
-struct Traced {
-    function: String,
-    file: String,
-    line: u64,
-    calls: i64,
-    total: i64,
-    own: i64,
-    least: i64,
-    greatest: i64,
-}
-
-impl Traced {
-    fn of(row: &[Value]) -> Option<Self> {
-        let [function, file, line, calls, total, own, least, greatest] = row else {
-            return None;
-        };
-        Some(Self {
-            function: function.as_str()?.to_owned(),
-            file: file.as_str()?.to_owned(),
-            line: line.as_u64()?,
-            calls: calls.as_i64()?,
-            total: total.as_i64()?,
-            own: own.as_i64()?,
-            least: least.as_i64()?,
-            greatest: greatest.as_i64()?,
+        let missing = failures.into_iter().map(|(member, error)| Missing {
+            who: member.who,
+            pid: member.pid,
+            why: error.into(),
+        });
+        let missing: Vec<Missing> = missing.collect();
+        Ok(Look {
+            top: Top::of_samples(&samples, (&members, why), self.arguments.functions)
+                .without(&missing),
+            missing,
+            members,
         })
-    }
-}
-
-/// A function as samples saw it.
-struct Seen {
-    function: String,
-    file: String,
-    /// Of all samples, those in which it ran itself, and those in which it was called.
-    own: u64,
-    total: u64,
-}
-
-struct Sampled {
-    /// Why no trace tells.
-    why: String,
-    counted: u64,
-    functions: Vec<Seen>,
-}
-
-enum Top {
-    Traced(Vec<Traced>),
-    Sampled(Sampled),
-}
-
-fn sampled(samples: &Samples, most: usize, why: String) -> Sampled {
-    let places = samples.calls.places();
-    let mut all: HashMap<usize, (u64, u64)> = HashMap::new();
-    for (stack, count) in samples.calls.stacks() {
-        let each: HashSet<usize> = stack.iter().copied().collect();
-        for place in each {
-            all.entry(place).or_default().1 += count;
-        }
-        if let Some(innermost) = stack.last() {
-            all.entry(*innermost).or_default().0 += count;
-        }
-    }
-    let mut functions: Vec<Seen> = all
-        .into_iter()
-        .filter_map(|(place, (own, total))| {
-            let place = places.get(place)?;
-            let file = place.file.as_ref()?;
-            Some(Seen {
-                function: place.func.to_string(),
-                file: file.display().to_string(),
-                own,
-                total,
-            })
-        })
-        .collect();
-    functions.sort_by(|one, other| {
-        (other.own, other.total, &one.function).cmp(&(one.own, one.total, &other.function))
-    });
-    functions.truncate(most);
-    Sampled {
-        why,
-        counted: samples.counted,
-        functions,
-    }
-}
-
-impl Top {
-    fn how(&self) -> String {
-        match self {
-            Self::Traced(_) => "by python.trace_stats: every call that traces saw".to_owned(),
-            Self::Sampled(sampled) => format!(
-                "{}: by {} samples of stacks, from outside",
-                sampled.why, sampled.counted
-            ),
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut lines = vec![self.how()];
-        match self {
-            Self::Traced(functions) => {
-                lines.push(format!(
-                    "{:>10} {:>10} {:>10} {:>10}  function",
-                    "self", "total", "calls", "a call"
-                ));
-                lines.extend(functions.iter().map(|it| {
-                    let each = it.total.checked_div(it.calls).unwrap_or(0);
-                    format!(
-                        "{:>10} {:>10} {:>10} {:>10}  {} ({}:{})",
-                        time(it.own),
-                        time(it.total),
-                        it.calls,
-                        time(each),
-                        it.function,
-                        it.file,
-                        it.line
-                    )
-                }));
-            }
-            Self::Sampled(sampled) => {
-                lines.push(format!("{:>7} {:>7}  function", "self", "total"));
-                let share = |count: u64| 100.0 * count as f64 / sampled.counted.max(1) as f64;
-                lines.extend(sampled.functions.iter().map(|it| {
-                    let (own, total) = (share(it.own), share(it.total));
-                    format!("{own:>6.1}% {total:>6.1}%  {} ({})", it.function, it.file)
-                }));
-            }
-        }
-        lines.join("\n") + "\n"
-    }
-
-    fn report(&self) -> Value {
-        let functions: Vec<Value> = match self {
-            Self::Traced(functions) => functions
-                .iter()
-                .map(|it| {
-                    json!({
-                        "function": it.function, "file": it.file, "line": it.line, "calls": it.calls,
-                        "total_ns": it.total, "self_ns": it.own, "min_ns": it.least, "max_ns": it.greatest,
-                    })
-                })
-                .collect(),
-            Self::Sampled(sampled) => sampled
-                .functions
-                .iter()
-                .map(|it| {
-                    let share = |count: u64| count as f64 / sampled.counted.max(1) as f64;
-                    json!({
-                        "function": it.function, "file": it.file,
-                        "self_share": share(it.own), "total_share": share(it.total),
-                    })
-                })
-                .collect(),
-        };
-        let by = match self {
-            Self::Traced(_) => "trace",
-            Self::Sampled(_) => "samples",
-        };
-        json!({"by": by, "functions": functions})
-    }
-}
-
-/// `1.23 ms`
-fn time(nanos: i64) -> String {
-    let value = nanos as f64;
-    match nanos {
-        ..1_000 => format!("{nanos} ns"),
-        1_000..1_000_000 => format!("{:.2} µs", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
-        _ => format!("{:.2} s", value / 1e9),
     }
 }

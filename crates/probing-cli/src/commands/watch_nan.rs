@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use probing_client::{ClientError, Entry, Manner, Members, Stop, Target, ask_each};
-use probing_engine::{Engine, EngineError, JsonTable, Missing, Terms};
+use probing_client::{ClientError, Entry, Group, Manner, Members, Stop, Target, ask_each};
+use probing_engine::{Engine, EngineError, JsonTable, Missing, Terms, missing_targets};
+use probing_proto::agent::MissingTarget;
 use probing_proto::report::{LookedAt, NanFinding, NanReport};
 use probing_proto::torch::{TorchCall, Wanted};
 use serde_json::Value;
 
 use super::Aim;
+use super::answers::Answers;
 use super::query::say_missing;
 use crate::arguments::WatchNanArguments;
 use crate::exit::{self, Status};
@@ -26,33 +28,59 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_ROWS: usize = 100_000;
 /// Findings that are told in full.
 const IN_FULL: usize = 1;
+/// Those that follow, in a line each: what goes wrong makes all that comes after it wrong.
+const IN_SHORT: usize = 12;
 
-const SQL: &str = "SELECT pid, rank, finding, role, step, kind, name, module, dtype, shape, device, \"count\", \
+const SQL: &str = "SELECT host, pid, rank, finding, role, step, kind, name, module, dtype, shape, device, \"count\", \
                    nan, inf, \"min\", \"max\", \"mean\", \"std\", norm, zero_share \
                    FROM python.tensors WHERE finding IS NOT NULL ORDER BY ts";
 
 pub(crate) fn run(arguments: &WatchNanArguments, aim: &Aim) -> anyhow::Result<Status> {
     let members = aim.members()?;
+    let mut begun = if arguments.recorded {
+        Begun::default()
+    } else {
+        begin(&members, &aim.entry)?
+    };
     let stop = Stop::default();
     let enough = stop.clone();
-    ctrlc::set_handler(move || enough.ask())?;
-    let mut waits = !arguments.recorded && begin(&members, &aim.entry)?;
+    ctrlc::set_handler(move || {
+        // Who presses it once more does not wait for those that do not answer.
+        if enough.is_asked() {
+            exit::leave();
+        }
+        enough.ask();
+    })?;
     let engine = Engine::start()?;
-    let mut polls = 1_u32;
+    let mut polls = 0_u32;
     let until = arguments.patience.map(|patience| Instant::now() + patience);
     loop {
-        let (found, missing) = recorded(&engine, &members)?;
+        let (found, mut unread) = recorded(&engine, &members)?;
         let is_over = stop.is_asked() || until.is_some_and(|until| Instant::now() >= until);
-        if !found.is_empty() || !waits || is_over {
-            say_missing(&missing, &members)?;
-            return tell(&found, waits, arguments.json);
+        if !found.is_empty() || begun.watched.count() == 0 || is_over {
+            unread.retain(|one| !begun.missing.iter().any(|known| known.pid == one.pid));
+            say_missing(&unread, &members)?;
+            begun.missing.extend(missing_targets(&unread, &members));
+            return tell(found, begun, arguments.json);
         }
-        if polls.is_multiple_of(LIVES_EVERY) && !lives(&members) {
-            waits = false;
+        if polls == 0 {
+            let whom = several(&members).then(|| format!(" in {}", begun.watched));
+            let whom = whom.unwrap_or_default();
+            writeln!(
+                anstream::stderr(),
+                "watching outputs, gradients and parameters{whom} for the first NaN or Inf (Ctrl-C: enough)"
+            )?;
         }
         polls += 1;
+        if polls.is_multiple_of(LIVES_EVERY) && !lives(&members) {
+            begun.watched = Group::default();
+        }
         stop.wait_until(Instant::now() + EVERY);
     }
+}
+
+fn several(members: &Members) -> bool {
+    members.all.len() > 1 || !members.missing.is_empty()
 }
 
 /// Whether any of them does: what has ended tells nothing new.
@@ -64,29 +92,48 @@ fn lives(members: &Members) -> bool {
     !asked.iter().all(has_ended)
 }
 
-/// Has the targets look. Whether any of them lives and does: what the others have recorded is still told.
-fn begin(members: &Members, entry: &Entry) -> anyhow::Result<bool> {
+/// Who has begun to look.
+#[derive(Default)]
+struct Begun {
+    watched: Group,
+    missing: Vec<MissingTarget>,
+    /// Some of these may have more to tell than was recorded.
+    is_blind: bool,
+}
+
+/// Has the targets look. What those that have ended recorded is told all the same.
+fn begin(members: &Members, entry: &Entry) -> anyhow::Result<Begun> {
     let entry = entry.clone();
-    let asked = ask_each(&members.all, Manner::within(PATIENCE), move |member| {
-        begin_in(&member.target, &entry)
-    });
-    let mut begun = false;
-    for (answer, member) in asked.into_iter().zip(&members.all) {
-        match answer {
-            Some(Ok(words)) => {
-                begun = true;
+    if let ([only], false) = (members.all.as_slice(), several(members)) {
+        let mut begun = Begun::default();
+        match begin_in(&only.target, &entry) {
+            Ok(words) => {
+                begun.watched = [&only.who].into_iter().collect();
                 for line in words {
                     writeln!(anstream::stderr(), "{line}")?;
                 }
             }
-            // Its rows are there all the same.
-            Some(Err(error)) if is_end(&error) => {}
-            Some(Err(error)) if members.all.len() == 1 => return Err(error),
-            Some(Err(error)) => writeln!(anstream::stderr(), "{}: {error:#}", member.who)?,
-            None => writeln!(anstream::stderr(), "{}: no answer in time", member.who)?,
+            Err(error) if is_end(&error) => {}
+            Err(error) => return Err(error),
+        }
+        return Ok(begun);
+    }
+    let asked = Answers::of(members, Manner::within(PATIENCE), move |member| {
+        begin_in(&member.target, &entry)
+    });
+    for (who, words) in asked.given() {
+        for line in words {
+            writeln!(anstream::stderr(), "{who}: {line}")?;
         }
     }
-    Ok(begun)
+    for line in asked.failures() {
+        writeln!(anstream::stderr(), "{line}")?;
+    }
+    Ok(Begun {
+        watched: asked.given().map(|(who, _)| who).collect(),
+        missing: asked.missing(),
+        is_blind: asked.is_blind(),
+    })
 }
 
 fn is_end(error: &anyhow::Error) -> bool {
@@ -119,26 +166,27 @@ fn recorded(
 
 fn findings(table: &JsonTable) -> Vec<NanFinding> {
     let mut found: Vec<NanFinding> = Vec::new();
-    let mut places: HashMap<(u64, u64), usize> = HashMap::new();
+    // Two machines may have the same pid.
+    let mut places: HashMap<(String, u64, u64), usize> = HashMap::new();
     for row in &table.rows {
         let row = Row {
             columns: &table.columns,
             values: row,
         };
-        let id = (row.count("pid"), row.count("finding"));
+        let id = (row.text("host"), row.count("pid"), row.count("finding"));
         let tensor = row.tensor();
         match places.get(&id) {
             Some(place) => found[*place].context.push(tensor),
             None if row.text("role") == "found" => {
-                places.insert(id, found.len());
                 found.push(NanFinding {
-                    pid: id.0,
+                    pid: id.1,
                     rank: row.value("rank").as_u64(),
-                    finding: id.1,
+                    finding: id.2,
                     step: row.value("step").as_i64(),
                     tensor,
                     context: Vec::new(),
                 });
+                places.insert(id, found.len() - 1);
             }
             // The ring has lost what it belongs to.
             None => {}
@@ -192,20 +240,26 @@ impl Row<'_> {
     }
 }
 
-fn tell(found: &[NanFinding], waited: bool, is_json: bool) -> anyhow::Result<Status> {
+fn tell(found: Vec<NanFinding>, begun: Begun, is_json: bool) -> anyhow::Result<Status> {
+    // That nothing was found is not said of those that nobody looked at.
+    let status = if found.is_empty() && begun.is_blind {
+        exit::UNREACHABLE
+    } else {
+        exit::OK
+    };
     if is_json {
-        let found = found.to_vec();
-        json::print(&NanReport { found })?;
-        return Ok(exit::OK);
+        let missing = begun.missing;
+        json::print(&NanReport { found, missing })?;
+        return Ok(status);
     }
     if found.is_empty() {
-        let words = if waited {
+        let words = if begun.watched.count() > 0 {
             "all values were finite so far; it goes on being watched until `probing torch off`"
         } else {
             "nothing that is not finite was recorded"
         };
         writeln!(anstream::stderr(), "{words}")?;
-        return Ok(exit::OK);
+        return Ok(status);
     }
     let mut out = anstream::stdout();
     for finding in &found[..IN_FULL.min(found.len())] {
@@ -216,8 +270,12 @@ fn tell(found: &[NanFinding], waited: bool, is_json: bool) -> anyhow::Result<Sta
     if found.len() > IN_FULL {
         writeln!(out, "then:")?;
     }
-    for finding in &found[IN_FULL.min(found.len())..] {
+    for finding in found.iter().skip(IN_FULL).take(IN_SHORT) {
         writeln!(out, "  {}", headline(finding))?;
+    }
+    let more = found.len().saturating_sub(IN_FULL + IN_SHORT);
+    if more > 0 {
+        writeln!(out, "  and {more} more (all with --json)")?;
     }
     Ok(exit::OK)
 }

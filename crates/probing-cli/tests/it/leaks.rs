@@ -66,7 +66,7 @@ fn leak(sandbox: &Sandbox, target: &mut Target, options: &[&str], work: &str) ->
 }
 
 /// What it says until the first look has been taken, and no more.
-fn said_first(pipe: &mut impl Read) -> String {
+pub(crate) fn said_first(pipe: &mut impl Read) -> String {
     let mut said = Vec::new();
     let mut byte = [0];
     while !said.ends_with(b"(Ctrl-C: enough)\n") {

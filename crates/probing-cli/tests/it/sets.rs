@@ -2,6 +2,7 @@
 
 mod again;
 mod eval;
+mod tracers;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

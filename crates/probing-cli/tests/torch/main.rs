@@ -13,6 +13,7 @@ mod examples;
 mod job;
 mod remote;
 mod rows;
+mod sets;
 mod trace;
 mod training;
 mod watches;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use probing_proto::message::{Event, Failure};
 use probing_proto::stops::{Action, Arm, Hold, Place};
-use probing_proto::trace::{self as proto, Scope, TraceId};
+use probing_proto::trace::{self as proto, FOLLOWED_ELSEWHERE, Scope, TraceId};
 use pyo3::prelude::*;
 
 use super::table::table;
@@ -131,7 +131,13 @@ pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Opt
             tool::tell(&code);
         }
     }
-    (others > 0).then(|| format!("{others} of its functions are followed by another trace"))
+    match others {
+        0 => None,
+        1 => Some(format!("one of its functions is {FOLLOWED_ELSEWHERE}")),
+        others => Some(format!(
+            "{others} of its functions are {FOLLOWED_ELSEWHERE}"
+        )),
+    }
 }
 
 /// Variables of the function are watched as long as it is traced.

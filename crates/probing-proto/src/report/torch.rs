@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::MissingTarget;
 use crate::process::Pid;
 use crate::torch::TorchStatus;
 
@@ -18,6 +19,9 @@ pub struct TorchReport {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NanReport {
     pub found: Vec<NanFinding>,
+    /// Those of several that could not be asked to look.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingTarget>,
 }
 
 /// One value that is not finite.

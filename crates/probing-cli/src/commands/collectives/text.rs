@@ -59,14 +59,17 @@ fn group(group: &GroupReport) -> Vec<String> {
             waited_seconds,
         } => {
             lines.push(format!(
-                "group {name}: {} has not come to {}, in which {} waits since {waited_seconds:.1} s{}",
+                "group {name}: {} {} not come to {}, in which {} {} waited for {waited_seconds:.1} s{}",
                 ranks(absent),
+                has(absent),
                 told(operation),
                 ranks(waiting),
+                has(waiting),
                 perhaps(*waited_seconds)
             ));
             let last = last.as_ref().map(told);
-            lines.extend(last.map(|last| format!("  its last was {last}")));
+            let whose = if absent.len() == 1 { "its" } else { "their" };
+            lines.extend(last.map(|last| format!("  {whose} last was {last}")));
         }
         Verdict::Differs { sides } => {
             lines.push(format!("group {name}: ranks do different things"));
@@ -80,7 +83,7 @@ fn group(group: &GroupReport) -> Vec<String> {
             waited_seconds,
         } => {
             lines.push(format!(
-                "group {name}: all are in {} since {waited_seconds:.1} s{}",
+                "group {name}: all have been in {} for {waited_seconds:.1} s{}",
                 told(operation),
                 if *waited_seconds < SOON_SECONDS {
                     perhaps(*waited_seconds)
@@ -94,6 +97,10 @@ fn group(group: &GroupReport) -> Vec<String> {
         lines.push(format!("  ended: {}", ranks(&group.ended)));
     }
     lines
+}
+
+fn has(ranks: &[i64]) -> &'static str {
+    if ranks.len() == 1 { "has" } else { "have" }
 }
 
 fn perhaps(waited_seconds: f64) -> &'static str {

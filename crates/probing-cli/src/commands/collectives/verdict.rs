@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use probing_client::Who;
 use probing_proto::report::{CollectivesReport, GroupReport, Lateness, Operation, Side, Verdict};
 use serde_json::Value;
 
@@ -107,7 +108,9 @@ type Ranks = BTreeMap<i64, Doings>;
 pub(super) struct Asked {
     /// Pids of those that have ended.
     pub(super) ended: HashSet<u64>,
-    /// Ranks of those that live and record: what they have not recorded they have not done.
+    /// Those that live and record.
+    pub(super) on: Vec<Who>,
+    /// Their ranks: what they have not recorded they have not done.
     pub(super) recording: BTreeSet<i64>,
 }
 
@@ -311,7 +314,7 @@ mod tests {
     fn told(rows: &[Row]) -> CollectivesReport {
         let asked = Asked {
             ended: HashSet::from([101]),
-            recording: BTreeSet::new(),
+            ..Asked::default()
         };
         report(rows, &asked)
     }

@@ -1,6 +1,6 @@
 //! `probing trace --export FORMAT -o FILE`: what was recorded, for the viewers of traces.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -38,6 +38,13 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
         TraceFormat::Speedscope => serde_json::to_vec(&speedscope(&rows, path))?,
     };
     fs::write(path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    let is_json = path.extension().is_some_and(|ending| ending == "json");
+    if is_json && format == TraceFormat::Perfetto {
+        writeln!(
+            anstream::stderr(),
+            "note: Perfetto's own format is no JSON, though the file is called so; `--export chrome` writes JSON"
+        )?;
+    }
     let viewer = match format {
         TraceFormat::Perfetto | TraceFormat::Chrome => "https://ui.perfetto.dev",
         TraceFormat::Speedscope => "https://www.speedscope.app",
@@ -55,7 +62,7 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
 /// The format of Chrome's trace events: times in microseconds since the first. (Since 1970 they would be told by quarters of
 /// one: numbers in JSON are floats.) What has not ended has a beginning only.
 fn chrome(rows: &[Row]) -> serde_json::Value {
-    let mut events = Vec::with_capacity(rows.len());
+    let mut events = process_names(rows);
     let first = rows.iter().map(began).min().unwrap_or_default();
     let micros = |nanos: i64| nanos as f64 / 1000.0;
     let common = |row: &Row, phase: &str, at: i64| {
@@ -108,6 +115,16 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
     json!({"traceEvents": events, "displayTimeUnit": "ns"})
 }
 
+/// Which process is which rank, for those who look at several.
+fn process_names(rows: &[Row]) -> Vec<serde_json::Value> {
+    let named = rows
+        .iter()
+        .filter_map(|row| Some((row.pid, row.whose.as_deref()?)));
+    let named: BTreeMap<u32, &str> = named.collect();
+    let event = |(pid, name): (u32, &str)| json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}});
+    named.into_iter().map(event).collect()
+}
+
 /// When what a row tells of began, as far as it knows.
 fn began(row: &Row) -> i64 {
     match (row.kind, row.took) {
@@ -158,7 +175,11 @@ fn speedscope(rows: &[Row], path: &Path) -> SpeedscopeFile {
         let key = (row.pid, row.thread);
         let place = threads.iter().position(|(known, _)| *known == key);
         let place = place.unwrap_or_else(|| {
-            let name = format!("thread {} of process {}", row.thread, row.pid);
+            let process = match &row.whose {
+                Some(whose) => whose.to_string(),
+                None => format!("process {}", row.pid),
+            };
+            let name = format!("thread {} of {process}", row.thread);
             threads.push((key, Evented::new(name, last - first)));
             threads.len() - 1
         });

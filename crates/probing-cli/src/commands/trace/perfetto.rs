@@ -23,6 +23,7 @@ mod field {
     pub(super) const TRACK_THREAD: u32 = 4;
     pub(super) const TRACK_PARENT: u32 = 5;
     pub(super) const PROCESS_PID: u32 = 1;
+    pub(super) const PROCESS_NAME: u32 = 6;
     pub(super) const THREAD_PID: u32 = 1;
     pub(super) const THREAD_TID: u32 = 2;
 
@@ -176,6 +177,9 @@ impl Writer {
         self.track((row.pid, 0, -1), row.at, |track| {
             track.message(field::TRACK_PROCESS, |process| {
                 process.number(field::PROCESS_PID, row.pid.into());
+                if let Some(whose) = &row.whose {
+                    process.bytes(field::PROCESS_NAME, whose.as_bytes());
+                }
             });
         })
     }

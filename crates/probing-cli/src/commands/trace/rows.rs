@@ -1,17 +1,21 @@
 //! What tracers and spans recorded, as stretches of time: what every format is made from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What is asked for; times as whole numbers.
 pub(super) const SQL: &str = "SELECT pid, thread_id, arrow_cast(ts, 'Int64') AS at, kind, name, \
     coalesce(file, '') AS file, coalesce(lineno, 0) AS lineno, coalesce(duration_ns, -1) AS took, \
-    coalesce(step, -1) AS step, coalesce(span_id, -1) AS span, coalesce(parent_id, -1) AS parent \
-    FROM python.trace_event ORDER BY ts";
+    coalesce(step, -1) AS step, coalesce(span_id, -1) AS span, coalesce(parent_id, -1) AS parent, \
+    coalesce(rank, -1) AS rank, coalesce(host, '') AS host FROM python.trace_event ORDER BY ts";
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
+    /// Where several machines have a process of this pid, another number.
     pub(super) pid: u32,
+    /// What viewers call the process, where that is more than its pid: `rank 3`.
+    pub(super) whose: Option<Arc<str>>,
     pub(super) thread: u32,
     /// Nanoseconds since 1970.
     pub(super) at: i64,
@@ -59,10 +63,40 @@ pub(super) fn parsed(csv: &str) -> Vec<Row> {
     let mut records = Records { rest: csv };
     // Names of columns.
     records.next();
-    records.filter_map(|fields| row(&fields)).collect()
+    let mut processes = Processes::default();
+    records
+        .filter_map(|fields| row(&fields, &mut processes))
+        .collect()
 }
 
-fn row(fields: &[String]) -> Option<Row> {
+/// Numbers and names of processes that rows are of.
+#[derive(Default)]
+struct Processes {
+    known: HashMap<(String, u32), (u32, Option<Arc<str>>)>,
+    numbers: HashSet<u32>,
+}
+
+impl Processes {
+    /// Containers count their processes from 1: those of two machines may have one pid.
+    fn find(&mut self, host: &str, pid: u32, rank: Option<i64>) -> (u32, Option<Arc<str>>) {
+        let key = (host.to_owned(), pid);
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let number = (pid..).find(|number| self.numbers.insert(*number));
+        let number = number.unwrap_or(pid);
+        let name = match rank {
+            Some(rank) => Some(format!("rank {rank}")),
+            None if number != pid => Some(format!("pid {pid} on {host}")),
+            None => None,
+        };
+        let found = (number, name.map(Arc::from));
+        self.known.insert(key, found.clone());
+        found
+    }
+}
+
+fn row(fields: &[String], processes: &mut Processes) -> Option<Row> {
     let [
         pid,
         thread,
@@ -75,13 +109,17 @@ fn row(fields: &[String]) -> Option<Row> {
         step,
         span,
         parent,
+        rank,
+        host,
     ] = fields
     else {
         return None;
     };
     let known = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
+    let (pid, whose) = processes.find(host, pid.parse().ok()?, known(rank));
     Some(Row {
-        pid: pid.parse().ok()?,
+        pid,
+        whose,
         thread: thread.parse().ok()?,
         at: at.parse().ok()?,
         kind: Kind::named(kind)?,
@@ -185,7 +223,7 @@ pub(super) fn edges(rows: &[Row]) -> Vec<Edge<'_>> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "pid,thread_id,at,kind,name,file,lineno,took,step,span,parent\n";
+    const HEAD: &str = "pid,thread_id,at,kind,name,file,lineno,took,step,span,parent,rank,host\n";
 
     fn names(csv: &str) -> Vec<String> {
         let rows = parsed(&format!("{HEAD}{csv}"));
@@ -200,7 +238,7 @@ mod tests {
     #[test]
     fn fields_may_have_commas_and_quotation_marks() {
         let rows = parsed(&format!(
-            "{HEAD}1,2,3,event,\"a \"\"b\"\", c\",,0,-1,7,-1,-1\n"
+            "{HEAD}1,2,3,event,\"a \"\"b\"\", c\",,0,-1,7,-1,-1,-1,here\n"
         ));
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].name, "a \"b\", c");
@@ -208,9 +246,32 @@ mod tests {
     }
 
     #[test]
+    fn processes_of_two_machines_are_two_though_they_have_one_pid() {
+        let row = |pid: u32, rank: i32, host: &str| {
+            format!("{pid},2,3,event,e,,0,-1,-1,-1,-1,{rank},{host}\n")
+        };
+        let rows = [
+            row(7, 0, "a"),
+            row(7, 1, "b"),
+            row(8, -1, "a"),
+            row(7, 0, "a"),
+            row(9, -1, "a"),
+        ];
+        let rows = parsed(&(HEAD.to_owned() + &rows.concat()));
+        let told: Vec<_> = rows
+            .iter()
+            .map(|row| (row.pid, row.whose.as_deref()))
+            .collect();
+        let (first, second) = ((7, Some("rank 0")), (8, Some("rank 1")));
+        let third = (9, Some("pid 8 on a"));
+        let fourth = (10, Some("pid 9 on a"));
+        assert_eq!(told, [first, second, third, first, fourth]);
+    }
+
+    #[test]
     fn edges_nest_whatever_is_missing() {
         let row = |at: u32, kind: &str, name: &str| {
-            format!("1,2,{at},{kind},{name},f.py,1,-1,-1,-1,-1\n")
+            format!("1,2,{at},{kind},{name},f.py,1,-1,-1,-1,-1,-1,here\n")
         };
         let rows = [
             row(1, "return", "gone"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use probing_proto::stops::Spot;
-use probing_proto::trace::{MILLION, Scope, Traced};
+use probing_proto::trace::{FOLLOWED_ELSEWHERE, MILLION, Scope, Traced};
 
 use super::super::points::text::spot;
 
@@ -64,10 +64,13 @@ fn bound(trace: &Traced) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let what = if spots.is_empty() {
-        format!("{} (no such code is loaded yet)", asked(trace))
-    } else {
+    let note = trace.note.as_deref().unwrap_or_default();
+    let what = if !spots.is_empty() {
         format!("{}{more}", spots.join(", "))
+    } else if note.ends_with(FOLLOWED_ELSEWHERE) {
+        asked(trace)
+    } else {
+        format!("{} (no such code is loaded yet)", asked(trace))
     };
     let mut parts = vec![what];
     if trace.wanted.depth > 0 {
@@ -104,14 +107,23 @@ fn muted(trace: &Traced) -> Option<String> {
     let budget = percent(trace.wanted.budget_ppm?.into());
     match (trace.mutings, trace.muted) {
         (0, _) => None,
-        (_, 0) => Some(format!(
-            "told of in part, {} times muted to stay within {budget}",
-            trace.mutings
+        (mutings, 0) => Some(format!(
+            "told of in part: muted to stay within {budget}, {}",
+            times(mutings)
         )),
-        (_, muted) => Some(format!(
-            "{muted} functions muted to stay within {budget}, {} times so far",
-            trace.mutings
+        (mutings, muted) => Some(format!(
+            "{muted} {} muted to stay within {budget}, {} so far",
+            if muted == 1 { "function" } else { "functions" },
+            times(mutings)
         )),
+    }
+}
+
+/// `once`, `3 times`
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
     }
 }
 

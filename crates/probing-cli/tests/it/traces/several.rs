@@ -44,6 +44,27 @@ fn a_set_of_programs_is_traced_and_no_longer_traced_by_one_command_each() {
 }
 
 #[test]
+fn a_function_that_is_traced_already_is_said_to_be() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "middle"]);
+        let again = traced.probing(&["trace", "middle"]);
+        assert!(again.starts_with("trace 2: middle; cost: "), "{again}");
+        assert!(
+            again.ends_with("; note: one of its functions is followed by another trace\n"),
+            "{again}"
+        );
+        traced.run("middle(1)");
+        let listed = traced.probing(&["trace", "--list"]);
+        let events: Vec<&str> = listed
+            .lines()
+            .filter_map(|line| line.split("; ").find(|part| part.ends_with(" events")))
+            .collect();
+        assert_eq!(events, ["2 events", "0 events"], "{listed}");
+    });
+}
+
+#[test]
 fn the_hottest_functions_are_shown_live_and_the_terminal_is_as_it_was() {
     every_python(|python| {
         let mut traced = Traced::start(python);
@@ -55,7 +76,7 @@ fn the_hottest_functions_are_shown_live_and_the_terminal_is_as_it_was() {
             Terminal::start(command)
         };
         let sampled = start();
-        sampled.wait_for("nothing is traced: by ");
+        sampled.wait_for("no traced call was seen: by ");
         sampled.wait_for("forever (");
         sampled.signal(Signal::INT);
         assert_eq!(sampled.finish().0, 0);

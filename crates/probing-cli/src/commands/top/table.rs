@@ -1,0 +1,366 @@
+//! A table of functions, the hottest first: of one target, or of several with the names of those that each ran in.
+
+use std::collections::{HashMap, HashSet};
+
+use probing_client::{Group, Members, Samples, Who};
+use probing_engine::{Missing, missing_targets};
+use serde_json::{Value, json};
+
+/// A function as traces of one target saw it.
+pub(super) struct Traced {
+    pid: u32,
+    rank: Option<u32>,
+    place: Place,
+    sums: Sums,
+}
+
+/// Where a function is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Place {
+    function: String,
+    file: String,
+    /// Samples do not tell it.
+    line: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sums {
+    calls: i64,
+    total: i64,
+    own: i64,
+    least: i64,
+    greatest: i64,
+}
+
+impl Traced {
+    pub(super) fn of(row: &[Value]) -> Option<Self> {
+        let [
+            pid,
+            rank,
+            function,
+            file,
+            line,
+            calls,
+            total,
+            own,
+            least,
+            greatest,
+        ] = row
+        else {
+            return None;
+        };
+        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        Some(Self {
+            pid: number(pid)?,
+            rank: number(rank),
+            place: Place {
+                function: function.as_str()?.to_owned(),
+                file: file.as_str()?.to_owned(),
+                line: Some(line.as_u64()?),
+            },
+            sums: Sums {
+                calls: calls.as_i64()?,
+                total: total.as_i64()?,
+                own: own.as_i64()?,
+                least: least.as_i64()?,
+                greatest: greatest.as_i64()?,
+            },
+        })
+    }
+}
+
+/// Of all samples, those in which a function ran itself, and those in which it was called.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    own: u64,
+    total: u64,
+}
+
+/// One line: a function, and the targets that it ran in.
+struct Row<N> {
+    place: Place,
+    numbers: N,
+    targets: Vec<Who>,
+}
+
+enum Numbers {
+    Traced(Vec<Row<Sums>>),
+    Sampled {
+        /// No trace tells.
+        why: String,
+        counted: u64,
+        rows: Vec<Row<Shares>>,
+    },
+}
+
+pub(super) struct Top {
+    numbers: Numbers,
+    /// Who was asked, when it is more than one.
+    asked: Option<usize>,
+    /// Those in which nothing was seen.
+    quiet: Vec<Who>,
+}
+
+impl Top {
+    pub(super) fn of_traced(traced: Vec<Traced>, members: &Members, most: usize) -> Self {
+        let mut rows: Vec<Row<Sums>> = Vec::new();
+        let mut places: HashMap<Place, usize> = HashMap::new();
+        let known: HashSet<&Who> = members.all.iter().map(|member| &member.who).collect();
+        for one in traced {
+            let by_rank = one.rank.map(Who::Rank).filter(|who| known.contains(who));
+            let who = by_rank.unwrap_or(Who::Pid(probing_proto::process::Pid(one.pid)));
+            let place = *places.entry(one.place.clone()).or_insert_with(|| {
+                rows.push(Row {
+                    place: one.place,
+                    numbers: Sums {
+                        calls: 0,
+                        total: 0,
+                        own: 0,
+                        ..one.sums
+                    },
+                    targets: Vec::new(),
+                });
+                rows.len() - 1
+            });
+            let row = &mut rows[place];
+            row.numbers.add(one.sums);
+            row.targets.push(who);
+        }
+        let quiet = quiet(&rows, members);
+        rows.sort_by_key(|row| std::cmp::Reverse(row.numbers.own));
+        rows.truncate(most);
+        Self {
+            numbers: Numbers::Traced(rows),
+            asked: several(members),
+            quiet,
+        }
+    }
+
+    pub(super) fn of_samples(
+        samples: &Samples,
+        (members, why): (&Members, &str),
+        most: usize,
+    ) -> Self {
+        let places = samples.calls.places();
+        let names: HashMap<String, &Who> = members
+            .all
+            .iter()
+            .map(|member| (member.who.to_string(), &member.who))
+            .collect();
+        let mut all: HashMap<usize, (Shares, HashSet<&Who>)> = HashMap::new();
+        for (stack, count) in samples.calls.stacks() {
+            // Each target's calls are below one that is its name.
+            let who = stack.first().and_then(|first| {
+                let name = places.get(*first)?;
+                names.get(&*name.func).copied()
+            });
+            let each: HashSet<usize> = stack.iter().copied().collect();
+            for place in each {
+                let (shares, targets) = all.entry(place).or_default();
+                shares.total += count;
+                targets.extend(who);
+            }
+            if let Some(innermost) = stack.last() {
+                all.entry(*innermost).or_default().0.own += count;
+            }
+        }
+        let mut rows: Vec<Row<Shares>> = all
+            .into_iter()
+            .filter_map(|(place, (numbers, targets))| {
+                let place = places.get(place)?;
+                let file = place.file.as_ref()?;
+                Some(Row {
+                    place: Place {
+                        function: place.func.to_string(),
+                        file: file.display().to_string(),
+                        line: None,
+                    },
+                    numbers,
+                    targets: targets.into_iter().cloned().collect(),
+                })
+            })
+            .collect();
+        rows.sort_by(|one, other| {
+            let key = |row: &Row<Shares>| (row.numbers.own, row.numbers.total);
+            key(other)
+                .cmp(&key(one))
+                .then_with(|| one.place.function.cmp(&other.place.function))
+        });
+        let quiet = quiet(&rows, members);
+        rows.truncate(most);
+        Self {
+            numbers: Numbers::Sampled {
+                why: why.to_owned(),
+                counted: samples.counted,
+                rows,
+            },
+            asked: several(members),
+            quiet,
+        }
+    }
+
+    fn how(&self) -> String {
+        match &self.numbers {
+            Numbers::Traced(_) => "by python.trace_stats: every call that traces saw".to_owned(),
+            Numbers::Sampled { why, counted, .. } => {
+                let of = self
+                    .asked
+                    .map_or_else(String::new, |count| format!(" of {count} targets"));
+                format!("{why}: by {counted} samples of stacks{of}, from outside")
+            }
+        }
+    }
+
+    /// Those of whom nothing is known are no news that are told twice.
+    pub(super) fn without(mut self, missing: &[Missing]) -> Self {
+        let is_missing = |who: &Who| missing.iter().any(|one| one.who == *who);
+        self.quiet.retain(|who| !is_missing(who));
+        self
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut lines = vec![self.how()];
+        let quiet: Group = self.quiet.iter().collect();
+        if self.asked.is_some() && quiet.count() > 0 {
+            lines.push(match &self.numbers {
+                Numbers::Traced(_) => format!(
+                    "no call was traced in {quiet}: nothing is traced there, called or told (`probing trace --list`)"
+                ),
+                Numbers::Sampled { .. } => format!("nothing ran in {quiet}"),
+            });
+        }
+        let rows = match &self.numbers {
+            Numbers::Traced(rows) => {
+                let head = [("self", 10), ("total", 10), ("calls", 10), ("a call", 10)];
+                self.lines(&head, rows, |sums| {
+                    let each = sums.total.checked_div(sums.calls).unwrap_or(0);
+                    vec![
+                        time(sums.own),
+                        time(sums.total),
+                        sums.calls.to_string(),
+                        time(each),
+                    ]
+                })
+            }
+            Numbers::Sampled { counted, rows } => {
+                let share =
+                    |count: u64| format!("{:.1}%", 100.0 * count as f64 / (*counted).max(1) as f64);
+                self.lines(&[("self", 7), ("total", 7)], rows, |shares| {
+                    vec![share(shares.own), share(shares.total)]
+                })
+            }
+        };
+        lines.extend(rows);
+        lines.join("\n") + "\n"
+    }
+
+    /// The head and the rows. In front of each of several targets' stands whose it is.
+    fn lines<N>(
+        &self,
+        head: &[(&str, usize)],
+        rows: &[Row<N>],
+        cells: impl Fn(&N) -> Vec<String>,
+    ) -> Vec<String> {
+        let group = |row: &Row<N>| row.targets.iter().collect::<Group>().to_string();
+        let groups: Vec<String> = match self.asked {
+            Some(_) => rows.iter().map(group).collect(),
+            None => vec![String::new(); rows.len()],
+        };
+        let wide = groups.iter().map(|group| group.chars().count()).max();
+        let wide = wide.filter(|wide| *wide > 0).map_or(0, |wide| wide + 2);
+        let aligned = |cells: Vec<String>| -> String {
+            let cells = cells.into_iter().zip(head);
+            let cells: Vec<String> = cells
+                .map(|(cell, (_, width))| format!("{cell:>width$}"))
+                .collect();
+            cells.join(" ")
+        };
+        let names = head.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut lines = vec![format!("{:wide$}{}  function", "", aligned(names))];
+        lines.extend(rows.iter().zip(groups).map(|(row, group)| {
+            let Place {
+                function,
+                file,
+                line,
+            } = &row.place;
+            let line = line.map_or_else(String::new, |line| format!(":{line}"));
+            let numbers = aligned(cells(&row.numbers));
+            format!("{group:wide$}{numbers}  {function} ({file}{line})")
+        }));
+        lines
+    }
+
+    pub(super) fn report(&self, missing: &[Missing], members: &Members) -> Value {
+        let (by, mut functions): (&str, Vec<Value>) = match &self.numbers {
+            Numbers::Traced(rows) => ("trace", rows.iter().map(|row| {
+                let (place, sums) = (&row.place, &row.numbers);
+                json!({
+                    "function": place.function, "file": place.file, "line": place.line, "calls": sums.calls,
+                    "total_ns": sums.total, "self_ns": sums.own, "min_ns": sums.least, "max_ns": sums.greatest,
+                })
+            }).collect()),
+            Numbers::Sampled { counted, rows } => ("samples", rows.iter().map(|row| {
+                let share = |count: u64| count as f64 / (*counted).max(1) as f64;
+                json!({
+                    "function": row.place.function, "file": row.place.file,
+                    "self_share": share(row.numbers.own), "total_share": share(row.numbers.total),
+                })
+            }).collect()),
+        };
+        let mut report = json!({"by": by});
+        if self.asked.is_some() {
+            for (function, targets) in functions.iter_mut().zip(self.targets()) {
+                let group: Group = targets.iter().collect();
+                function["ranks"] = (!group.ranks.is_empty())
+                    .then(|| group.ranks.to_string())
+                    .into();
+                function["pids"] = json!(group.pids);
+            }
+            report["missing"] = json!(missing_targets(missing, members));
+        }
+        report["functions"] = functions.into();
+        report
+    }
+
+    /// Of each row.
+    fn targets(&self) -> Vec<&[Who]> {
+        match &self.numbers {
+            Numbers::Traced(rows) => rows.iter().map(|row| &*row.targets).collect(),
+            Numbers::Sampled { rows, .. } => rows.iter().map(|row| &*row.targets).collect(),
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.total += other.total;
+        self.own += other.own;
+        self.least = self.least.min(other.least);
+        self.greatest = self.greatest.max(other.greatest);
+    }
+}
+
+/// Those that no row is about.
+fn quiet<N>(rows: &[Row<N>], members: &Members) -> Vec<Who> {
+    let seen: HashSet<&Who> = rows.iter().flat_map(|row| &row.targets).collect();
+    let all = members.all.iter().map(|member| &member.who);
+    all.filter(|who| !seen.contains(who)).cloned().collect()
+}
+
+/// How many they are, if several; one that is missing is one of them.
+fn several(members: &Members) -> Option<usize> {
+    let is_one = members.all.len() == 1 && members.missing.is_empty();
+    (!is_one).then_some(members.all.len())
+}
+
+/// `1.23 ms`
+fn time(nanos: i64) -> String {
+    let value = nanos as f64;
+    match nanos {
+        ..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{:.2} µs", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
