@@ -150,68 +150,70 @@ fn ranks_of_two_machines_are_traced_and_watched_by_one_command_each() {
                 .starts_with("sampling allocations in ranks 1-2 for 0.0 s "),
             "{leak:?}"
         );
-
-        // One rank dies, another stops, and then a machine is gone: each is named, and the others answer.
-        let [near, far] = machines;
-        near.ranks[1].signal(Signal::KILL);
-        far.ranks[1].stop();
-        let far_name = far.agent.name();
-        let lost = [
-            "rank 1: no process here has it",
-            "rank 3: process is stopped by a signal",
-        ];
-        let mut ranks = near.ranks.into_iter();
-        let first = ranks.next().unwrap();
-        ranks.next().unwrap().wait();
-        let all = ["--ranks", "all"];
-        for arguments in [
-            ["memory", "status"].as_slice(),
-            &["trace", "--list"],
-            &["trace", "leaf"],
-            &["leak", "--for", "10ms"],
-            &["untrace", "all"],
-        ] {
-            let ran = ask(&[&all[..], arguments].concat());
-            assert_eq!(ran.status, 3, "{ran:?}");
-            assert!(
-                lost.iter().all(|words| ran.stderr.contains(words)),
-                "{ran:?}"
-            );
-            for who in ["rank 0: ", "rank 2: "] {
-                let told = ran.stdout.contains(who) || ran.stderr.contains(who);
-                assert!(told, "{who} {ran:?}");
-            }
-        }
-        // The last sums are shown for a moment.
-        let top = [&all[..], &["top", "--once", "--every", "100ms"]].concat();
-        wait_until("nothing is traced any more", || {
-            let sampled = ask(&top);
-            assert_eq!(sampled.status, 0, "{sampled:?}");
-            assert!(sampled.stderr.contains(lost[0]), "{sampled:?}");
-            sampled.stdout.starts_with("no traced call was seen: by ")
-        });
-        let Machine {
-            agent,
-            sandbox,
-            ranks,
-        } = far;
-        drop(agent);
-        for arguments in [
-            ["memory", "off"].as_slice(),
-            &["trace", "--list", "--json"],
-            &["leak", "--for", "10ms"],
-        ] {
-            let ran = ask(arguments);
-            assert_eq!(ran.status, 3, "{ran:?}");
-            let down = format!("cannot reach an agent at {far_name}");
-            assert!(
-                ran.stderr.contains(&down) || ran.stdout.contains(&down),
-                "{ran:?}"
-            );
-            let is_told = ran.stdout.contains("rank 0: ") || ran.stdout.contains("\"rank\": 0");
-            assert!(is_told, "{ran:?}");
-        }
-        assert_eq!(first.end().stderr, [""; 0]);
-        drop((ranks, sandbox));
+        the_lost_are_named(machines, &ask);
     });
+}
+
+/// One rank dies, another stops, and then a machine is gone: each is named, and the others answer.
+fn the_lost_are_named([near, far]: [Machine; 2], ask: &dyn Fn(&[&str]) -> Ran) {
+    near.ranks[1].signal(Signal::KILL);
+    far.ranks[1].stop();
+    let far_name = far.agent.name();
+    let lost = [
+        "rank 1: no process here has it",
+        "rank 3: process is stopped by a signal",
+    ];
+    let mut ranks = near.ranks.into_iter();
+    let first = ranks.next().unwrap();
+    ranks.next().unwrap().wait();
+    let all = ["--ranks", "all"];
+    for arguments in [
+        ["memory", "status"].as_slice(),
+        &["trace", "--list"],
+        &["trace", "leaf"],
+        &["leak", "--for", "10ms"],
+        &["untrace", "all"],
+    ] {
+        let ran = ask(&[&all[..], arguments].concat());
+        assert_eq!(ran.status, 3, "{ran:?}");
+        assert!(
+            lost.iter().all(|words| ran.stderr.contains(words)),
+            "{ran:?}"
+        );
+        for who in ["rank 0: ", "rank 2: "] {
+            let told = ran.stdout.contains(who) || ran.stderr.contains(who);
+            assert!(told, "{who} {ran:?}");
+        }
+    }
+    // The last sums are shown for a moment.
+    let top = [&all[..], &["top", "--once", "--every", "100ms"]].concat();
+    wait_until("nothing is traced any more", || {
+        let sampled = ask(&top);
+        assert_eq!(sampled.status, 0, "{sampled:?}");
+        assert!(sampled.stderr.contains(lost[0]), "{sampled:?}");
+        sampled.stdout.starts_with("no traced call was seen: by ")
+    });
+    let Machine {
+        agent,
+        sandbox,
+        ranks,
+    } = far;
+    drop(agent);
+    for arguments in [
+        ["memory", "off"].as_slice(),
+        &["trace", "--list", "--json"],
+        &["leak", "--for", "10ms"],
+    ] {
+        let ran = ask(arguments);
+        assert_eq!(ran.status, 3, "{ran:?}");
+        let down = format!("cannot reach an agent at {far_name}");
+        assert!(
+            ran.stderr.contains(&down) || ran.stdout.contains(&down),
+            "{ran:?}"
+        );
+        let is_told = ran.stdout.contains("rank 0: ") || ran.stdout.contains("\"rank\": 0");
+        assert!(is_told, "{ran:?}");
+    }
+    assert_eq!(first.end().stderr, [""; 0]);
+    drop((ranks, sandbox));
 }

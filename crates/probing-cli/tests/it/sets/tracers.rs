@@ -104,26 +104,7 @@ fn functions_of_ranks_are_traced_and_shown_with_their_ranks() {
         }
         assert_eq!(told["missing"].as_array().unwrap().len(), 1, "{told:#}");
 
-        let file = job.sandbox.path().join("ranks.json");
-        let export = ["trace", "--export", "chrome", "-o", file.to_str().unwrap()];
-        let ran = job.probing((0, 2), &export);
-        assert_eq!(ran.status, 0, "{ran:?}");
-        let events: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        let names = events["traceEvents"].as_array().unwrap().iter();
-        let names = names.filter(|event| event["name"] == "process_name");
-        let mut names: Vec<String> = names
-            .map(|event| job.shown(event["args"]["name"].as_str().unwrap()))
-            .collect();
-        names.sort();
-        assert_eq!(names, ["rank 0", "rank 2"]);
-        let export = export.map(|word| word.replace("chrome", "perfetto"));
-        let ran = job.probing((0, 2), &export.each_ref().map(String::as_str));
-        assert!(
-            ran.stderr
-                .starts_with("note: Perfetto's own format is no JSON"),
-            "{ran:?}"
-        );
-
+        files_name_ranks(&job);
         let listed = job.probing((0, 3), &["trace", "--list", "--json"]);
         assert_eq!(listed.status, 3, "{listed:?}");
         let listed = listed.json();
@@ -140,6 +121,29 @@ fn functions_of_ranks_are_traced_and_shown_with_their_ranks() {
             "{shown}"
         );
     });
+}
+
+/// Files for viewers have ranks 0 and 2 as such.
+fn files_name_ranks(job: &Job) {
+    let file = job.sandbox.path().join("ranks.json");
+    let export = ["trace", "--export", "chrome", "-o", file.to_str().unwrap()];
+    let ran = job.probing((0, 2), &export);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let events: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let names = events["traceEvents"].as_array().unwrap().iter();
+    let names = names.filter(|event| event["name"] == "process_name");
+    let mut names: Vec<String> = names
+        .map(|event| job.shown(event["args"]["name"].as_str().unwrap()))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["rank 0", "rank 2"]);
+    let export = export.map(|word| word.replace("chrome", "perfetto"));
+    let ran = job.probing((0, 2), &export.each_ref().map(String::as_str));
+    assert!(
+        ran.stderr
+            .starts_with("note: Perfetto's own format is no JSON"),
+        "{ran:?}"
+    );
 }
 
 /// `probing leak` of these ranks for longer than anybody waits, when it samples; and what it said until then.
