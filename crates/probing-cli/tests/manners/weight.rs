@@ -1,6 +1,7 @@
 //! What the probe weighs: bytes, memory, threads, open files, and the CPU of doing nothing.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -40,11 +41,12 @@ const EVALS_THAT_FAIL: [&str; 2] = ["train_step(0)", "x = ("];
 
 /// What a hundred evals cost a program that has run `first`, beside a twin without the probe.
 ///
-/// Of one program it differs by up to 300 KiB from run to run, by what the kernel maps of libc and libm around a page that is
-/// asked for: sixteen pages, counted from an address that is another one in each process.
+/// Around a page of libc or libm that is asked for the kernel maps sixteen, counted from an address that is another one in
+/// each process: of one program that makes up to 300 KiB from run to run. So both have theirs at the same addresses.
 #[track_caller]
 fn check_a_hundred(python: &Python, first: &str, evals: &[&str], limit_kib: u64) {
     let sandbox = sandbox();
+    have_fixed_addresses();
     let (mut with, mut without) = (probed(&sandbox, python), unprobed(&sandbox, python));
     order(&mut with, first);
     order(&mut without, first);
@@ -55,6 +57,14 @@ fn check_a_hundred(python: &Python, first: &str, evals: &[&str], limit_kib: u64)
     }
     let extra = with.usage().rss_kib.saturating_sub(without.usage().rss_kib);
     assert!(extra <= limit_kib, "{extra} KiB more after {evals:?}");
+}
+
+/// From now on, for what this thread starts.
+#[expect(unsafe_code, reason = "personality has no safe face")]
+fn have_fixed_addresses() {
+    // SAFETY: it takes a number; programs that are started from here on are laid out without chance, and nothing else.
+    let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+    assert!(before >= 0, "{}", io::Error::last_os_error());
 }
 
 #[test]

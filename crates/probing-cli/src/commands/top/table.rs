@@ -242,7 +242,7 @@ impl Top {
                     ]
                 })
             }
-            Numbers::Sampled { counted, rows } => {
+            Numbers::Sampled { counted, rows, .. } => {
                 let share =
                     |count: u64| format!("{:.1}%", 100.0 * count as f64 / (*counted).max(1) as f64);
                 self.lines(&[("self", 7), ("total", 7)], rows, |shares| {
@@ -299,7 +299,7 @@ impl Top {
                     "total_ns": sums.total, "self_ns": sums.own, "min_ns": sums.least, "max_ns": sums.greatest,
                 })
             }).collect()),
-            Numbers::Sampled { counted, rows } => ("samples", rows.iter().map(|row| {
+            Numbers::Sampled { counted, rows, .. } => ("samples", rows.iter().map(|row| {
                 let share = |count: u64| count as f64 / (*counted).max(1) as f64;
                 json!({
                     "function": row.place.function, "file": row.place.file,
