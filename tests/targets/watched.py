@@ -131,7 +131,7 @@ def busily(value):  # @busily
     first = (value := 1) + (value := 2)  # @twice_in_it
     first = value = first  # @chain
     for value in (4, 5):  # @loop
-        first += 1  # @body
+        first += value // 4  # @body
     del value  # @gone
     return first
 

@@ -201,13 +201,16 @@ fn code_of_the_program_is_called_through_one_file_of_the_probe() {
     }
     for file in files(&probe, "rs").iter().filter(|file| **file != guarded) {
         let text = fs::read_to_string(file).unwrap();
-        for (name, line) in GUARDED.iter().flat_map(|name| mentions(&text, name)) {
-            panic!(
-                "{}:{line} names {name}: the compiler would believe that it never unwinds, and a program that ends while a \
-                 thread of ours is in it would crash; use `guarded::release` or `guarded::call` (guarded.rs tells why)",
-                file.display()
-            );
-        }
+        let found: Vec<_> = GUARDED
+            .iter()
+            .flat_map(|name| mentions(&text, name))
+            .collect();
+        assert!(
+            found.is_empty(),
+            "{} names {found:?}: the compiler would believe that it never unwinds, and a program that ends while a thread of \
+             ours is in it would crash; use `guarded::release` or `guarded::call` (guarded.rs tells why)",
+            file.display()
+        );
     }
 }
 

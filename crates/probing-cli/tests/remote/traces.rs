@@ -140,11 +140,11 @@ fn ranks_of_two_machines_are_traced_and_watched_by_one_command_each() {
         let heaps: Vec<String> = heaps.map(|(who, _)| who).collect();
         assert_eq!(heaps, ["rank 0", "rank 1", "rank 2", "rank 3"], "{on:?}");
         let leak = ask(&["--ranks", "1-2", "leak", "--for", "10ms"]);
-        let heads = of_ranks(&leak.stdout)
+        let grown = of_ranks(&leak.stdout)
             .into_iter()
             .filter(|(_, line)| line.contains(" s: Python's heap "));
-        let heads: Vec<String> = heads.map(|(who, _)| who).collect();
-        assert_eq!(heads, ["rank 1", "rank 2"], "{leak:?}");
+        let grown: Vec<String> = grown.map(|(who, _)| who).collect();
+        assert_eq!(grown, ["rank 1", "rank 2"], "{leak:?}");
         assert!(
             leak.stderr
                 .starts_with("sampling allocations in ranks 1-2 for 0.0 s "),

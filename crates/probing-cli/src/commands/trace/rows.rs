@@ -69,21 +69,25 @@ pub(super) fn parsed(csv: &str) -> Vec<Row> {
         .collect()
 }
 
-/// Numbers and names of processes that rows are of.
+/// The number that a process has in the file, and its name there.
+type Process = (u32, Option<Arc<str>>);
+
+/// Those that rows are of.
 #[derive(Default)]
 struct Processes {
-    known: HashMap<(String, u32), (u32, Option<Arc<str>>)>,
+    /// By host and pid.
+    known: HashMap<(String, u32), Process>,
     numbers: HashSet<u32>,
 }
 
 impl Processes {
     /// Containers count their processes from 1: those of two machines may have one pid.
-    fn find(&mut self, host: &str, pid: u32, rank: Option<i64>) -> (u32, Option<Arc<str>>) {
+    fn find(&mut self, host: &str, pid: u32, rank: Option<i64>) -> Process {
         let key = (host.to_owned(), pid);
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
-        let number = (pid..).find(|number| self.numbers.insert(*number));
+        let number = (pid..=u32::MAX).find(|number| self.numbers.insert(*number));
         let number = number.unwrap_or(pid);
         let name = match rank {
             Some(rank) => Some(format!("rank {rank}")),
