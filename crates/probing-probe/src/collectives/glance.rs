@@ -148,19 +148,16 @@ impl List {
 
 impl Shim {
     fn found() -> Option<Self> {
-        let torch = library()?;
-        let found = |name: &CStr| {
-            // SAFETY: an open library, which stays open; the name ends with NUL.
-            NonNull::new(unsafe { libc::dlsym(torch.as_ptr(), name.as_ptr()) })
-        };
         // SAFETY: the types that torch's header gives them, which it promises not to change.
         unsafe {
             Some(Self {
-                dimensions: transmute::<NonNull<c_void>, Tells<i64>>(found(c"aoti_torch_get_dim")?),
-                sizes: transmute::<NonNull<c_void>, Tells<*const i64>>(found(
+                dimensions: transmute::<NonNull<c_void>, Tells<i64>>(function(
+                    c"aoti_torch_get_dim",
+                )?),
+                sizes: transmute::<NonNull<c_void>, Tells<*const i64>>(function(
                     c"aoti_torch_get_sizes",
                 )?),
-                dtype: transmute::<NonNull<c_void>, Tells<i32>>(found(c"aoti_torch_get_dtype")?),
+                dtype: transmute::<NonNull<c_void>, Tells<i32>>(function(c"aoti_torch_get_dtype")?),
             })
         }
     }
@@ -191,11 +188,14 @@ impl Shim {
     }
 }
 
-/// The library of torch that has functions for programs in C, and what all groups have in common.
-pub(super) fn library() -> Option<NonNull<c_void>> {
+/// A function of torch's library: of those for programs in C, or of what all groups have in common.
+pub(super) fn function(name: &CStr) -> Option<NonNull<c_void>> {
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-    // SAFETY: the name ends with NUL. Nothing is loaded that was not.
-    NonNull::new(unsafe { libc::dlopen(c"libtorch_cpu.so".as_ptr(), flags) })
+    // SAFETY: the names end with NUL. Nothing is loaded that was not, and the library stays open.
+    unsafe {
+        let torch = NonNull::new(libc::dlopen(c"libtorch_cpu.so".as_ptr(), flags))?;
+        NonNull::new(libc::dlsym(torch.as_ptr(), name.as_ptr()))
+    }
 }
 
 /// Asks torch.

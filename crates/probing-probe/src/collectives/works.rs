@@ -8,13 +8,13 @@
     reason = "reads a structure of torch's, and calls functions of C++"
 )]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::mem::{ManuallyDrop, transmute};
 use std::ptr::NonNull;
 
 use pyo3::prelude::*;
 
-use super::glance::{SIZE, library};
+use super::glance::{SIZE, function};
 use crate::guarded::release;
 use crate::interned::interned;
 use crate::recording::Outcome;
@@ -151,19 +151,14 @@ impl Seen {
 
 impl Functions {
     fn found() -> Option<Self> {
-        let torch = library()?;
-        let found = |name: &CStr| {
-            // SAFETY: an open library, which stays open; the name ends with NUL.
-            NonNull::new(unsafe { libc::dlsym(torch.as_ptr(), name.as_ptr()) })
-        };
         // SAFETY: methods, by the names that C++ gives them, which have their types in them: `bool isCompleted()` and
         // `bool isSuccess() const`. A method takes its object as a function its first argument.
         unsafe {
             Some(Self {
-                is_completed: transmute::<NonNull<c_void>, Tells>(found(
+                is_completed: transmute::<NonNull<c_void>, Tells>(function(
                     c"_ZN4c10d4Work11isCompletedEv",
                 )?),
-                is_success: transmute::<NonNull<c_void>, Tells>(found(
+                is_success: transmute::<NonNull<c_void>, Tells>(function(
                     c"_ZNK4c10d4Work9isSuccessEv",
                 )?),
             })
