@@ -45,6 +45,7 @@ mod signals;
 mod sink;
 mod step;
 mod stops;
+mod strangers;
 mod task;
 mod threading;
 mod torch;

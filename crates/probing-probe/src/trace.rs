@@ -20,6 +20,7 @@ mod current;
 mod events;
 mod functions;
 mod older;
+mod profile;
 mod program;
 mod purse;
 mod quick;
@@ -41,7 +42,7 @@ use crate::monitoring;
 use crate::stops::site;
 use crate::worker;
 
-pub(crate) use self::older::{called, returned};
+pub(crate) use self::older::{called, knows, left, returned, unwound, wants_calls};
 pub(crate) use self::program::add_to;
 pub(crate) use self::tap::{At, Tap, Wants};
 

@@ -380,7 +380,7 @@ pub(super) fn restart(py: Python<'_>) {
     if has_monitoring(py) {
         drop(monitoring::restart(py));
     } else {
-        tracing::forget_seen();
+        tracing::forget_seen(py);
     }
 }
 

@@ -1,6 +1,7 @@
-//! What stands in code where it calls out: in a twin (`sites.rs`), and where a function that is traced begins and returns
-//! (`trace/older.rs`). A constant whose truth is asked for: that takes two instructions and no call, so that a profiler of the
-//! program sees none, and is half the price of one.
+//! What stands in code where it calls out: in a twin (`sites.rs`), and in what is put around a function that is traced and can
+//! have none (`trace/older.rs`). A constant whose truth is asked for: that takes two instructions and no call, so that a
+//! profiler of the program sees none, and is half the price of one. Where a function ends, a site that is true is shown what it
+//! ends with, as if it were asked for an item.
 #![expect(unsafe_code, reason = "a class whose truth is a bare C function")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -42,9 +43,10 @@ pub(crate) enum Tells {
     Write {
         offset: u32,
     },
-    /// The beginning of a function that is traced, and its return.
+    /// The beginning of a function that is traced, its return, and that it is left by an exception.
     Call,
     Return,
+    Unwind,
 }
 
 impl Site {
@@ -124,6 +126,10 @@ fn made(py: Python<'_>) -> PyResult<Py<PyType>> {
     let slot = |slot, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     let mut slots = [
         slot(ffi::Py_nb_bool, truth as ffi::inquiry as *mut c_void),
+        slot(
+            ffi::Py_mp_subscript,
+            shown as ffi::binaryfunc as *mut c_void,
+        ),
         slot(ffi::Py_tp_dealloc, forget as ffi::destructor as *mut c_void),
         slot(ffi::Py_tp_methods, (&raw mut METHODS).cast()),
         slot(ffi::Py_tp_getset, (&raw mut ATTRIBUTES).cast()),
@@ -145,8 +151,8 @@ fn made(py: Python<'_>) -> PyResult<Py<PyType>> {
     }
 }
 
-/// Whether more is to be done: a line is told once more, by a trace function, when the thread stops there; a call or a return is
-/// told the long way.
+/// Whether more is to be done: a line is told once more, by a trace function, when the thread stops there; what a function ends
+/// with is shown to who wants to see it.
 ///
 /// # Safety
 ///
@@ -155,10 +161,30 @@ unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
     // SAFETY: the caller's; borrowed from the twin.
     let (py, site) = unsafe { (Python::assume_attached(), &*site.cast::<Site>()) };
     c_int::from(match site.tells {
-        Tells::Call => trace::called(site.code()),
-        Tells::Return => trace::returned(site.code()),
+        Tells::Call => trace::called(py, site.code()),
+        Tells::Return => trace::returned(py, site.code()),
+        Tells::Unwind => true,
         _ => sites::reached(py, site),
     })
+}
+
+/// A function ends with this, which is given back.
+///
+/// # Safety
+///
+/// A site and an object, with the GIL held.
+unsafe extern "C" fn shown(site: *mut PyObject, value: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the caller's; both are borrowed.
+    let (site, value) = unsafe {
+        let py = Python::assume_attached();
+        (&*site.cast::<Site>(), Bound::from_borrowed_ptr(py, value))
+    };
+    match site.tells {
+        Tells::Return => trace::left(site.code(), &value),
+        Tells::Unwind => trace::unwound(site.code(), &value),
+        _ => {}
+    }
+    value.into_ptr()
 }
 
 /// Whoever pickles a function by its code gets one in which nothing stands there: `bool()`, which is false.

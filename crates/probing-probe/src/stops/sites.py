@@ -1,8 +1,10 @@
-"""Makes code that calls out where it comes to a line or has written a variable, for Pythons without `sys.monitoring`.
+"""Makes code that calls out where it comes to a line, has written a variable, begins or ends, for Pythons without
+`sys.monitoring`.
 
 Runs inside the target, called by sites.rs alone. The code made is a function's own with some calls more: same names,
 same lines, same handlers. A call of a line stands exactly where a trace function would be told of it; one of a variable
-right behind what writes it, as part of the same line.
+right behind what writes it, as part of the same line. A call when a function ends stands in front of each return, and in
+a handler around all of it, which raises again what it has told of.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
+    # What is called when a function begins, and with what it returns, or is left by.
+    Ends = tuple[object, object, object]
     # A line, its end, and the columns; a part that is not known is None.
     Position = tuple[int | None, int | None, int | None, int | None]
 
@@ -27,6 +31,9 @@ NOP, LOAD_CONST, FOR_ITER, JUMP_FORWARD, EXTENDED_ARG = 9, 100, 93, 110, 144
 # Forward and relative in 3.11, absolute in 3.10.
 POP_JUMP_IF_FALSE = 114
 RETURN_VALUE, RERAISE, RAISE_VARARGS = 83, 119, 130
+# What is on top is swapped with what is below; what is below is asked for an item.
+SWAP, SWAP_ARGUMENT = (99, 2) if IS_311 else (2, 0)
+BINARY_SUBSCR, BINARY_SUBSCR_CACHES = 25, 4 if IS_311 else 0
 if IS_311:
     CACHE, PUSH_EXC_INFO, SEND, RESUME, PRECALL, KW_NAMES = 0, 35, 123, 151, 166, 172
     ABSOLUTE: frozenset[int] = frozenset()
@@ -42,17 +49,22 @@ if IS_311:
     # An exception that is caught is not lost in front of this one.
     CATCHES = PUSH_EXC_INFO
 else:
-    GEN_START, POP_BLOCK = 129, 87
+    GEN_START, POP_BLOCK, SETUP_FINALLY = 129, 87, 122
     CACHE = SEND = RESUME = CATCHES = -1
     # JUMP_IF_…_OR_POP, JUMP_ABSOLUTE, POP_JUMP_IF_…, JUMP_IF_NOT_EXC_MATCH.
     ABSOLUTE = frozenset((111, 112, 113, POP_JUMP_IF_FALSE, 115, 121))
     BACKWARD = frozenset()
-    # SETUP_FINALLY, SETUP_WITH, SETUP_ASYNC_WITH.
-    SETUPS = frozenset((122, 143, 154))
+    # The others are SETUP_WITH, SETUP_ASYNC_WITH.
+    SETUPS = frozenset((SETUP_FINALLY, 143, 154))
     FORWARD = SETUPS | {FOR_ITER, JUMP_FORWARD}
     LEAVES = frozenset((RETURN_VALUE, RERAISE, RAISE_VARARGS, JUMP_FORWARD, 113))
     PREPARES = frozenset()
 JUMPS = ABSOLUTE | BACKWARD | FORWARD
+
+# Blocks of 3.10 that a frame has room for: ours is one more.
+MAX_BLOCKS = 20
+# What is on the stack in a handler of 3.10 that puts two more there.
+HANDLER_STACK = 8
 
 # Flags of code objects, as `inspect` knows them.
 OPTIMIZED, NESTED = 0x1, 0x10
@@ -126,15 +138,23 @@ class Sites:
         self._turns: list[int] = []
         # The calls in front of an instruction.
         self._before: dict[int, Instruction] = {}
+        # What is run when an exception leaves the function, and the first instruction that may raise one.
+        self._handler: list[Instruction] = []
+        self._first = 0
 
     def made(
-        self, lines: dict[int, object], start: object | None, writes: dict[int, object]
+        self, lines: dict[int, object], start: object | None, writes: dict[int, object], ends: Ends | None
     ) -> tuple[CodeType, list[int]]:
         """Give the code, and the offsets of the calls at lines in it, in their order."""
-        entry = _entry(self._own)
+        called, left, unwound = ends or (None, None, None)
+        own = self._own if ends is None else list(self._with_returns(left))
+        entry = _entry(own)
         last: Instruction | None = None
-        for index, it in enumerate(self._own):
+        for index, it in enumerate(own):
             if index == entry:
+                if ends is not None:
+                    self._ask(called, NOWHERE)
+                    self._guard(unwound)
                 # Arguments are written before the first line.
                 self._follow(writes.get(it.at * 2), NOWHERE)
                 # What is told of the start is told of its line, too.
@@ -147,6 +167,7 @@ class Sites:
                 # Whoever jumps to what follows has written nothing.
                 self._follow(writes.get((it.at + it.units) * 2), it.position)
             last = it
+        self._made += self._handler
         for place in self._turns:
             self._made[place].target = self._made[place + 2]
         for it in self._own:
@@ -155,6 +176,44 @@ class Sites:
                 it.target = before
         _place(self._made)
         return self._replaced(), [it.at * 2 for it in self._calls]
+
+    def _with_returns(self, left: object) -> Iterator[Instruction]:
+        """Give all instructions, with a call in front of each return."""
+        for it in self._own:
+            if it.opcode != RETURN_VALUE:
+                yield it
+                continue
+            # Whoever jumps to the return comes to the call.
+            returns = Instruction(RETURN_VALUE, it.argument, it.position)
+            for made in (*self._shown(it, left, returns), returns):
+                # Nothing is written here.
+                made.at = it.at + it.units
+                yield made
+
+    def _shown(self, first: Instruction, probe: object, after: Instruction) -> list[Instruction]:
+        """Ask a probe whether it wants what is on top of the stack, and show it that if so: it gives it back."""
+        constant, position = self._constant(probe), first.position
+        first.opcode, first.argument = LOAD_CONST, constant
+        turn = Instruction(POP_JUMP_IF_FALSE, 0, position)
+        turn.target = after
+        load, swap = Instruction(LOAD_CONST, constant, position), Instruction(SWAP, SWAP_ARGUMENT, position)
+        return [first, turn, load, swap, Instruction(BINARY_SUBSCR, 0, position, BINARY_SUBSCR_CACHES)]
+
+    def _guard(self, unwound: object) -> None:
+        """Put a handler around all that follows."""
+        again = Instruction(RERAISE, 1, NOWHERE)
+        if IS_311:
+            self._handler = [*self._shown(Instruction(NOP, 0, NOWHERE), unwound, again), again]
+        else:
+            if sum(it.opcode in SETUPS for it in self._own) >= MAX_BLOCKS:
+                raise ValueError("a frame may have no room for one more block")
+            # An exception lies below its class.
+            up, down = Instruction(SWAP, 0, NOWHERE), Instruction(SWAP, 0, NOWHERE)
+            self._handler = [up, *self._shown(Instruction(NOP, 0, NOWHERE), unwound, down), down, again]
+            setup = Instruction(SETUP_FINALLY, 0, NOWHERE)
+            setup.target = up
+            self._made.append(setup)
+        self._first = len(self._made)
 
     def _guarded(self) -> Iterator[tuple[list[Instruction], Instruction]]:
         """Give what runs under each handler, with the handler."""
@@ -196,22 +255,25 @@ class Sites:
             self._ask(probe, position)
 
     def _ask(self, probe: object, position: Position) -> Instruction:
-        constant = len(self._constants)
-        self._constants.append(probe)
-        call = Instruction(LOAD_CONST, constant, position)
+        call = Instruction(LOAD_CONST, self._constant(probe), position)
         # To ask whether it is true is the call. Whoever traces only from here on is told of the line that begins: what
         # is true leads there through no line.
         self._turns.append(len(self._made) + 1)
         self._made += (call, Instruction(POP_JUMP_IF_FALSE, 0, position), Instruction(NOP, 0, NOWHERE))
         return call
 
+    def _constant(self, probe: object) -> int:
+        self._constants.append(probe)
+        return len(self._constants) - 1
+
     def _replaced(self) -> CodeType:
         code = self._code
         first = code.co_firstlineno
+        stack = max(code.co_stacksize + 2, HANDLER_STACK) if self._handler else code.co_stacksize + 1
         changes: dict[str, object] = {
             "co_code": b"".join(it.encoded() for it in self._made),
             "co_consts": tuple(self._constants),
-            "co_stacksize": code.co_stacksize + 1,
+            "co_stacksize": stack,
         }
         if IS_311:
             changes["co_linetable"] = bytes(_locations(self._made, first))
@@ -221,23 +283,41 @@ class Sites:
         return code.replace(**changes)  # type: ignore[arg-type]
 
     def _exceptions(self) -> Iterator[int]:
-        last = self._made[-1]
-        for start, end, target, rest in self._handlers:
-            begin = self._before.get(id(start), start).at
-            stop = last.at + last.units if end is None else self._before.get(id(end), end).at
-            handler = (self._before.get(id(target), target) if id(target) in self._caught else target).at
+        for begin, stop, handler, rest in self._covered():
             for part, mark in ((begin, 0x80), (stop - begin, 0), (handler, 0), (rest, 0)):
                 yield from _big(part, mark)
 
+    def _covered(self) -> list[tuple[int, int, int, int]]:
+        """Tell what is under which handler: from, to, the handler, and what is on the stack."""
+        last = self._made[-1]
+        end = self._handler[0].at if self._handler else last.at + last.units
+        covered = []
+        for start, stop, target, rest in self._handlers:
+            handler = self._before.get(id(target), target) if id(target) in self._caught else target
+            begin = self._before.get(id(start), start)
+            covered.append((begin.at, end if stop is None else self._before.get(id(stop), stop).at, handler.at, rest))
+        if self._handler:
+            # What is under none is under ours, with nothing on the stack but where it was raised.
+            at = self._made[self._first].at
+            for begin, stop, *_ in (*sorted(covered), (end, end)):
+                if at < begin:
+                    covered.append((at, begin, end, 1))
+                at = max(at, stop)
+        return sorted(covered)
+
 
 def with_sites(
-    code: CodeType, lines: dict[int, object], start: object | None, writes: dict[int, object]
+    code: CodeType,
+    lines: dict[int, object],
+    start: object | None,
+    writes: dict[int, object],
+    ends: Ends | None,
 ) -> tuple[CodeType, list[int]]:
     """Make code that calls what `lines` has for each, `start` first of all, and `writes` behind what ends at an offset.
 
     With the offsets of the calls at lines.
     """
-    return Sites(code).made(lines, start, writes)
+    return Sites(code).made(lines, start, writes, ends)
 
 
 def _is_told(source: Instruction, target: Instruction) -> bool:
@@ -397,9 +477,12 @@ def entry_line(code: CodeType) -> int:
     return own[_entry(own)].line() or code.co_firstlineno
 
 
-def may_have_twin(code: CodeType) -> bool:
-    """Tell whether functions can be given other code in place of this, and nobody is confused."""
-    is_plain = bool(code.co_flags & OPTIMIZED) and not code.co_flags & NESTED
+def may_have_twin(code: CodeType, are_all: bool) -> bool:
+    """Tell whether functions can be given other code in place of this, and nobody is confused.
+
+    Not where all have to have it: those inside functions are made anew all the time.
+    """
+    is_plain = bool(code.co_flags & OPTIMIZED) and not (are_all and code.co_flags & NESTED)
     return is_plain and not CONFUSED.intersection(sys.modules)
 
 

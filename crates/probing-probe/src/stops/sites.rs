@@ -1,9 +1,9 @@
 //! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines and behind the writes of what is
-//! watched (`sites.py`), its *twin*. Nothing else pays for that, and a thread is traced only while it needs to be: when it runs a function whose frame is older than the
-//! twin, or takes a step.
+//! watched (`sites.py`), its *twin*; one that is traced, where it begins and ends. Nothing else pays for that, and a thread is
+//! traced only while it needs to be: when it runs a function whose frame is older than the twin, or takes a step.
 //!
-//! Functions inside functions are not given one: whoever makes them would make them anew from code of their own. Nor does
-//! anything where Dynamo is at work, which would compile the twin in place of what it has compiled, nor where greenlets keep
+//! Functions inside functions are not given one for points: whoever makes them would make them anew from code of their own. Nor
+//! is anything where Dynamo is at work, which would compile the twin in place of what it has compiled, nor where greenlets keep
 //! frames that nobody can see. There, and where no function is found, threads are traced.
 #![expect(unsafe_code, reason = "counts the references of an object")]
 
@@ -14,7 +14,7 @@ use std::panic::{self, AssertUnwindSafe};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::armed::{CodeArms, Met, armed, armed_if_free};
 use super::events;
@@ -25,6 +25,7 @@ use super::site::{self, Site, Tells};
 use super::watches::{self, Store};
 use crate::eval;
 use crate::guarded::{call, release};
+use crate::trace;
 
 pub(super) const NAME: &str = "calls in its code";
 /// What is said of its price where it does not do.
@@ -53,6 +54,8 @@ struct Given {
     twin: usize,
     /// Weak references to those that had the code.
     functions: Py<PyAny>,
+    /// Whether those are all: who traces some does not look for others.
+    are_all: bool,
     /// To generators and coroutines whose frames are older.
     sleepers: Py<PyAny>,
 }
@@ -71,16 +74,20 @@ struct Calls {
     begin: bool,
     /// The offsets in its own code that follow writes.
     writes: Vec<u32>,
+    /// Where it begins and ends.
+    traced: bool,
 }
 
 impl Calls {
     fn wanted(code: usize) -> Self {
+        let traced = trace::wants_calls(code);
         let armed = armed();
         let Some(arms) = armed.code(code) else {
             return Self {
                 lines: Vec::new(),
                 begin: false,
                 writes: Vec::new(),
+                traced,
             };
         };
         let each_once = |mut numbers: Vec<u32>| {
@@ -92,14 +99,19 @@ impl Calls {
             lines: each_once(arms.lines.iter().map(|(line, _)| *line).collect()),
             begin: !arms.starts.is_empty(),
             writes: each_once(arms.stores.iter().map(Store::offset).collect()),
+            traced,
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.lines.is_empty() && !self.begin && self.writes.is_empty()
+    fn has_points(&self) -> bool {
+        !self.lines.is_empty() || self.begin || !self.writes.is_empty()
     }
 
-    /// Whether what runs with these tells all that those do.
+    fn is_empty(&self) -> bool {
+        !self.has_points() && !self.traced
+    }
+
+    /// Whether what runs with these tells all that those do of points.
     fn suffice(&self, wanted: &Self) -> bool {
         let has_all = |own: &[u32], wanted: &[u32]| wanted.iter().all(|it| own.contains(it));
         has_all(&self.lines, &wanted.lines) && has_all(&self.writes, &wanted.writes)
@@ -118,16 +130,31 @@ pub(super) struct Seen {
 
 /// Gives the functions of a code object the twin that is wanted now, or their own code again.
 pub(super) fn tell(code: &Bound<'_, PyAny>) {
-    let address = code.as_ptr() as usize;
-    let wanted = Calls::wanted(address);
-    let has = sites().as_ref().and_then(|sites| {
-        let given = sites.given.get(&address)?;
-        Some(sites.twins.get(&given.twin)?.calls.clone())
-    });
-    if has.as_ref() == Some(&wanted) || (has.is_none() && wanted.is_empty()) {
+    tell_to(code, &[]);
+}
+
+/// The same for a trace, which knows some of these functions: whether they tell it now where they begin and end.
+pub(crate) fn tell_trace(code: &Bound<'_, PyAny>, functions: &[Bound<'_, PyAny>]) -> bool {
+    tell_to(code, functions);
+    calls_of(code).is_some_and(|calls| calls.traced)
+}
+
+/// Where functions of this code call out now.
+fn calls_of(code: &Bound<'_, PyAny>) -> Option<Calls> {
+    let sites = sites();
+    let sites = sites.as_ref()?;
+    let given = sites.given.get(&(code.as_ptr() as usize))?;
+    Some(sites.twins.get(&given.twin)?.calls.clone())
+}
+
+fn tell_to(code: &Bound<'_, PyAny>, known: &[Bound<'_, PyAny>]) {
+    let wanted = Calls::wanted(code.as_ptr() as usize);
+    let has = calls_of(code);
+    let is_so = has.as_ref() == Some(&wanted) && known.is_empty();
+    if is_so || (has.is_none() && wanted.is_empty()) {
         return;
     }
-    let is_given = !wanted.is_empty() && give(code, wanted).is_ok_and(|is_given| is_given);
+    let is_given = !wanted.is_empty() && give(code, wanted, known).is_ok_and(|is_given| is_given);
     if !is_given {
         // Nothing is wanted, or an audit hook refuses, or the code is not what we know: then its threads are traced.
         take_back(code);
@@ -146,7 +173,7 @@ pub(super) fn are_missing(py: Python<'_>) -> bool {
     codes.iter().any(|code| {
         let address = code.as_ptr() as usize;
         let has = |sites: &Sites| sites.given.contains_key(&address);
-        !Calls::wanted(address).is_empty() && !sites().as_ref().is_some_and(has)
+        Calls::wanted(address).has_points() && !sites().as_ref().is_some_and(has)
     })
 }
 
@@ -222,13 +249,14 @@ fn is_older(code: usize) -> bool {
     let Some(sites) = sites.as_ref() else {
         return false;
     };
+    let current = |original: usize| {
+        let given = sites.given.get(&original)?;
+        Some(&sites.twins.get(&given.twin)?.calls)
+    };
     match sites.twins.get(&code) {
-        None => sites.given.contains_key(&code),
-        Some(twin) => sites
-            .given
-            .get(&(twin.original.as_ptr() as usize))
-            .and_then(|given| sites.twins.get(&given.twin))
-            .is_some_and(|current| !twin.calls.suffice(&current.calls)),
+        None => current(code).is_some_and(Calls::has_points),
+        Some(twin) => current(twin.original.as_ptr() as usize)
+            .is_some_and(|current| !twin.calls.suffice(current)),
     }
 }
 
@@ -295,51 +323,29 @@ pub(super) fn offset_of(frame: &Bound<'_, PyAny>) -> i64 {
 }
 
 /// Whether there was somebody to give it to.
-fn give(code: &Bound<'_, PyAny>, wanted: Calls) -> PyResult<bool> {
+fn give(code: &Bound<'_, PyAny>, wanted: Calls, known: &[Bound<'_, PyAny>]) -> PyResult<bool> {
     let py = code.py();
     let address = code.as_ptr() as usize;
-    if !call(&python(py, "may_have_twin")?, (code,))?.is_truthy()? {
+    let may = python(py, "may_have_twin")?;
+    if !call(&may, (code, wanted.has_points()))?.is_truthy()? {
         return Ok(false);
     }
-    let before = sites().as_ref().and_then(|sites| {
-        let given = sites.given.get(&address)?;
-        Some(given.functions.clone_ref(py))
-    });
     // All that frames and functions may have in its place.
     let mut older = vec![code.clone()];
     older.extend(twins_of(code));
-    let suspends = frame::suspends(code);
-    let (functions, sleepers) = if let (Some(functions), false) = (&before, suspends) {
-        (functions.bind(py).clone(), PyTuple::empty(py).into_any())
-    } else {
-        let holders = holders(py, &older)?;
-        (holders.get_item(0)?, holders.get_item(1)?)
-    };
-    if functions.len()? == 0 {
+    let holders = Holders::of(code, &older, &wanted, known)?;
+    if holders.functions.len()? == 0 {
         return Ok(false);
     }
-    let made = made(code, &wanted)?;
-    let twin = made.get_item(0)?;
-    let offsets: Vec<i64> = made.get_item(1)?.extract()?;
+    let twin = match twin_with(code, &wanted) {
+        Some(twin) => twin,
+        None => make(code, wanted)?,
+    };
     let names = Names::of(&twin);
     prepare(code, &twin);
-    {
-        let mut sites = sites();
-        let sites = sites.get_or_insert_default();
-        let replaced = sites.twins.insert(
-            twin.as_ptr() as usize,
-            Twin {
-                code: twin.clone().unbind(),
-                original: code.clone().unbind(),
-                calls: wanted,
-                offsets,
-            },
-        );
-        debug_assert!(replaced.is_none(), "twins are kept alive");
-    }
     call(
         &python(py, "give")?,
-        (&functions, PyTuple::new(py, &older)?, &twin),
+        (&holders.functions, PyTuple::new(py, &older)?, &twin),
     )?;
     let replaced = {
         let mut sites = sites();
@@ -347,15 +353,93 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls) -> PyResult<bool> {
             address,
             Given {
                 twin: twin.as_ptr() as usize,
-                functions: functions.unbind(),
-                sleepers: sleepers.unbind(),
+                functions: holders.functions.unbind(),
+                are_all: holders.are_all,
+                sleepers: holders.sleepers.unbind(),
             },
         )
     };
     drop(replaced);
-    let replaced = armed().code_mut(code).twin.replace(names);
+    let replaced = {
+        let mut armed = armed();
+        let is_armed = armed.code(address).is_some();
+        is_armed.then(|| armed.code_mut(code).twin.replace(names))
+    };
     drop(replaced);
     Ok(true)
+}
+
+/// Makes a twin, which is kept as long as somebody may run it.
+fn make<'py>(code: &Bound<'py, PyAny>, wanted: Calls) -> PyResult<Bound<'py, PyAny>> {
+    let made = made(code, &wanted)?;
+    let (twin, offsets) = (made.get_item(0)?, made.get_item(1)?.extract()?);
+    let mut sites = sites();
+    let replaced = sites.get_or_insert_default().twins.insert(
+        twin.as_ptr() as usize,
+        Twin {
+            code: twin.clone().unbind(),
+            original: code.clone().unbind(),
+            calls: wanted,
+            offsets,
+        },
+    );
+    debug_assert!(replaced.is_none(), "twins are kept alive");
+    Ok(twin)
+}
+
+/// One that was made before and calls out at the same places.
+fn twin_with<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> Option<Bound<'py, PyAny>> {
+    let sites = sites();
+    let mut twins = sites.as_ref()?.twins.values();
+    let found = twins.find(|twin| twin.original.is(code) && twin.calls == *wanted)?;
+    Some(found.code.bind(code.py()).clone())
+}
+
+/// Who has some code: weak references.
+struct Holders<'py> {
+    functions: Bound<'py, PyAny>,
+    are_all: bool,
+    sleepers: Bound<'py, PyAny>,
+}
+
+impl<'py> Holders<'py> {
+    /// As far as they have to be known: a trace does with those that it knows, and to look for others is to look at all there
+    /// is.
+    fn of(
+        code: &Bound<'py, PyAny>,
+        older: &[Bound<'py, PyAny>],
+        wanted: &Calls,
+        known: &[Bound<'py, PyAny>],
+    ) -> PyResult<Self> {
+        let py = code.py();
+        let before = sites().as_ref().and_then(|sites| {
+            let given = sites.given.get(&(code.as_ptr() as usize))?;
+            Some((given.functions.clone_ref(py), given.are_all))
+        });
+        let (functions, are_all) = match before {
+            Some((functions, are_all)) => (functions.into_bound(py), are_all),
+            None => (PyList::empty(py).into_any(), false),
+        };
+        let note = python(py, "note")?;
+        for function in known {
+            call(&note, (&functions, function))?;
+        }
+        let suffice = are_all && !frame::suspends(code) || !wanted.has_points();
+        if suffice {
+            let sleepers = PyTuple::empty(py).into_any();
+            return Ok(Self {
+                functions,
+                are_all,
+                sleepers,
+            });
+        }
+        let holders = holders(py, older)?;
+        Ok(Self {
+            functions: holders.get_item(0)?,
+            are_all: true,
+            sleepers: holders.get_item(1)?,
+        })
+    }
 }
 
 /// Gets the expressions of points ready for frames of a twin.
@@ -386,7 +470,14 @@ fn made<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> PyResult<Bound<'py, Py
     for offset in &wanted.writes {
         writes.set_item(*offset, site::new(code, Tells::Write { offset: *offset })?)?;
     }
-    call(&python(py, "with_sites")?, (code, lines, start, writes))
+    let ends = || -> PyResult<_> {
+        let [called, left, unwound] =
+            [Tells::Call, Tells::Return, Tells::Unwind].map(|tells| site::new(code, tells));
+        Ok((called?, left?, unwound?))
+    };
+    let ends = wanted.traced.then(ends).transpose()?;
+    let with_sites = python(py, "with_sites")?;
+    call(&with_sites, (code, lines, start, writes, ends))
 }
 
 /// Gives functions their own code again. Frames that run a twin go on with it, and it tells nothing.
@@ -435,8 +526,10 @@ fn forget_unused(py: Python<'_>) {
         };
         let is_unused = |address: &usize, twin: &Twin| {
             let is_current = sites.given.values().any(|given| given.twin == *address);
+            // What is only muted is told of again soon.
+            let is_muted = twin.calls.traced && trace::knows(twin.original.as_ptr() as usize);
             // SAFETY: a live object, and the GIL is held. The one reference is ours.
-            !is_current && unsafe { ffi::Py_REFCNT(twin.code.as_ptr()) } == 1
+            !is_current && !is_muted && unsafe { ffi::Py_REFCNT(twin.code.as_ptr()) } == 1
         };
         let found: Vec<usize> = sites
             .twins
@@ -470,8 +563,7 @@ fn met(py: Python<'_>, site: &Site) -> bool {
         Tells::Start { line } => (line, true),
         Tells::Line { line } => (line, false),
         Tells::Write { offset } => return watches::at_site(&frame, site.code(), offset),
-        // Those of functions that are traced are no twin's.
-        Tells::Call | Tells::Return => return false,
+        Tells::Call | Tells::Return | Tells::Unwind => return false,
     };
     if TOLD.get() != 0 && TOLD.replace(0) == frame.as_ptr() as usize {
         return false;

@@ -5,7 +5,6 @@
 //! program sets itself takes the place of ours: now and then we look, say so, and come back when it has gone.
 #![expect(unsafe_code, reason = "trace functions are set by the C interface")]
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +27,7 @@ use super::thread;
 use super::watches;
 use super::{site, sites};
 use crate::interrupt::own_thread;
+use crate::strangers::Strangers;
 
 pub(super) const NAME: &str = "trace function";
 
@@ -43,9 +43,8 @@ const YIELD_FROM: u8 = 72;
 /// Of 3.11; its argument is 0 where a function begins.
 const RESUME: u8 = 151;
 
-/// Code objects that are known to be nobody's, kept alive so that their addresses stay theirs.
-static SEEN: Mutex<Option<HashMap<usize, Py<PyAny>>>> = Mutex::new(None);
-const MAX_SEEN: usize = 20_000;
+/// Code in which nothing is armed.
+static STRANGERS: Strangers = Strangers::new();
 
 static IS_SET: AtomicBool = AtomicBool::new(false);
 /// Whether all threads tell lines, and all tell exceptions.
@@ -182,7 +181,7 @@ fn apply(py: Python<'_>, look: Look) {
     drop(next);
     *lock(&LEFT_OUT) = if is_set { traced_by_others(py) } else { None };
     if !wanted.lines {
-        forget_seen();
+        forget_seen(py);
     }
 }
 
@@ -217,13 +216,8 @@ pub(super) fn is_left_out(py: Python<'_>) -> bool {
 }
 
 /// Has code be looked at again that was nobody's.
-pub(super) fn forget_seen() {
-    let seen = seen().take();
-    drop(seen);
-}
-
-fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Py<PyAny>>>> {
-    lock(&SEEN)
+pub(super) fn forget_seen(py: Python<'_>) {
+    STRANGERS.forget(py);
 }
 
 /// Traces this new thread from here on, as far as it is needed. It has a trace function of Python's that leads here.
@@ -317,9 +311,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
 
 fn at_call(frame: &Bound<'_, PyAny>) {
     let code = code_of(frame);
-    let address = code.as_ptr() as usize;
-    let is_known = |seen: &HashMap<usize, Py<PyAny>>| seen.contains_key(&address);
-    if !events::is_special() && seen().as_ref().is_some_and(is_known) {
+    if !events::is_special() && STRANGERS.know(code.as_ptr() as usize) {
         return;
     }
     let after = if begins(frame, &code) {
@@ -328,16 +320,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
         events::resume(&code, Some(frame))
     };
     if after == events::After::Never && !events::is_special() {
-        let mut seen = seen();
-        let all = seen.get_or_insert_default();
-        let dropped = if all.len() >= MAX_SEEN {
-            std::mem::take(all)
-        } else {
-            HashMap::new()
-        };
-        all.insert(address, code.unbind());
-        drop(seen);
-        drop(dropped);
+        STRANGERS.add(code);
     }
 }
 

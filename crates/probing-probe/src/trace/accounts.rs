@@ -13,7 +13,7 @@ use super::purse::Verdict;
 use super::table::table_if_free;
 use super::traces::{self, Trace};
 use super::tracing::Sums;
-use super::{arming, clock, functions};
+use super::{arming, clock, functions, profile};
 use crate::recording;
 
 /// Sums become rows that often.
@@ -40,7 +40,9 @@ pub(super) fn look(py: Python<'_>, at_once: bool) {
     for (trace, function, sums) in &sums {
         write(py, *trace, *function, sums);
     }
+    let passed_by = profile::passed_by();
     for trace in traces.all() {
+        trace.pay_for_others(passed_by);
         let events = events.iter().filter(|(of, _)| Arc::ptr_eq(of, &trace));
         let events = events.map(|(_, count)| count).sum();
         judge(py, &trace, events);
@@ -50,7 +52,8 @@ pub(super) fn look(py: Python<'_>, at_once: bool) {
 /// A trace is compared with what it may cost.
 fn judge(py: Python<'_>, trace: &Arc<Trace>, events: u64) {
     match trace.account(events) {
-        Verdict::GoOn | Verdict::MuteAll => {}
+        Verdict::GoOn => {}
+        Verdict::MuteAll => arming::profile_or_not(py),
         Verdict::Mute => {
             say(py, trace, "mute");
             arming::has_muted();

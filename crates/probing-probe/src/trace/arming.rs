@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use super::table::table;
 use super::traces::{self, MAX_TRACES, Owner, Trace};
 use super::tracing::{Role, Tracing};
-use super::{accounts, clock, cost, functions, tool};
+use super::{accounts, clock, cost, functions, profile, tool};
 use crate::codes::{Finder, Found};
 use crate::lifecycle;
 use crate::monitoring;
@@ -25,9 +25,6 @@ const MAX_FUNCTIONS: u32 = 20_000;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// One that was muted, that often.
 const LOOK_EVERY_MUTED: Duration = Duration::from_millis(100);
-
-/// How it is told before 3.12 of what has no function that could tell.
-const PROFILE: &str = "profile function";
 
 /// Those that look for code that begins to run. Reached with the GIL held only.
 static SEEKERS: Mutex<Vec<Arc<Trace>>> = Mutex::new(Vec::new());
@@ -84,10 +81,7 @@ pub(super) fn new(
         );
     }
     clock::prepare(py);
-    let mut cost = cost::of_an_event(py, wanted.stats)?;
-    if !monitoring::is_there(py) && matches!(wanted.scope, Scope::Module { .. }) {
-        cost.0 = PROFILE;
-    }
+    let cost = cost::of_an_event(py, &wanted)?;
     let id = traces.next_id();
     let trace = Arc::new(Trace::new(id, wanted, owner, finder, cost));
     traces.add(Arc::clone(&trace));
@@ -253,12 +247,25 @@ pub(super) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
     if is_seeking() {
         tool::restart(py);
     }
+    profile_or_not(py);
+}
+
+/// Before 3.12: what a trace can pay for decides whether threads tell of all that they call.
+pub(super) fn profile_or_not(py: Python<'_>) {
+    if !monitoring::is_there(py) {
+        profile::refresh(py);
+    }
 }
 
 /// Whether code that begins to run may be what a trace waits for.
 #[inline]
 pub(super) fn is_seeking() -> bool {
     SEEKING.load(Ordering::Relaxed)
+}
+
+/// The same, where to be told of it costs every call: a trace that has no money left does not look.
+pub(super) fn seeks_now() -> bool {
+    seekers().iter().any(|trace| !trace.is_deep_in_debt())
 }
 
 /// Code that nobody wants to know of begins to run: a trace may wait for it.
@@ -269,10 +276,11 @@ pub(super) fn seek(code: &Bound<'_, PyAny>) {
     }
 }
 
-/// The same, where the frame is known.
-pub(super) fn seek_in(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
+/// The same, where the frame is known: whether one did.
+pub(super) fn seek_in(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> bool {
     let waiting = seekers().clone();
     let module = crate::codes::module_of(frame);
+    let mut is_wanted = false;
     for trace in waiting.iter().filter(|trace| !trace.is_over()) {
         let found = trace
             .finder
@@ -283,8 +291,10 @@ pub(super) fn seek_in(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
         {
             bind(trace, found, Role::Root);
             trace.note(None);
+            is_wanted = true;
         }
     }
+    is_wanted
 }
 
 fn seek_or_not(py: Python<'_>) {

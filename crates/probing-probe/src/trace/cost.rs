@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use super::table::table;
 use super::traces::{Owner, Trace};
 use super::tracing::{Role, Tracing};
-use super::{functions, tool};
+use super::{functions, older, profile, tool};
 use crate::eval;
 use crate::guarded::call;
 use crate::monitoring;
@@ -43,21 +43,26 @@ struct Nanos {
 }
 
 /// How events are told here, and nanoseconds of one: with its row, or where there are only sums.
-pub(super) fn of_an_event(py: Python<'_>, stats: bool) -> Result<(&'static str, f64), Failure> {
-    static MEASURED: Mutex<Option<Nanos>> = Mutex::new(None);
+pub(super) fn of_an_event(
+    py: Python<'_>,
+    wanted: &proto::Trace,
+) -> Result<(&'static str, f64), Failure> {
+    static OF_FUNCTION: Mutex<Option<Nanos>> = Mutex::new(None);
+    static OF_MODULE: Mutex<Option<Nanos>> = Mutex::new(None);
     tool::claim(py)?;
-    let known = *MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
-    let nanos = known.unwrap_or_else(|| Nanos {
-        event: measured(py).unwrap_or(USUAL_NANOS),
+    let is_module = matches!(wanted.scope, Scope::Module { .. });
+    let (by, known) = match (monitoring::is_there(py), is_module) {
+        (true, _) => (monitoring::NAME, &OF_FUNCTION),
+        (false, false) => (older::NAME, &OF_FUNCTION),
+        (false, true) => (profile::NAME, &OF_MODULE),
+    };
+    let nanos = *known.lock().unwrap_or_else(PoisonError::into_inner);
+    let nanos = nanos.unwrap_or_else(|| Nanos {
+        event: measured(py, wanted.scope.clone()).unwrap_or(USUAL_NANOS),
         row: of_a_row(),
     });
-    *MEASURED.lock().unwrap_or_else(PoisonError::into_inner) = Some(nanos);
-    let by = if monitoring::is_there(py) {
-        monitoring::NAME
-    } else {
-        "swapped code"
-    };
-    Ok((by, nanos.event + if stats { 0.0 } else { nanos.row }))
+    *known.lock().unwrap_or_else(PoisonError::into_inner) = Some(nanos);
+    Ok((by, nanos.event + if wanted.stats { 0.0 } else { nanos.row }))
 }
 
 /// The first of a ring, whose pages the kernel has yet to find: the dearest.
@@ -85,7 +90,7 @@ fn of_a_row() -> f64 {
     (monotonic_nanos() - began) as f64 / f64::from(2 * CALLS)
 }
 
-fn measured(py: Python<'_>) -> PyResult<f64> {
+fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
     let names = eval::namespace_of(py, SOURCE, "<probing>")?;
     let get = |name: &str| names.as_any().get_item(name);
     let (run, nothing) = (get("loop")?, get("nothing")?);
@@ -107,10 +112,7 @@ fn measured(py: Python<'_>) -> PyResult<f64> {
         lineno: 1,
     };
     let wanted = proto::Trace {
-        scope: Scope::Function {
-            function: String::new(),
-            file: None,
-        },
+        scope,
         depth: 0,
         watch: Vec::new(),
         stats: true,

@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 LOAD_CONST, LOAD_FAST = 100, 124
 # Flags of code objects, as `inspect` knows them.
 VARARGS, VARKEYWORDS, GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x4, 0x8, 0x20, 0x80, 0x200
-# Variables that stand for our objects until they are constants: what tells, the function, and what knows without a call
-# whether there is more to tell than that it was called, or has returned.
-OURS = ("_probing_told", "_probing_function", "_probing_called", "_probing_left")
+# Variables that stand for our objects until they are constants: what tells, the function, and sites, which are told by being
+# asked whether they are true, and shown what the function ends with by being asked for an item.
+OURS = ("_probing_told", "_probing_function", "_probing_called", "_probing_left", "_probing_unwound")
 RESULT = "_probing_result"
 
 PLAIN = """
     if {called}:
-        {told}.enter()
+        pass
     try:
         {result} = {function}({arguments})
     except BaseException as {error}:
-        {told}.unwound({error})
+        if {unwound}:
+            {unwound}[{error}]
         raise
     if {left}:
-        {told}.left({result})
+        {left}[{result}]
     return {result}
 """
 GENERATOR_BODY = """
@@ -66,7 +67,7 @@ def original(function: FunctionType, code: CodeType) -> FunctionType:
     return made
 
 
-def telling(code: CodeType, ours: tuple[object, object, object, object]) -> CodeType | None:
+def telling(code: CodeType, ours: tuple[object, ...]) -> CodeType | None:
     """Make code that calls the function among `ours` and tells the others; None where that cannot be.
 
     It has the parameters and free variables of this one.
@@ -97,12 +98,13 @@ def telling(code: CodeType, ours: tuple[object, object, object, object]) -> Code
         body, prefix = COROUTINE_BODY, "async "
     elif flags & ASYNC_GENERATOR:
         body, prefix = ASYNC_GENERATOR_BODY, "async "
-    told, function, called, left = OURS
+    told, function, called, left, unwound = OURS
     body = body.format(
         told=told,
         function=function,
         called=called,
         left=left,
+        unwound=unwound,
         arguments=", ".join(arguments),
         result=RESULT,
         error=f"{RESULT}_error",

@@ -1,11 +1,9 @@
 //! Python 3.10 and 3.11, which have no `sys.monitoring`: a chosen function gets code that tells when it runs, and only that
-//! function pays for it. What has no function that could get it (all of a module, what a function calls) is told by a
-//! profile function in C, on threads that need one.
-//!
-//! A thread that has a profile function already keeps it.
-#![expect(unsafe_code, reason = "profile functions are set by the C interface")]
+//! function pays for it. That is its own with some calls more (`stops/sites.rs`). Generators and coroutines, and functions that
+//! can have no such twin, get code that calls a function with their own code. What has no function that could get anything is
+//! told by a profile function (`profile.rs`).
+#![expect(unsafe_code, reason = "finds code by its address")]
 
-use std::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,28 +11,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use probing_proto::trace::Scope;
 use probing_store::packed::Did;
 use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration};
-use pyo3::ffi::{PyFrameObject, PyObject};
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::events;
 use super::quick;
-use super::table::{Table, table, table_if_free};
-use super::thread;
+use super::table::{Entry, Table, table, table_if_free};
 use super::tracing::Tracing;
-use super::{accounts, arming, callees, tool};
+use super::{profile, tool};
 use crate::codes;
 use crate::eval;
 use crate::guarded::call;
 use crate::stops;
 use crate::stops::lent::Lent;
 use crate::stops::site::{self, Tells};
-use crate::stops::states::{self, Hook, State};
-use crate::stops::symbols::TraceFunction;
-use crate::stops::{begins, code_of_frame, is_left_for_now};
 
-/// A function whose code was swapped, or may be.
+pub(super) const NAME: &str = "swapped code";
+
+/// A function that has code that tells, or may get it: here, what is put around it.
 struct Swap {
     function: Py<PyAny>,
     original: Py<PyAny>,
@@ -60,8 +56,6 @@ impl Telling {
 
 /// Reached with the GIL held only.
 static SWAPS: Mutex<Vec<Swap>> = Mutex::new(Vec::new());
-/// Whether all threads have our profile function.
-static EVERYWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Notes that a function has this code, so that it can be told of.
 pub(super) fn know(function: &Bound<'_, PyAny>) {
@@ -83,33 +77,70 @@ pub(super) fn know(function: &Bound<'_, PyAny>) {
 /// Has a code object tell what is wanted of it now.
 pub(super) fn tell(code: &Bound<'_, PyAny>) {
     let py = code.py();
-    let (is_wanted, by_function) = {
-        let table = table();
-        let entry = table.entry(code.as_ptr() as usize);
-        let is_wanted = entry.is_some_and(|entry| !entry.wants().is_none() && !entry.is_muted());
-        let tracing = entry.and_then(|entry| entry.tracing.as_ref());
+    let wanted = Wanted::of(code.as_ptr() as usize);
+    if wanted == Wanted::ByFunction {
+        learn(code);
+    }
+    let functions: Vec<_> = {
+        let swaps = swaps();
+        let its = swaps.iter().filter(|swap| swap.original.is(code));
+        its.map(|swap| swap.function.bind(py).clone()).collect()
+    };
+    let has_twin = stops::tell_trace(code, &functions);
+    for function in &functions {
+        // What cannot be swapped is told by the profile function.
+        drop(swap(function, wanted == Wanted::ByFunction && !has_twin));
+    }
+    let mut tells = has_twin;
+    swaps().retain(|swap| {
+        let is_its = swap.original.is(code);
+        tells |= is_its && swap.is_on;
+        wanted != Wanted::Nothing || swap.is_on || !is_its
+    });
+    if let Some(entry) = table().entry_there(code.as_ptr() as usize) {
+        entry.tells = tells;
+    }
+    profile::refresh(py);
+}
+
+/// How code is to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Nothing,
+    ByFunction,
+    ByProfile,
+}
+
+impl Wanted {
+    fn of(code: usize) -> Self {
+        let table = table_if_free();
+        let entry = table.as_ref().and_then(|table| table.entry(code));
+        let is_wanted = |entry: &&Entry| !entry.wants().is_none() && !entry.is_muted();
+        let Some(entry) = entry.filter(is_wanted) else {
+            return Self::Nothing;
+        };
         let by_function = |tracing: &Tracing| {
             let is_module = matches!(tracing.trace.wanted.scope, Scope::Module { .. });
             tracing.is_root() && !is_module
         };
-        (is_wanted, tracing.is_none_or(by_function))
-    };
-    if is_wanted && by_function {
-        learn(code);
+        if entry.tracing.as_ref().is_none_or(by_function) {
+            Self::ByFunction
+        } else {
+            Self::ByProfile
+        }
     }
-    let all: Vec<_> = {
-        let swaps = swaps();
-        let its = swaps.iter().filter(|swap| swap.original.is(code));
-        its.map(|swap| swap.function.clone_ref(py)).collect()
-    };
-    for function in &all {
-        // What cannot be swapped is told by the profile function.
-        drop(swap(function.bind(py), is_wanted && by_function));
-    }
-    if !is_wanted {
-        swaps().retain(|swap| swap.is_on || !swap.original.is(code));
-    }
-    refresh(py);
+}
+
+/// Whether functions of this code are to tell where they begin and end, by a twin.
+pub(crate) fn wants_calls(code: usize) -> bool {
+    let suspends =
+        table_if_free().is_some_and(|table| table.entry(code).is_some_and(Entry::suspends));
+    !suspends && Wanted::of(code) == Wanted::ByFunction
+}
+
+/// Whether somebody wants to know of this code, be it muted.
+pub(crate) fn knows(code: usize) -> bool {
+    table_if_free().is_some_and(|table| table.entry(code).is_some())
 }
 
 /// Finds the functions of a code object that was found.
@@ -176,9 +207,10 @@ fn made(function: &Bound<'_, PyAny>, original: &Bound<'_, PyAny>) -> PyResult<Op
             function: inner.clone().unbind(),
         },
     )?;
-    let called = site::new(original, Tells::Call)?;
-    let left = site::new(original, Tells::Return)?;
-    let code = call(&get("telling")?, (original, (told, &inner, called, left)))?;
+    let [called, left, unwound] =
+        [Tells::Call, Tells::Return, Tells::Unwind].map(|tells| site::new(original, tells));
+    let ours = (told, &inner, called?, left?, unwound?);
+    let code = call(&get("telling")?, (original, ours))?;
     Ok((!code.is_none()).then(|| Telling {
         code: code.unbind(),
         inner: inner.unbind(),
@@ -207,18 +239,6 @@ struct Told {
 
 #[pymethods]
 impl Told {
-    fn enter(&self, py: Python<'_>) {
-        hear(py, self.code, Did::Call, None);
-    }
-
-    fn left(&self, value: &Bound<'_, PyAny>) {
-        hear(value.py(), self.code, Did::Return, Some(value));
-    }
-
-    fn unwound(&self, error: &Bound<'_, PyAny>) {
-        hear(error.py(), self.code, Did::Exception, Some(error));
-    }
-
     /// A generator, a coroutine, or what one awaits, that tells each time it runs.
     fn around(&self, inner: Py<PyAny>) -> Around {
         Around {
@@ -311,18 +331,50 @@ impl Around {
     }
 }
 
-/// A function that tells was called; whether it is to be told the long way, by [`Told`].
+/// A function that tells was called. There is nothing to show.
 #[inline]
-pub(crate) fn called(code: usize) -> bool {
+pub(crate) fn called(py: Python<'_>, code: usize) -> bool {
     let quick = |mut table: Lent<'_, Table>| quick::began(&mut table, code, Did::Call);
-    table_if_free().and_then(quick).is_none()
+    if table_if_free().and_then(quick).is_none() {
+        hear_calmly(py, code, Did::Call, None);
+    }
+    false
 }
 
-/// The same when it has returned.
+/// It returns: whether somebody wants to see what.
 #[inline]
-pub(crate) fn returned(code: usize) -> bool {
+pub(crate) fn returned(py: Python<'_>, code: usize) -> bool {
     let quick = |mut table: Lent<'_, Table>| quick::ended(&mut table, code, Did::Return);
-    table_if_free().and_then(quick).is_none()
+    table_if_free().and_then(quick).is_none() && !returned_unseen(py, code)
+}
+
+/// The same the long way, where nobody wants to see what; false: somebody does.
+#[cold]
+fn returned_unseen(py: Python<'_>, code: usize) -> bool {
+    let has_tap =
+        |table: Lent<'_, Table>| table.entry(code).is_some_and(|entry| entry.tap.is_some());
+    let is_seen = table_if_free().is_some_and(has_tap);
+    if !is_seen {
+        hear_calmly(py, code, Did::Return, None);
+    }
+    !is_seen
+}
+
+/// It returns this.
+pub(crate) fn left(code: usize, value: &Bound<'_, PyAny>) {
+    hear_calmly(value.py(), code, Did::Return, Some(value));
+}
+
+/// It is left by this exception.
+pub(crate) fn unwound(code: usize, error: &Bound<'_, PyAny>) {
+    hear_calmly(error.py(), code, Did::Exception, Some(error));
+}
+
+/// As [`hear`], for who is called by the interpreter: no panic leaves the probe.
+fn hear_calmly(py: Python<'_>, code: usize, did: Did, value: Option<&Bound<'_, PyAny>>) {
+    drop(panic::catch_unwind(AssertUnwindSafe(|| {
+        hear(py, code, did, value);
+    })));
 }
 
 /// Something happened to a function that tells.
@@ -342,155 +394,7 @@ fn hear(py: Python<'_>, code: usize, did: Did, value: Option<&Bound<'_, PyAny>>)
             tell(&code);
         })));
     }
-    profile_this_thread();
-}
-
-/// Inside a function whose calls are followed, this thread has the profile function.
-pub(super) fn profile_this_thread() {
-    if EVERYWHERE.load(Ordering::Relaxed) {
-        return;
-    }
-    let wants = thread::with_own(|thread| {
-        let follows = thread.open.iter().any(|open| open.levels > 0);
-        let is_change = follows != thread.is_profiled;
-        thread.is_profiled = follows;
-        is_change.then_some(follows)
-    });
-    if let Some(Some(follows)) = wants {
-        // SAFETY: the GIL is held by who is told of an event.
-        if let Some(state) = states::own(unsafe { Python::assume_attached() }) {
-            set(state, follows);
-        }
-    }
-}
-
-/// Sets the profile function on all threads, or takes it from them, as is wanted now.
-pub(super) fn refresh(py: Python<'_>) {
-    let wanted = arming::is_seeking() || {
-        let by_profile: Vec<usize> = table().told_by_profile();
-        let swaps = swaps();
-        by_profile.iter().any(|code| {
-            !swaps
-                .iter()
-                .any(|swap| swap.is_on && swap.original.as_ptr() as usize == *code)
-        })
-    };
-    if EVERYWHERE.swap(wanted, Ordering::AcqRel) == wanted {
-        return;
-    }
-    for state in states::all(py) {
-        set(state, wanted);
-    }
-    let begin = wanted.then_some(begin_here as fn(Python<'_>));
-    // Without it, threads that begin later are not profiled.
-    drop(states::on_new_threads(py, Hook::Profile, begin));
-}
-
-/// Has a thread tell, or no more; one that another tool profiles is left as it is.
-fn set(state: State<'_>, wanted: bool) {
-    if !state.has_others(Hook::Profile, profiled) {
-        state.set(Hook::Profile, wanted.then_some(profiled as TraceFunction));
-    }
-}
-
-/// A new thread has a profile function of Python's that leads here.
-fn begin_here(py: Python<'_>) {
-    if EVERYWHERE.load(Ordering::Acquire)
-        && let Some(state) = states::own(py)
-    {
-        state.set(Hook::Profile, Some(profiled));
-    }
-}
-
-/// Called by the interpreter, with the GIL held, for all that a thread calls.
-///
-/// # Safety
-///
-/// As `PyEval_SetProfile` says.
-unsafe extern "C" fn profiled(
-    _: *mut PyObject,
-    frame: *mut PyFrameObject,
-    what: c_int,
-    argument: *mut PyObject,
-) -> c_int {
-    const CALL: c_int = 0;
-    const RETURN: c_int = 3;
-    if what != CALL && what != RETURN {
-        return 0;
-    }
-    // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
-    unsafe {
-        let py = Python::assume_attached();
-        let frame = Bound::from_borrowed_ptr(py, frame.cast());
-        drop(panic::catch_unwind(AssertUnwindSafe(|| {
-            if what == CALL {
-                at_call(&frame);
-            } else {
-                at_return(&frame, argument.is_null());
-            }
-        })));
-    }
-    0
-}
-
-fn at_call(frame: &Bound<'_, PyAny>) {
-    let code = site::own_code(code_of_frame(frame));
-    let address = code.as_ptr() as usize;
-    if is_swapped(address) {
-        return;
-    }
-    let is_known = table_if_free().is_none_or(|table| table.entry(address).is_some());
-    if !is_known {
-        if let Some(levels) = thread::with_own(|thread| thread.levels()).flatten() {
-            callees::follow(code.clone(), levels);
-        } else if arming::is_seeking() {
-            arming::seek_in(&code, frame);
-        }
-    }
-    let did = if begins(frame, &code) {
-        Did::Call
-    } else {
-        Did::Resume
-    };
-    profile(frame.py(), address, did);
-}
-
-fn at_return(frame: &Bound<'_, PyAny>, by_exception: bool) {
-    let address = site::own_code(code_of_frame(frame)).as_ptr() as usize;
-    let is_known = table_if_free().is_some_and(|table| table.entry(address).is_some());
-    if !is_known || is_swapped(address) {
-        return;
-    }
-    let did = match by_exception {
-        true => Did::Exception,
-        false if is_left_for_now(frame) => Did::Yield,
-        false => Did::Return,
-    };
-    profile(frame.py(), address, did);
-}
-
-fn profile(py: Python<'_>, code: usize, did: Did) {
-    let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
-    let Some(heard) = heard else {
-        return;
-    };
-    if heard.way.is_due {
-        accounts::look(py, false);
-    }
-    if !heard.way.again && did == Did::Call {
-        // Muted: where nothing else is told, threads need no profile function for a while.
-        refresh(py);
-    }
-}
-
-/// Whether a code object is one that tells by itself, or stands in the place of one.
-fn is_swapped(code: usize) -> bool {
-    let swaps = swaps();
-    swaps.iter().any(|swap| {
-        let is_it = |other: &Py<PyAny>| other.as_ptr() as usize == code;
-        let telling = swap.telling.as_ref().map(|telling| &telling.code);
-        swap.is_on && (is_it(&swap.original) || telling.is_some_and(is_it))
-    })
+    profile::set_on_this_thread();
 }
 
 /// In the child of a fork, and at the end: every function has its own code again.
@@ -504,5 +408,5 @@ pub(super) fn forget(py: Python<'_>) {
     }
     let forgotten = std::mem::take(&mut *swaps());
     drop(forgotten);
-    refresh(py);
+    profile::refresh(py);
 }

@@ -16,7 +16,7 @@ use super::table::table;
 use super::thread::{self, NOWHERE, Open};
 use super::traces::{Owner, Trace};
 use super::tracing::{Role, Tracing};
-use super::{arming, callees, clock, older, tool};
+use super::{arming, callees, clock, profile, tool};
 use crate::codes::{Found, module_of};
 use crate::lifecycle;
 use crate::monitoring;
@@ -234,7 +234,7 @@ fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<PointId>, 
 /// Before 3.12: the thread tells what it calls while it is in such a block.
 fn follow_here(py: Python<'_>) {
     if !monitoring::is_there(py) {
-        older::profile_this_thread();
+        profile::set_on_this_thread();
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Entry {
     pub(super) tap: Option<&'static dyn Tap>,
     pub(super) has_more: bool,
     pub(super) tracing: Option<Tracing>,
+    /// Before 3.12: whether its functions have code that tells.
+    pub(super) tells: bool,
 }
 
 /// How to go on after an event.
@@ -152,14 +154,11 @@ impl Table {
         entries.filter_map(|entry| entry.tracing.as_mut())
     }
 
-    /// Before 3.12: codes of functions that a trace is of, and that are not muted.
-    pub(super) fn told_by_profile(&self) -> Vec<usize> {
+    /// Before 3.12: whether there is code that a trace is of, that is not muted, and that does not tell by itself.
+    pub(super) fn needs_profile(&self) -> bool {
         let entries = self.places.iter().flatten().map(Box::as_ref);
-        let is_told = |entry: &&Entry| {
-            let tracing = entry.tracing.as_ref();
-            tracing.is_some_and(|tracing| tracing.is_root() && !tracing.is_muted)
-        };
-        entries.filter(is_told).map(Entry::address).collect()
+        let mut silent = entries.filter(|entry| !entry.tells);
+        silent.any(|entry| entry.tracing.as_ref().is_some_and(Tracing::is_wanted_now))
     }
 
     /// The codes that are traced for one trace.
@@ -185,6 +184,7 @@ impl Table {
                 tap: None,
                 has_more: false,
                 tracing: None,
+                tells: false,
             }));
         }
         self.entry_there(address).expect("it was put there")
@@ -267,6 +267,11 @@ impl Entry {
         let is_tapped = self.tap.is_some();
         let is_quick = |tracing: &&mut Tracing| !is_tapped && tracing.is_quick();
         self.tracing.as_mut().filter(is_quick)
+    }
+
+    /// Whether it can be left and come back to.
+    pub(super) fn suspends(&self) -> bool {
+        self.wants().has(Wants::YIELDS)
     }
 
     pub(super) fn is_muted(&self) -> bool {

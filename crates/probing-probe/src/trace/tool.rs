@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use super::events::{self, Heard};
 use super::table::{Entry, Way, table, table_if_free};
 use super::tap::{At, Tap, Wants};
-use super::{accounts, arming, callees, clock, older, quick};
+use super::{accounts, arming, callees, clock, older, profile, quick};
 use crate::monitoring::{self, Asked, Callback, Function, Tool};
 
 /// What is told, and its places here.
@@ -111,7 +111,7 @@ pub(super) fn tell(code: &Bound<'_, PyAny>) {
 /// Has all code tell what only all together can be asked for, and that it begins, while a trace waits for some.
 pub(super) fn refresh(py: Python<'_>) {
     if !monitoring::is_there(py) {
-        older::refresh(py);
+        profile::refresh(py);
         return;
     }
     let Some(tool) = asked(py) else {
@@ -132,6 +132,7 @@ pub(super) fn refresh(py: Python<'_>) {
 
 /// Has all code tell again what it was told not to.
 pub(super) fn restart(py: Python<'_>) {
+    profile::restart(py);
     if let Some(tool) = asked(py) {
         drop(tool.restart(py));
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use probing_proto::stops::{PointId, Spot};
 use probing_proto::trace::{self as proto, Scope, TraceId};
 
+use super::profile;
 use super::purse::{Purse, Verdict};
 use crate::codes::Finder;
 use crate::forked;
@@ -187,6 +188,17 @@ impl Trace {
         self.state().purse.charge(nanos);
     }
 
+    /// Before 3.12, what looks for code of a module has all other code tell, too, which is passed by for about half the price.
+    pub(super) fn pay_for_others(&self, passed_by: u64) {
+        if passed_by > 0 && self.by == profile::NAME && !self.is_over() {
+            let mut state = self.state();
+            let (_, _, event_nanos) = state.purse.bill();
+            state
+                .purse
+                .charge((passed_by as f64 * event_nanos / 2.0) as i64);
+        }
+    }
+
     /// What it has cost: share, events, and what one costs.
     pub(super) fn bill(&self) -> (f64, u64, f64) {
         self.state().purse.bill()
@@ -254,6 +266,9 @@ impl Trace {
         let elsewhere = match (&self.wanted.scope, self.wanted.depth) {
             (Scope::Function { .. }, 0) => "nothing elsewhere",
             (Scope::Function { .. }, _) => "as much each time something else calls what it calls",
+            (Scope::Module { .. }, _) if self.by == profile::NAME => {
+                "half as much for each call of other functions"
+            }
             (Scope::Module { .. }, _) => {
                 "each function of other modules once, when it first begins"
             }

@@ -112,6 +112,11 @@ impl Tracing {
         self.role == Role::Root
     }
 
+    /// Whether the trace is of it, and it is to be told of at the moment.
+    pub(super) fn is_wanted_now(&self) -> bool {
+        self.is_root() && !self.is_muted && !self.trace.is_deep_in_debt()
+    }
+
     /// Whether an event is recorded, without a further question.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {

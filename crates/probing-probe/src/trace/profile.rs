@@ -1,0 +1,215 @@
+//! Python 3.10 and 3.11: a profile function in C, for what has no function that could get code that tells (`older.rs`): all
+//! of a module, and what a function calls, on the threads that need it. All that these threads call has to pass by here.
+//!
+//! A thread that has a profile function already keeps it.
+#![expect(unsafe_code, reason = "profile functions are set by the C interface")]
+
+use std::ffi::c_int;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use probing_store::packed::Did;
+use pyo3::ffi::{PyFrameObject, PyObject};
+use pyo3::prelude::*;
+
+use super::events;
+use super::quick;
+use super::table::table_if_free;
+use super::table::{Entry, table};
+use super::thread;
+use super::{accounts, arming, callees};
+use crate::stops::site;
+use crate::stops::states::{self, Hook, State};
+use crate::stops::symbols::TraceFunction;
+use crate::stops::{begins, code_of_frame, is_left_for_now};
+use crate::strangers::Strangers;
+
+pub(super) const NAME: &str = "profile function";
+
+/// Whether all threads have it.
+static EVERYWHERE: AtomicBool = AtomicBool::new(false);
+/// Code that no trace wants.
+static STRANGERS: Strangers = Strangers::new();
+/// How often such code was told of since the last look: whoever had it told pays for that.
+static PASSED_BY: AtomicU64 = AtomicU64::new(0);
+
+/// Inside a function whose calls are followed, this thread has it.
+pub(super) fn set_on_this_thread() {
+    if EVERYWHERE.load(Ordering::Relaxed) {
+        return;
+    }
+    let wants = thread::with_own(|thread| {
+        let follows = thread.open.iter().any(|open| open.levels > 0);
+        let is_change = follows != thread.is_profiled;
+        thread.is_profiled = follows;
+        is_change.then_some(follows)
+    });
+    if let Some(Some(follows)) = wants {
+        // SAFETY: the GIL is held by who is told of an event.
+        if let Some(state) = states::own(unsafe { Python::assume_attached() }) {
+            set(state, follows);
+        }
+    }
+}
+
+/// Sets it on all threads, or takes it from them, as is wanted now.
+pub(super) fn refresh(py: Python<'_>) {
+    let wanted = arming::seeks_now() || table().needs_profile();
+    if EVERYWHERE.swap(wanted, Ordering::AcqRel) == wanted {
+        return;
+    }
+    for state in states::all(py) {
+        set(state, wanted);
+    }
+    let begin = wanted.then_some(begin_here as fn(Python<'_>));
+    // Without it, threads that begin later are not profiled.
+    drop(states::on_new_threads(py, Hook::Profile, begin));
+}
+
+/// Has all code be asked again whether a trace wants it.
+pub(super) fn restart(py: Python<'_>) {
+    STRANGERS.forget(py);
+}
+
+/// How often it was told of something that no trace wants, since this was last asked.
+pub(super) fn passed_by() -> u64 {
+    PASSED_BY.swap(0, Ordering::Relaxed)
+}
+
+/// Has a thread tell, or no more; one that another tool profiles is left as it is.
+fn set(state: State<'_>, wanted: bool) {
+    if !state.has_others(Hook::Profile, profiled) {
+        state.set(Hook::Profile, wanted.then_some(profiled as TraceFunction));
+    }
+}
+
+/// A new thread has a profile function of Python's that leads here.
+fn begin_here(py: Python<'_>) {
+    if EVERYWHERE.load(Ordering::Acquire)
+        && let Some(state) = states::own(py)
+    {
+        state.set(Hook::Profile, Some(profiled));
+    }
+}
+
+/// Called by the interpreter, with the GIL held, for all that a thread calls.
+///
+/// # Safety
+///
+/// As `PyEval_SetProfile` says.
+unsafe extern "C" fn profiled(
+    _: *mut PyObject,
+    frame: *mut PyFrameObject,
+    what: c_int,
+    argument: *mut PyObject,
+) -> c_int {
+    const CALL: c_int = 0;
+    const RETURN: c_int = 3;
+    let did = match what {
+        CALL => Did::Call,
+        RETURN if argument.is_null() => Did::Exception,
+        RETURN => Did::Return,
+        _ => return 0,
+    };
+    // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
+    let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame.cast()) };
+    let code = code_of_frame(&frame);
+    if !is_done_with(code.as_ptr() as usize, did) {
+        drop(panic::catch_unwind(AssertUnwindSafe(|| {
+            if did == Did::Call {
+                at_call(&frame, code);
+            } else {
+                at_return(&frame, code, did);
+            }
+        })));
+    }
+    0
+}
+
+/// What most calls need: whether no more is to be done about one.
+#[inline]
+fn is_done_with(code: usize, did: Did) -> bool {
+    let Some(mut table) = table_if_free() else {
+        return true;
+    };
+    let Some(entry) = table.entry(code) else {
+        drop(table);
+        return is_nobodys(code, did);
+    };
+    if entry.tells {
+        return true;
+    }
+    if entry.suspends() {
+        return false;
+    }
+    let told = match did {
+        Did::Call => quick::began(&mut table, code, did),
+        Did::Return => quick::ended(&mut table, code, did),
+        _ => None,
+    };
+    told.is_some()
+}
+
+/// Whether code that nobody knows of is passed by: of such only the beginning may be news.
+#[inline]
+fn is_nobodys(code: usize, did: Did) -> bool {
+    // With the GIL nobody else counts meanwhile.
+    PASSED_BY.store(PASSED_BY.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    did != Did::Call || levels().is_none() && (!arming::is_seeking() || STRANGERS.know(code))
+}
+
+/// How much further to follow what this thread calls now.
+fn levels() -> Option<u32> {
+    thread::with_own(|thread| thread.levels()).flatten()
+}
+
+fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
+    let code = site::own_code(running.clone());
+    let address = code.as_ptr() as usize;
+    let known = table_if_free().map(|table| table.entry(address).map(|entry| entry.tells));
+    match known {
+        None | Some(Some(true)) => return,
+        Some(Some(false)) => {}
+        Some(None) => {
+            if let Some(levels) = levels() {
+                callees::follow(code.clone(), levels);
+            } else if arming::is_seeking() && !arming::seek_in(&code, frame) {
+                STRANGERS.add(running);
+                return;
+            }
+        }
+    }
+    let did = if begins(frame, &code) {
+        Did::Call
+    } else {
+        Did::Resume
+    };
+    tell(frame.py(), address, did);
+}
+
+fn at_return(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>, did: Did) {
+    let address = site::own_code(running).as_ptr() as usize;
+    let is_told = |entry: &Entry| !entry.tells;
+    if !table_if_free().is_some_and(|table| table.entry(address).is_some_and(is_told)) {
+        return;
+    }
+    let did = match did {
+        Did::Return if is_left_for_now(frame) => Did::Yield,
+        _ => did,
+    };
+    tell(frame.py(), address, did);
+}
+
+fn tell(py: Python<'_>, code: usize, did: Did) {
+    let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
+    let Some(heard) = heard else {
+        return;
+    };
+    if heard.way.is_due {
+        accounts::look(py, false);
+    }
+    if !heard.way.again && did == Did::Call {
+        // Muted: where nothing else is told, threads need no profile function for a while.
+        refresh(py);
+    }
+}
