@@ -3,11 +3,16 @@
 Times are CPU times of this thread, the least of several runs.
 """
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import trace_program
 
 CALLS = 100_000
 ROUNDS = 15
@@ -75,6 +80,9 @@ def watched_by_settrace(name: str) -> None:
     sys.settrace(trace)
 
 
+# Runs of the program at a time.
+TIMES = 50
+
 FIB = 21
 # Calls that it takes: two times the number that it gives for 22, less one.
 FIB_CALLS = 35_421
@@ -117,9 +125,13 @@ def followed(tool: str) -> tuple[float, Callable[[], object]]:
         for each in (leaf, cold, calling, fib, writing):
             probing.probe(budget=None)(each)
         return plain, run
+    return plain, _followed_by_viztracer(run, 2 * FIB_CALLS)
+
+
+def _followed_by_viztracer(run: Callable[[], object], entries: int) -> Callable[[], object]:
     from viztracer import VizTracer
 
-    tracer = VizTracer(tracer_entries=2 * FIB_CALLS, verbose=0, ignore_c_function=True)
+    tracer = VizTracer(tracer_entries=entries, verbose=0, ignore_c_function=True)
 
     def once() -> None:
         tracer.start()
@@ -127,7 +139,59 @@ def followed(tool: str) -> tuple[float, Callable[[], object]]:
         tracer.stop()
         tracer.clear()
 
-    return plain, once
+    return once
+
+
+def whole(tool: str) -> float:
+    """Nanoseconds of a call, of a program as programs are, all of which is followed."""
+
+    def run() -> None:
+        trace_program.main(TIMES)
+
+    calls = _calls_of(run)
+    plain = least(run)
+    if tool == "ours":
+        import probing
+
+        probing.start()
+        _probing("trace", "--module", trace_program.__name__, "--budget", "none")
+        once: Callable[[], object] = run
+    else:
+        once = _followed_by_viztracer(run, 2 * calls)
+    least(once, FIRST_ROUNDS)
+    return (least(once) - plain) / calls
+
+
+def _calls_of(run: Callable[[], object]) -> int:
+    """How often functions of the program begin or go on."""
+    seen = 0
+
+    def see(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal seen
+        seen += event == "call" and frame.f_code.co_filename == trace_program.__file__
+
+    sys.setprofile(see)
+    run()
+    sys.setprofile(None)
+    return seen
+
+
+def _probing(*arguments: str) -> None:
+    command = [Path(sys.executable).parent / "probing", "-t", str(os.getpid()), *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def told_only(_tool: str) -> float:
+    """Nanoseconds that the interpreter takes to tell twice of a call, whatever is done then."""
+    import operator
+
+    plain = least(lambda: fib(FIB))
+    monitoring = sys.monitoring  # type: ignore[attr-defined]
+    monitoring.use_tool_id(4, "bench")
+    # It takes what is told when a function begins, and is done.
+    monitoring.register_callback(4, monitoring.events.PY_START, operator.is_)
+    monitoring.set_local_events(4, fib.__code__, monitoring.events.PY_START)
+    return 2 * (least(lambda: fib(FIB)) - plain) / FIB_CALLS
 
 
 def elsewhere(tool: str) -> float:

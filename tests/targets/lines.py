@@ -199,11 +199,25 @@ def traced(do):
     return seen
 
 
+def functions():
+    """Give the functions here, by name, with their code."""
+    codes = [(name, getattr(it, "__code__", None)) for name, it in globals().items() if it not in OURS]
+    return [(name, code) for name, code in codes if code is not None and code.co_filename == __file__]
+
+
 def variables():
     """Name the functions here, each with each variable of its own."""
-    codes = [(name, getattr(it, "__code__", None)) for name, it in globals().items() if it not in (traced, variables)]
-    here = [(name, code) for name, code in codes if code is not None and code.co_filename == __file__]
+    here = functions()
     return sorted({(name, variable) for name, code in here for variable in (*code.co_varnames, *code.co_cellvars)})
+
+
+def going_through():
+    """Name the functions here that are not left before they end."""
+    # Generators, coroutines, and both in one.
+    return sorted(name for name, code in functions() if not code.co_flags & (0x20 | 0x80 | 0x200))
+
+
+OURS = (traced, functions, variables, going_through)
 
 
 if __name__ == "__main__":

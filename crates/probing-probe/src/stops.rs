@@ -74,7 +74,7 @@ pub(crate) use self::session::Order;
 pub(crate) use self::sites::{has_code_of, tell_trace};
 pub(crate) use self::source::answer as source;
 pub(crate) use self::storage::of as storage;
-pub(crate) use self::tracing::{begins, is_left_for_now};
+pub(crate) use self::tracing::Yields;
 pub(crate) use self::watches::tensors;
 pub(crate) use symbols::found;
 

@@ -68,7 +68,7 @@ pub struct Traced {
     pub bound: Vec<Spot>,
     /// How many it follows in all.
     pub functions: u32,
-    /// How the interpreter tells us: `sys.monitoring`, `swapped code`, `profile function`.
+    /// How the interpreter tells us: `sys.monitoring`, `calls in its code`, `profile function`.
     pub by: String,
     /// What it is expected to cost, in words.
     pub cost: String,

@@ -190,6 +190,44 @@ fn watches_of_every_variable_change_nothing() {
     });
 }
 
+/// Nor what it raises: tracebacks have no frame of ours.
+#[test]
+fn traces_of_every_function_change_nothing() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
+        let pid = target.pid().to_string();
+        let probing = |arguments: &[&str]| {
+            let ran = sandbox.probing([&["-t", &pid], arguments].concat());
+            assert_eq!(ran.status, 0, "{arguments:?}: {ran:?}");
+            ran.stdout
+        };
+        let result: serde_json::Value = told(&mut target, "main()");
+        let lines: Counts = told(&mut target, "traced(main)");
+        let functions: Vec<String> = told(&mut target, "going_through()");
+        for function in &functions {
+            let place = format!("{PROGRAM}:{function}");
+            probing(&["trace", &place, "--budget", "none"]);
+        }
+        let traced: serde_json::Value = told(&mut target, "main()");
+        assert_eq!(traced, result);
+        let seen: Counts = told(&mut target, "traced(main)");
+        assert_eq!(seen, lines);
+        probing(&["untrace", "all"]);
+        let again: serde_json::Value = told(&mut target, "main()");
+        assert_eq!(again, result);
+        let rows = "select function, count(*) filter (where kind = 'call') as calls, \
+                    count(*) filter (where kind in ('return', 'exception')) as ends \
+                    from python.trace_event group by function order by function";
+        for row in probing(&["query", "--csv", rows]).lines().skip(1) {
+            let parts: Vec<&str> = row.split(',').collect();
+            assert_eq!(parts[1], parts[2], "{row}");
+        }
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    });
+}
+
 /// Where a copy of the code stands in its place: what cannot be the same, and that it ends.
 #[test]
 fn code_with_points_can_be_marshalled_where_it_is_the_functions_own() {

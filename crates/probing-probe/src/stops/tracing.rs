@@ -26,6 +26,7 @@ use super::symbols::symbols;
 use super::thread;
 use super::watches;
 use super::{site, sites};
+use crate::interned::interned;
 use crate::interrupt::own_thread;
 use crate::strangers::Strangers;
 
@@ -368,10 +369,52 @@ pub(crate) fn is_left_for_now(frame: &Bound<'_, PyAny>) -> bool {
     suspends(&code_of(frame)) && (opcode(0) == Some(YIELD_VALUE) || opcode(2) == Some(YIELD_FROM))
 }
 
+/// Where code that can be left and come back to does so: known once, it need not be read each time.
+pub(crate) struct Yields {
+    /// Where it is when it begins.
+    first: i64,
+    /// Where it is when it yields, in their order.
+    places: Vec<i64>,
+}
+
+impl Yields {
+    /// `None`: it is not left before it ends.
+    pub(crate) fn of(code: &Bound<'_, PyAny>) -> Option<Self> {
+        if !suspends(code) {
+            return None;
+        }
+        let bytes = code.getattr("co_code").ok()?;
+        let bytes = bytes.cast::<PyBytes>().ok()?.as_bytes();
+        let instructions = || (0i64..).step_by(2).zip(bytes.chunks_exact(2));
+        let first = instructions().find(|(_, it)| it[0] == RESUME && it[1] == 0);
+        let place = |(at, it): (i64, &[u8])| match it[0] {
+            YIELD_VALUE => Some(at),
+            YIELD_FROM => Some(at - 2),
+            _ => None,
+        };
+        Some(Self {
+            first: first.map_or(-1, |(at, _)| at),
+            places: instructions().filter_map(place).collect(),
+        })
+    }
+
+    pub(crate) fn begins(&self, frame: &Bound<'_, PyAny>) -> bool {
+        place_of(frame).is_none_or(|at| at == self.first)
+    }
+
+    pub(crate) fn is_left_for_now(&self, frame: &Bound<'_, PyAny>) -> bool {
+        place_of(frame).is_some_and(|at| self.places.binary_search(&at).is_ok())
+    }
+}
+
+fn place_of(frame: &Bound<'_, PyAny>) -> Option<i64> {
+    let at = frame.getattr(interned!(frame.py(), "f_lasti"));
+    at.ok()?.extract().ok()
+}
+
 /// The instruction that a frame is at, or some bytes ahead; `None` before the first.
 fn instruction(frame: &Bound<'_, PyAny>, ahead: usize) -> Option<[u8; 2]> {
-    let at = frame.getattr("f_lasti").ok()?.extract::<i64>().ok()?;
-    let at = usize::try_from(at).ok()? + ahead;
+    let at = usize::try_from(place_of(frame)?).ok()? + ahead;
     let code = code_of(frame).getattr("co_code").ok()?;
     let bytes = code.cast::<PyBytes>().ok()?.as_bytes();
     Some([*bytes.get(at)?, *bytes.get(at + 1)?])

@@ -52,11 +52,11 @@ pub(super) fn look(py: Python<'_>, at_once: bool) {
 /// A trace is compared with what it may cost.
 fn judge(py: Python<'_>, trace: &Arc<Trace>, events: u64) {
     match trace.account(events) {
-        Verdict::GoOn => {}
-        Verdict::MuteAll => arming::profile_or_not(py),
+        Verdict::GoOn | Verdict::MuteAll => {}
         Verdict::Mute => {
             say(py, trace, "mute");
             arming::has_muted();
+            arming::profile_or_not(py);
         }
         Verdict::Resume => resume(py, trace),
     }

@@ -16,7 +16,7 @@ use super::{accounts, clock, cost, functions, profile, tool};
 use crate::codes::{Finder, Found};
 use crate::lifecycle;
 use crate::monitoring;
-use crate::stops::{self, frame};
+use crate::stops::{self, Yields, frame};
 use crate::worker;
 
 /// Functions of one trace.
@@ -105,6 +105,7 @@ pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Opt
         }
         let function = functions::number(&spot);
         let suspends = frame::suspends(&code);
+        let yields = older_only(py, || Yields::of(&code)).flatten();
         let is_new = {
             let mut table = table();
             let entry = table.entry_mut(&code);
@@ -112,6 +113,7 @@ pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Opt
                 None => {
                     let tracing = Tracing::new(Arc::clone(trace), function, role, suspends);
                     entry.tracing = Some(tracing);
+                    entry.yields = yields;
                     true
                 }
                 Some(there) => {
@@ -252,9 +254,11 @@ pub(super) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
 
 /// Before 3.12: what a trace can pay for decides whether threads tell of all that they call.
 pub(super) fn profile_or_not(py: Python<'_>) {
-    if !monitoring::is_there(py) {
-        profile::refresh(py);
-    }
+    older_only(py, || profile::refresh(py));
+}
+
+fn older_only<T>(py: Python<'_>, work: impl FnOnce() -> T) -> Option<T> {
+    (!monitoring::is_there(py)).then(work)
 }
 
 /// Whether code that begins to run may be what a trace waits for.
@@ -265,7 +269,7 @@ pub(super) fn is_seeking() -> bool {
 
 /// The same, where to be told of it costs every call: a trace that has no money left does not look.
 pub(super) fn seeks_now() -> bool {
-    seekers().iter().any(|trace| !trace.is_deep_in_debt())
+    seekers().iter().any(|trace| !trace.is_overdrawn())
 }
 
 /// Code that nobody wants to know of begins to run: a trace may wait for it.

@@ -28,7 +28,7 @@ use crate::stops;
 use crate::stops::lent::Lent;
 use crate::stops::site::{self, Tells};
 
-pub(super) const NAME: &str = "swapped code";
+pub(super) const NAME: &str = "calls in its code";
 
 /// A function that has code that tells, or may get it: here, what is put around it.
 struct Swap {

@@ -21,7 +21,7 @@ use super::{accounts, arming, callees};
 use crate::stops::site;
 use crate::stops::states::{self, Hook, State};
 use crate::stops::symbols::TraceFunction;
-use crate::stops::{begins, code_of_frame, is_left_for_now};
+use crate::stops::{Yields, code_of_frame};
 use crate::strangers::Strangers;
 
 pub(super) const NAME: &str = "profile function";
@@ -32,6 +32,8 @@ static EVERYWHERE: AtomicBool = AtomicBool::new(false);
 static STRANGERS: Strangers = Strangers::new();
 /// How often such code was told of since the last look: whoever had it told pays for that.
 static PASSED_BY: AtomicU64 = AtomicU64::new(0);
+/// So often at most.
+const LOOK_EVERY: u64 = 4096;
 
 /// Inside a function whose calls are followed, this thread has it.
 pub(super) fn set_on_this_thread() {
@@ -114,8 +116,11 @@ unsafe extern "C" fn profiled(
     // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
     let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame.cast()) };
     let code = code_of_frame(&frame);
-    if !is_done_with(code.as_ptr() as usize, did) {
+    if !is_done_with(&frame, code.as_ptr() as usize, did) {
         drop(panic::catch_unwind(AssertUnwindSafe(|| {
+            if PASSED_BY.load(Ordering::Relaxed) >= LOOK_EVERY {
+                accounts::look(frame.py(), false);
+            }
             if did == Did::Call {
                 at_call(&frame, code);
             } else {
@@ -128,7 +133,7 @@ unsafe extern "C" fn profiled(
 
 /// What most calls need: whether no more is to be done about one.
 #[inline]
-fn is_done_with(code: usize, did: Did) -> bool {
+fn is_done_with(frame: &Bound<'_, PyAny>, code: usize, did: Did) -> bool {
     let Some(mut table) = table_if_free() else {
         return true;
     };
@@ -139,23 +144,34 @@ fn is_done_with(code: usize, did: Did) -> bool {
     if entry.tells {
         return true;
     }
-    if entry.suspends() {
-        return false;
-    }
+    let did = exactly(did, frame, entry.yields.as_ref());
     let told = match did {
-        Did::Call => quick::began(&mut table, code, did),
-        Did::Return => quick::ended(&mut table, code, did),
-        _ => None,
+        Did::Call | Did::Resume => quick::began(&mut table, code, did),
+        Did::Return | Did::Yield => quick::ended(&mut table, code, did),
+        Did::Exception => None,
     };
     told.is_some()
+}
+
+/// What it did: to profile functions, to go on is to be called, and to yield is to return.
+#[inline]
+fn exactly(did: Did, frame: &Bound<'_, PyAny>, yields: Option<&Yields>) -> Did {
+    match (did, yields) {
+        (Did::Call, Some(yields)) if !yields.begins(frame) => Did::Resume,
+        (Did::Return, Some(yields)) if yields.is_left_for_now(frame) => Did::Yield,
+        _ => did,
+    }
 }
 
 /// Whether code that nobody knows of is passed by: of such only the beginning may be news.
 #[inline]
 fn is_nobodys(code: usize, did: Did) -> bool {
     // With the GIL nobody else counts meanwhile.
-    PASSED_BY.store(PASSED_BY.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    did != Did::Call || levels().is_none() && (!arming::is_seeking() || STRANGERS.know(code))
+    let passed_by = PASSED_BY.load(Ordering::Relaxed) + 1;
+    PASSED_BY.store(passed_by, Ordering::Relaxed);
+    let is_news =
+        did == Did::Call && (levels().is_some() || arming::is_seeking() && !STRANGERS.know(code));
+    !is_news && passed_by < LOOK_EVERY
 }
 
 /// How much further to follow what this thread calls now.
@@ -179,37 +195,34 @@ fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
             }
         }
     }
-    let did = if begins(frame, &code) {
-        Did::Call
-    } else {
-        Did::Resume
-    };
-    tell(frame.py(), address, did);
+    tell(frame, (&running, address), Did::Call);
 }
 
 fn at_return(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>, did: Did) {
-    let address = site::own_code(running).as_ptr() as usize;
+    let address = site::own_code(running.clone()).as_ptr() as usize;
     let is_told = |entry: &Entry| !entry.tells;
-    if !table_if_free().is_some_and(|table| table.entry(address).is_some_and(is_told)) {
-        return;
+    if table_if_free().is_some_and(|table| table.entry(address).is_some_and(is_told)) {
+        tell(frame, (&running, address), did);
     }
-    let did = match did {
-        Did::Return if is_left_for_now(frame) => Did::Yield,
-        _ => did,
-    };
-    tell(frame.py(), address, did);
 }
 
-fn tell(py: Python<'_>, code: usize, did: Did) {
-    let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
+/// What runs may be a twin of what is traced, which yields at other places.
+fn tell(frame: &Bound<'_, PyAny>, (running, code): (&Bound<'_, PyAny>, usize), did: Did) {
+    let is_twin = running.as_ptr() as usize != code;
+    let of_twin = is_twin.then(|| Yields::of(running)).flatten();
+    let heard = table_if_free().and_then(|mut table| {
+        let yields = of_twin.as_ref().or(table.entry(code)?.yields.as_ref());
+        let did = exactly(did, frame, yields);
+        events::heard(&mut table, code, did)
+    });
     let Some(heard) = heard else {
         return;
     };
     if heard.way.is_due {
-        accounts::look(py, false);
+        accounts::look(frame.py(), false);
     }
     if !heard.way.again && did == Did::Call {
         // Muted: where nothing else is told, threads need no profile function for a while.
-        refresh(py);
+        refresh(frame.py());
     }
 }

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use super::tap::{Tap, Wants};
 use super::traces::Trace;
 use super::tracing::Tracing;
+use crate::stops::Yields;
 use crate::stops::lent::{Lent, UnderGil};
 
 static TABLE: UnderGil<Table> = UnderGil::new(Table::new());
@@ -37,8 +38,9 @@ pub(super) struct Entry {
     pub(super) tap: Option<&'static dyn Tap>,
     pub(super) has_more: bool,
     pub(super) tracing: Option<Tracing>,
-    /// Before 3.12: whether its functions have code that tells.
+    /// Before 3.12: whether its functions have code that tells; and what a profile function has to know of it.
     pub(super) tells: bool,
+    pub(super) yields: Option<Yields>,
 }
 
 /// How to go on after an event.
@@ -158,7 +160,12 @@ impl Table {
     pub(super) fn needs_profile(&self) -> bool {
         let entries = self.places.iter().flatten().map(Box::as_ref);
         let mut silent = entries.filter(|entry| !entry.tells);
-        silent.any(|entry| entry.tracing.as_ref().is_some_and(Tracing::is_wanted_now))
+        silent.any(|entry| {
+            entry
+                .tracing
+                .as_ref()
+                .is_some_and(Tracing::pays_for_profile)
+        })
     }
 
     /// The codes that are traced for one trace.
@@ -185,6 +192,7 @@ impl Table {
                 has_more: false,
                 tracing: None,
                 tells: false,
+                yields: None,
             }));
         }
         self.entry_there(address).expect("it was put there")

@@ -112,9 +112,9 @@ impl Tracing {
         self.role == Role::Root
     }
 
-    /// Whether the trace is of it, and it is to be told of at the moment.
-    pub(super) fn is_wanted_now(&self) -> bool {
-        self.is_root() && !self.is_muted && !self.trace.is_deep_in_debt()
+    /// Whether the trace is of it, and can pay for a profile function at the moment.
+    pub(super) fn pays_for_profile(&self) -> bool {
+        self.is_root() && !self.is_muted && !self.trace.is_overdrawn()
     }
 
     /// Whether an event is recorded, without a further question.

@@ -1,6 +1,6 @@
 //! What a trace may cost, by its own account: counted in CPU time, so that a machine that has other things to do changes nothing.
 
-use probing_testkit::every_python;
+use probing_testkit::{every_python, wait_until};
 
 use super::Traced;
 
@@ -25,25 +25,58 @@ fn cost(traced: &Traced) -> (f64, f64) {
     (percent / 100.0, nanos)
 }
 
+/// Spends CPU time, and sees that the trace has cost no more of it than it may; the share that it has cost.
+fn spend(traced: &mut Traced) -> f64 {
+    let mut spent = 0.0;
+    let mut last = 0.0;
+    for seconds in [1.0, 1.0] {
+        traced.run(&format!("spend({seconds})"));
+        spent += seconds;
+        let (share, event_nanos) = cost(traced);
+        let overshoot = BETWEEN_LOOKS * event_nanos * 1e-9;
+        let most = (BUDGET * (spent + AT_ONCE_SECONDS) + overshoot) / spent;
+        // It is told in hundredths of a percent.
+        assert!(
+            share <= most + 0.0001,
+            "{share} of {spent} s, {most} at most"
+        );
+        last = share;
+    }
+    last
+}
+
+/// Before 3.12, whoever looks for code of a module has all code tell that it begins.
+#[test]
+fn what_others_have_to_tell_for_a_trace_is_paid_for_too() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        let begun = traced.probing(&["trace", "--module", "asyncio.queues"]);
+        let share = spend(&mut traced);
+        let is_older = python.version < (3, 12);
+        assert_eq!(share > 0.005, is_older, "{share}: {begun}");
+        assert_eq!(
+            begun.contains("for each call of other functions"),
+            is_older,
+            "{begun}"
+        );
+        // It was quiet by turns, and is there again.
+        let mutings = "select count(*) > 1 from python.probe_budget where action = 'mute'";
+        assert_eq!(traced.query(mutings), [is_older.to_string()]);
+        wait_until("what the module does is told", || {
+            traced.run("asyncio.Queue()");
+            let rows =
+                "select count(*) > 0 from python.trace_event where function = 'Queue.__init__'";
+            traced.query(rows) == ["true"]
+        });
+    });
+}
+
 #[test]
 fn a_loop_that_does_nothing_but_call_costs_its_budget_from_the_first_second_on() {
     every_python(|python| {
         let mut traced = Traced::start(python);
         traced.probing(&["trace", "leaf"]);
-        let mut spent = 0.0;
-        for seconds in [1.0, 1.0] {
-            traced.run(&format!("spend({seconds})"));
-            spent += seconds;
-            let (share, event_nanos) = cost(&traced);
-            let overshoot = BETWEEN_LOOKS * event_nanos * 1e-9;
-            let most = (BUDGET * (spent + AT_ONCE_SECONDS) + overshoot) / spent;
-            // It is told in hundredths of a percent.
-            assert!(
-                share <= most + 0.0001,
-                "{share} of {spent} s, {most} at most"
-            );
-            assert!(share > 0.0);
-        }
+        assert!(spend(&mut traced) > 0.0);
         // What it saw is what it says, and it was quiet by turns.
         let counted = traced.query("select count(*) > 10000, (select count(*) > 1 from python.probe_budget where action = 'mute') from python.trace_event");
         assert_eq!(counted, ["true,true"]);
