@@ -1,7 +1,7 @@
 """Runs tests of CPython's own, and tells what became of each.
 
 ``corpus.py TEST_MODULE [MODULE ...]``: begins with a line of JSON, what there is in these modules: lines of functions,
-and variables; then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits again. What
+variables, and functions; then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits again. What
 tests print goes nowhere.
 """
 
@@ -48,6 +48,14 @@ def variables(name):
             yield None, f"{name}.{own}"
 
 
+def functions(name):
+    """The functions that are not left before they end, by name: neither generators nor coroutines."""
+    spec = importlib.util.find_spec(name)
+    for code, function in codes(spec.loader.get_code(name), name):
+        if "<" not in function and code.co_flags & 0x1 and not code.co_flags & (0x20 | 0x80 | 0x200):
+            yield function
+
+
 class Outcomes(unittest.TestResult):
     def __init__(self):
         super().__init__()
@@ -91,6 +99,7 @@ def main(test_module, *others):
     found = {
         "places": [place for name in names for place in places(name)],
         "variables": [variable for name in names for variable in variables(name)],
+        "functions": [function for name in names for function in functions(name)],
     }
     tell("ready")
     tell(found)

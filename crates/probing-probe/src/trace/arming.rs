@@ -50,10 +50,11 @@ pub(super) fn begin(
     };
     let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
     let others = bind(&trace, found, Role::Root);
-    trace.note(
-        note.map(|note| note.replace("armed for", "waits for"))
-            .or(others),
-    );
+    let note = note.map(|note| note.replace("armed for", "waits for"));
+    // It may have had its steps meanwhile, and say so.
+    if !trace.is_over() {
+        trace.note(note.or(others));
+    }
     if waits {
         seekers().push(Arc::clone(&trace));
         seek_or_not(py);
@@ -61,6 +62,10 @@ pub(super) fn begin(
     if let Err(failure) = watch(py, &trace) {
         end(py, &[trace.id]);
         return Err(failure);
+    }
+    trace.has_begun();
+    if trace.is_over() {
+        put_away(py, &trace);
     }
     changed();
     Ok(trace)

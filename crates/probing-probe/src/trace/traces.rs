@@ -2,7 +2,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use probing_proto::stops::{PointId, Spot};
@@ -43,7 +43,9 @@ pub(super) struct Trace {
     pub(super) finder: Option<Finder>,
     /// How the interpreter tells us.
     pub(super) by: &'static str,
-    expires: Option<Instant>,
+    /// How long it lasts, and when it ends, from when it has begun.
+    ttl: Option<Duration>,
+    expires: OnceLock<Option<Instant>>,
     /// A set of [`OVER`] and others; nothing of it: all is well.
     state_bits: AtomicU8,
     functions: AtomicU32,
@@ -79,7 +81,8 @@ impl Trace {
             owner,
             finder,
             by,
-            expires: ttl.and_then(|ttl| Instant::now().checked_add(ttl)),
+            ttl,
+            expires: OnceLock::new(),
             state_bits: AtomicU8::new(0),
             functions: AtomicU32::new(0),
             muted: AtomicU32::new(0),
@@ -228,8 +231,15 @@ impl Trace {
         self.state().points.clone()
     }
 
+    /// All of it is there: its time begins now.
+    pub(super) fn has_begun(&self) {
+        let expires = || self.ttl.and_then(|ttl| Instant::now().checked_add(ttl));
+        self.expires.get_or_init(expires);
+    }
+
     pub(super) fn expires(&self) -> Option<Instant> {
-        self.expires.filter(|_| !self.is_over())
+        let expires = self.expires.get().copied().flatten();
+        expires.filter(|_| !self.is_over())
     }
 
     /// As it is now.
