@@ -133,9 +133,8 @@ impl Wanted {
 
 /// Whether functions of this code are to tell where they begin and end, by a twin.
 pub(crate) fn wants_calls(code: usize) -> bool {
-    let suspends =
-        table_if_free().is_some_and(|table| table.entry(code).is_some_and(Entry::suspends));
-    !suspends && Wanted::of(code) == Wanted::ByFunction
+    let suspends = |table: Lent<'_, Table>| table.entry(code).is_some_and(|entry| entry.suspends);
+    !table_if_free().is_some_and(suspends) && Wanted::of(code) == Wanted::ByFunction
 }
 
 /// Whether somebody wants to know of this code, be it muted.

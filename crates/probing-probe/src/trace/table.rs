@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use super::tap::{Tap, Wants};
 use super::traces::Trace;
 use super::tracing::Tracing;
-use crate::stops::Yields;
 use crate::stops::lent::{Lent, UnderGil};
+use crate::stops::{Yields, frame};
 
 static TABLE: UnderGil<Table> = UnderGil::new(Table::new());
 
@@ -33,6 +33,8 @@ pub(super) type Taps = [Option<&'static dyn Tap>; MAX_TAPS];
 /// One code object, which is kept alive.
 pub(super) struct Entry {
     code: Py<PyAny>,
+    /// Whether it can be left and come back to.
+    pub(super) suspends: bool,
     taps: Taps,
     /// The first of them, and whether there are others: every event asks.
     pub(super) tap: Option<&'static dyn Tap>,
@@ -187,6 +189,7 @@ impl Table {
             }
             self.put(Box::new(Entry {
                 code: code.clone().unbind(),
+                suspends: frame::suspends(code),
                 taps: [None; MAX_TAPS],
                 tap: None,
                 has_more: false,
@@ -275,11 +278,6 @@ impl Entry {
         let is_tapped = self.tap.is_some();
         let is_quick = |tracing: &&mut Tracing| !is_tapped && tracing.is_quick();
         self.tracing.as_mut().filter(is_quick)
-    }
-
-    /// Whether it can be left and come back to.
-    pub(super) fn suspends(&self) -> bool {
-        self.wants().has(Wants::YIELDS)
     }
 
     pub(super) fn is_muted(&self) -> bool {
