@@ -399,8 +399,16 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
     let asked = stack.has_gil() && ASKED.load(Ordering::Relaxed) == size;
     let is_object = domain == OBJ || domain == RAW && asked;
     let address = block as usize;
+    let known = state.samples().known(&stack);
+    // Not while they are locked: to ask an object for its name can free what a cache of Python's held, and so come to
+    // `forget`.
+    let words = known.is_none().then(|| stack.in_words());
     let mut samples = state.samples();
-    if samples.insert(address, (size, is_object), &stack) {
+    let known = match &words {
+        Some(words) => samples.learn(&stack, words),
+        None => known,
+    };
+    if samples.insert(address, (size, is_object), known) {
         let (word, bit) = mark(address);
         SAMPLED[word].fetch_or(bit, Ordering::Relaxed);
     }

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::PERIOD_BYTES;
 use super::hooks::{MARKS, mark_of};
-use super::stacks::Stack;
+use super::stacks::{Stack, Words};
 use crate::stops::Address;
 
 /// Blocks in use that are kept: for 32 GiB.
@@ -139,12 +139,15 @@ impl Sum {
 }
 
 impl Samples {
-    /// Keeps a block. False when there is no room.
-    pub(super) fn insert(&mut self, address: usize, block: (usize, bool), stack: &Stack) -> bool {
+    /// Keeps a block of a stack that is known by now. False when there is no room.
+    pub(super) fn insert(
+        &mut self,
+        address: usize,
+        block: (usize, bool),
+        stack: Option<u64>,
+    ) -> bool {
         let (size, is_object) = block;
-        let id = self
-            .stack(stack)
-            .filter(|_| self.blocks.len() < MOST_BLOCKS);
+        let id = stack.filter(|_| self.blocks.len() < MOST_BLOCKS);
         let Some(id) = id else {
             self.dropped += 1;
             return false;
@@ -223,17 +226,14 @@ impl Samples {
         sites
     }
 
-    /// The number of a stack; none when there is no room for it.
-    fn stack(&mut self, stack: &Stack) -> Option<u64> {
-        let key = stack.key();
-        if let Some(id) = self
-            .known
-            .get(&key)
-            .filter(|id| self.stacks.contains_key(id))
-        {
-            return Some(*id);
-        }
-        let words = stack.in_words();
+    /// The number of a stack that was seen before.
+    pub(super) fn known(&self, stack: &Stack) -> Option<u64> {
+        let id = self.known.get(&stack.key());
+        id.filter(|id| self.stacks.contains_key(id)).copied()
+    }
+
+    /// The number of a stack from now on; none when there is no room for it.
+    pub(super) fn learn(&mut self, stack: &Stack, words: &Words) -> Option<u64> {
         let id = words.id();
         if !self.stacks.contains_key(&id) {
             self.make_room();
@@ -263,7 +263,7 @@ impl Samples {
             if self.known.len() >= MOST_KNOWN {
                 self.known.clear();
             }
-            self.known.insert(key, id);
+            self.known.insert(stack.key(), id);
         }
         Some(id)
     }
