@@ -96,7 +96,9 @@ pub(crate) fn refused(error: &ClientError) -> Refused {
     let (status, kind) = match error {
         error if error.is_end() => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
         ClientError::Ended { .. } => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
-        ClientError::NobodyChosen { .. } | ClientError::NoneFailed => (StatusCode::NOT_FOUND, None),
+        ClientError::NobodyChosen { .. }
+        | ClientError::NothingLeft { .. }
+        | ClientError::NoneFailed => (StatusCode::NOT_FOUND, None),
         ClientError::NoProbe { .. } => (StatusCode::CONFLICT, Some(RefusalKind::NoProbe)),
         ClientError::NotDone(_) => (StatusCode::CONFLICT, Some(RefusalKind::NotDone)),
         ClientError::NotExplicit { .. } | ClientError::OnlyOne { .. } => {

@@ -141,7 +141,7 @@ pub(crate) fn failed(
         .without(&dead.keys().copied().collect());
     match (dead.is_empty() && unsaid.is_empty(), missing.is_empty()) {
         (true, true) => Err(ClientError::NoneFailed),
-        (true, false) => Err(ClientError::NobodyChosen { ranks: missing }),
+        (true, false) => Err(ClientError::NothingLeft { ranks: missing }),
         (false, _) => {
             let all = dead.into_values().chain(unsaid);
             let all = all.map(|candidate| candidate.member(Bearer::Only));

@@ -85,6 +85,9 @@ pub enum ClientError {
     NotExplicit { group: Group },
     #[error("{}", nobody(.ranks))]
     NobodyChosen { ranks: Ranks },
+    /// Nothing is left of those that have failed.
+    #[error("no process here has these ranks, and they left no rows: {ranks}")]
+    NothingLeft { ranks: Ranks },
     /// Nobody is missing, as far as can be told.
     #[error("no rank has failed")]
     NoneFailed,
@@ -260,6 +263,11 @@ impl ClientError {
             Self::NotExplicit { .. } => "add --all to run it on every one of them, or choose with --ranks 0,2-5".to_owned(),
             Self::TooLong { .. } => "the process may be stuck in the kernel: state D in `ps`".to_owned(),
             Self::NobodyChosen { .. } | Self::NoneFailed => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
+            Self::NothingLeft { .. } => {
+                "they have ended, or run on another machine: name that, too, with -t HOST:PORT. Of those that are started with \
+                 PROBING=1 what they recorded stays; `--ranks all backtrace` shows where the others are"
+                    .to_owned()
+            }
             Self::NoPackage => {
                 "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }

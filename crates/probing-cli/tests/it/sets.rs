@@ -337,6 +337,28 @@ fn the_dead_are_named_and_do_not_end_the_answer() {
 }
 
 #[test]
+fn of_ranks_that_failed_and_left_nothing_it_is_said_which() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let living = sandbox.target(python, "rank.py").env("RANK", "1");
+        let living = living.env("WORLD_SIZE", "4").start();
+        let pid = living.pid().to_string();
+        let said = |arguments: &[&str]| {
+            let ran = sandbox.probing([&["-t", &pid, "--ranks", "failed"], arguments].concat());
+            assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{ran:?}");
+            ran.stderr
+        };
+        let stacks = said(&["backtrace"]);
+        insta::assert_snapshot!(stacks, @"
+        error: no process here has these ranks, and they left no rows: 0,2-3
+        hint: they have ended, or run on another machine: name that, too, with -t HOST:PORT. Of those that are started with PROBING=1 what they recorded stays; `--ranks all backtrace` shows where the others are
+        ");
+        assert_eq!(said(&["query", "SELECT 1"]), stacks);
+        assert_eq!(said(&["collectives"]), stacks);
+    });
+}
+
+#[test]
 fn processes_that_end_while_they_are_read_are_no_crash() {
     every_python(|python| {
         let mut job = Job::start(python, &[""; 6]);
