@@ -127,7 +127,7 @@ class Probe:
         Queries only read, from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL.
         """
         line = self._ask("query", sql=sql)
-        return Table(line["columns"], line["rows"])
+        return Table(line["columns"], line["rows"], line.get("note"))
 
     def break_at(
         self,

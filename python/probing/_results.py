@@ -57,9 +57,11 @@ class EvalResult:
 class Table:
     """Rows under named columns."""
 
-    def __init__(self, columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    def __init__(self, columns: Iterable[str], rows: Iterable[Sequence[Any]], note: str | None = None) -> None:
         self.columns: tuple[str, ...] = tuple(columns)
         self.rows: list[tuple[Any, ...]] = [tuple(row) for row in rows]
+        self.note = note
+        """Which rows should be here besides and could not be read, and why. Shown below the rows."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -99,12 +101,13 @@ class Table:
         shown = self.rows[:_SHOWN_IN_HTML]
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(_cell(value))}</td>' for value in row)}</tr>" for row in shown)
-        rest = "".join(f"<p>{line}</p>" for line in self._rest(len(shown)))
+        rest = "".join(f"<p>{html.escape(line)}</p>" for line in self._rest(len(shown)))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
     def _rest(self, shown: int) -> list[str]:
         more = len(self.rows) - shown
-        return [f"… and {more} rows more"] if more else []
+        noted = self.note.splitlines() if self.note else []
+        return [f"… and {more} rows more", *noted] if more else noted
 
 
 @dataclass(frozen=True)

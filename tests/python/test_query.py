@@ -15,6 +15,8 @@ from probing import Probe, connect
 
 # Computes for years.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000) AS a(x) WHERE x % 7 = 3"
+# Where a ring says what format it is in.
+FORMAT_AT = 8
 # Nanoseconds that tell work from waking up.
 A_WHILE = 20_000_000
 
@@ -82,6 +84,26 @@ def test_recorded_rows_come_as_a_table(start: Start) -> None:
         # What comes later is there at the next question.
         run(target, "probing.record('train', step=5000)")
         assert probe.query("SELECT max(step) FROM train").rows == [(5000,)]
+
+
+def test_rows_that_a_probe_of_another_version_wrote_are_noted(start: Start) -> None:
+    target = start("recording.py")
+    run(target, "probing.record('train', step=1)")
+    (ring,) = Path(os.environ["PROBING_DIR"]).glob("*/rings/*-user.train.ring")
+    with ring.open("r+b") as file:
+        file.seek(FORMAT_AT)
+        file.write((3).to_bytes(4, "little"))
+    run(target, "probing.record('train', step=2, more='x')")
+    with connect(target.pid) as probe:
+        table = probe.query("SELECT step FROM user.train")
+        assert table.rows == [(2,)]
+        words = f"pid {probe.pid}: rows of user.train are in format 3, which this version does not read"
+        assert table.note is not None
+        assert table.note.startswith(f"{words}\n  hint: use the `probing` of the version")
+        assert repr(table) == f"step\n2\n{table.note}"
+        assert f"<p>{words}</p>" in table._repr_html_()
+        other = probe.query("SELECT 1 AS one")
+        assert (other.note, repr(other)) == (None, "one\n1")
 
 
 def test_ctrl_c_ends_a_query_and_not_the_connection(prepared: Probe) -> None:

@@ -169,6 +169,9 @@ pub enum Tell {
         columns: Vec<String>,
         /// Each with a value for each column: a number, a text, true, false or null.
         rows: Vec<Vec<serde_json::Value>>,
+        /// What should be there besides and could not be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// Breakpoints and watches, in the order in which they were armed.
     Points { points: Vec<Point> },

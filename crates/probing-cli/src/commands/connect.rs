@@ -21,6 +21,7 @@ use probing_proto::message::{Eval, Failure, RequestId};
 
 use self::in_flight::InFlight;
 use self::input::{Input, News};
+use super::answers::missing_lines;
 use super::{Aim, backtrace, eval};
 use crate::exit::{self, Status};
 
@@ -188,8 +189,13 @@ impl Service {
         let terms = Terms::default();
         self.in_flight.asks(id, &terms.stopper);
         let answer = self.engine()?.blocking_ask(sql, &members, &terms)?;
-        let (JsonTable { columns, rows }, _) = answer.into_json(MOST_ROWS)?;
-        Ok(Tell::Table { columns, rows })
+        let (JsonTable { columns, rows }, summary) = answer.into_json(MOST_ROWS)?;
+        let lacks = missing_lines(&summary.missing, &members);
+        Ok(Tell::Table {
+            columns,
+            rows,
+            note: (!lacks.is_empty()).then(|| lacks.join("\n")),
+        })
     }
 
     /// Started by the first query.
