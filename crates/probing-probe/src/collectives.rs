@@ -7,11 +7,12 @@
 //! these there is a hook behind the issue, too, which costs as much as the one before. Nothing of the program's is wrapped,
 //! and nobody waits for an operation because of us.
 //!
-//! `door.py` is what is done to torch once, `hooks.rs` what torch calls, `calls.rs` how we hear that a call is over; `glance.rs`, `tensors.rs`, `count.rs` and `sites.rs`
+//! `door.py` is what is done to torch once, `door.rs` how we speak with it, `hooks.rs` what torch calls, `calls.rs` how we hear that a call is over; `glance.rs`, `tensors.rs`, `count.rs` and `sites.rs`
 //! tell what an operation is, `pending.rs` and `works.rs` what has become of it.
 
 mod calls;
 mod count;
+mod door;
 mod glance;
 mod hooks;
 mod pending;
@@ -27,21 +28,18 @@ use std::time::{Duration, Instant};
 use probing_proto::message::Failure;
 use probing_store::monotonic_nanos;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::PyType;
 
-use crate::eval;
 use crate::forked;
 use crate::guarded::call;
 use crate::interned::interned;
-use crate::monitoring;
 use crate::recording::{self, Ledger, Operation, Outcome, collective_symbol};
 use crate::step;
 use crate::trace::{self, Tap};
 use crate::worker;
-use calls::{Call, Failed};
 use count::Count;
+use door::{asked_of_watch, watch};
 use glance::{Glance, Sizes, asked};
-use hooks::Hooks;
 use pending::{Operations, Pending, Until};
 use sites::Sites;
 use tensors::Tensors;
@@ -112,6 +110,7 @@ struct Look {
 
 #[derive(Clone, Copy)]
 struct About {
+    job: Option<u32>,
     name: u32,
     rank: i64,
     size: i64,
@@ -206,6 +205,11 @@ pub(crate) fn note(py: Python<'_>) -> Option<String> {
     note.extract().ok()?
 }
 
+/// The job that the newest group belongs to.
+pub(crate) fn job(py: Python<'_>) -> Option<String> {
+    asked_of_watch(py, "newest_job", ()).ok()?.extract().ok()?
+}
+
 /// When the probe's thread is to come by.
 pub(crate) fn next_deadline() -> Option<Instant> {
     let waits = is_on() && PENDING.load(Ordering::Acquire) > 0;
@@ -285,122 +289,6 @@ fn count(state: &State) {
     PENDING.store(state.pending.len() as u32, Ordering::Release);
 }
 
-/// Calls a method of `Watch`.
-fn asked_of_watch<'py>(
-    py: Python<'py>,
-    method: &str,
-    args: impl IntoPyObject<
-        'py,
-        Target = pyo3::types::PyTuple,
-        Output = Bound<'py, pyo3::types::PyTuple>,
-        Error: Into<PyErr>,
-    >,
-) -> PyResult<Bound<'py, PyAny>> {
-    let watch = state(py).map(|state| state.watch.clone_ref(py));
-    let Some(watch) = watch else {
-        return Err(pyo3::exceptions::PyRuntimeError::new_err("it was never on"));
-    };
-    call(&watch.bind(py).getattr(method)?, args)
-}
-
-/// `Watch` of `door.py`, with what it calls.
-fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let names = eval::namespace_of(py, include_str!("collectives/door.py"), "<probing>")?;
-    let natives = (
-        wrap_pyfunction!(torch_is_there, py)?,
-        wrap_pyfunction!(group_is_there, py)?,
-    );
-    call(&names.as_any().get_item("Watch")?, natives)
-}
-
-/// What operations and calls torch has, and the size of what it gives to hooks. A call that fails branches, or else has
-/// other code called. Returns whether the calls tell of their end.
-#[pyfunction]
-fn torch_is_there(
-    names: Vec<String>,
-    folder: String,
-    given: (Bound<'_, PyType>, usize),
-    codes: (Bound<'_, PyList>, Option<Bound<'_, PyAny>>),
-) -> bool {
-    let (work, size) = given;
-    let py = work.py();
-    let operations = names.iter().map(|name| Kind {
-        name: collective_symbol(py, name),
-        has_root: matches!(&**name, "broadcast" | "reduce" | "scatter" | "gather"),
-        is_between_two: matches!(&**name, "send" | "recv"),
-    });
-    let torch = Torch {
-        glance: Glance::new(size),
-        works: Works::new(size),
-        operations: operations.collect(),
-        work: work.unbind(),
-        calls_tell: false,
-    };
-    if let Some(state) = state(py) {
-        state.torch = Some(torch);
-        state.sites.torch_is_at(folder);
-    }
-    let (calls, failure) = codes;
-    // Before 3.12 no code tells.
-    if !monitoring::is_there(py) || calls.is_empty() {
-        return false;
-    }
-    let mut tell = true;
-    let call: &'static dyn Tap = match failure {
-        None => &Call { branches: true },
-        Some(_) => &Call { branches: false },
-    };
-    for code in calls {
-        tell &= tapped(&code, call);
-        if let Some(state) = state(py) {
-            state.sites.is_call(&code);
-        }
-    }
-    if let Some(failure) = failure.filter(|_| tell) {
-        tapped(&failure, &Failed);
-    }
-    if let Some(torch) = state(py).and_then(|state| state.torch.as_mut()) {
-        torch.calls_tell = tell;
-    }
-    tell
-}
-
-fn tapped(code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
-    let is_tapped = trace::tap(code, tap).is_ok();
-    if is_tapped && let Some(state) = state(code.py()) {
-        state.taps.push((code.clone().unbind(), tap));
-    }
-    is_tapped
-}
-
-/// A group, with the function that tells its next number. Returns its hooks.
-#[pyfunction]
-fn group_is_there<'py>(
-    name: &str,
-    place: (i64, i64),
-    returns_when_over: bool,
-    sequence: Bound<'py, PyAny>,
-) -> PyResult<Option<Hooks<'py>>> {
-    let py = sequence.py();
-    let name = collective_symbol(py, name);
-    let Some(state) = state(py) else {
-        return Ok(None);
-    };
-    let number = state.groups.len();
-    state.groups.push(Group {
-        about: About {
-            name,
-            rank: place.0,
-            size: place.1,
-            returns_when_over,
-            has_after: false,
-        },
-        sequence: sequence.unbind(),
-        count: Count::default(),
-    });
-    hooks::of_group(py, number).map(Some)
-}
-
 /// No panic leaves the probe.
 fn quietly(work: impl FnOnce()) {
     drop(panic::catch_unwind(AssertUnwindSafe(work)));
@@ -426,6 +314,7 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
     let asked = state(py).map(|state| state.sites.here(py));
     let asked = asked.unwrap_or_default();
     let operation = Operation {
+        job: about.job,
         group: about.name,
         rank: about.rank,
         size: about.size,

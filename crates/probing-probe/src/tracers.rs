@@ -157,6 +157,7 @@ pub(crate) fn switch(py: Python<'_>, call: TracerCall, borrowed: &Borrowed) -> E
         on: is_on(tracer),
         was_on,
         note: note(py, tracer),
+        job: job(py, tracer),
     })
 }
 
@@ -260,6 +261,13 @@ fn note(py: Python<'_>, tracer: Tracer) -> Option<String> {
         Tracer::Heap => heap::note(py),
         Tracer::Collectives => collectives::note(py),
         Tracer::Memory => None,
+    }
+}
+
+fn job(py: Python<'_>, tracer: Tracer) -> Option<String> {
+    match tracer {
+        Tracer::Collectives => collectives::job(py),
+        Tracer::Heap | Tracer::Memory => None,
     }
 }
 

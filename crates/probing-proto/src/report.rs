@@ -16,7 +16,9 @@ use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
 use crate::store::Storage;
 
-pub use collectives::{CollectivesReport, GroupReport, Lateness, Operation, Side, Verdict};
+pub use collectives::{
+    CollectivesReport, GroupReport, JobReport, Lateness, Operation, Side, Verdict,
+};
 pub use memory::{Growth, LeakReport, SiteGrowth, TracersReport, TypeGrowth};
 pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable, UnreadableTable};
 pub use sets::{

@@ -40,6 +40,9 @@ pub struct TracerState {
     /// What one should know about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Of collectives: the job, as `python.collectives` calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
 }
 
 /// What is in use of that which was allocated since the sampler was switched on. All numbers are estimates: one allocation

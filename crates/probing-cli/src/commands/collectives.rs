@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use probing_client::{Entry, Group, Manner, Members, ask_each};
 use probing_engine::{Engine, Format, Terms};
+use probing_proto::process::Pid;
 use probing_proto::tracers::{Tracer, TracerCall};
 use serde_json::Value;
 
-use self::verdict::{Asked, Row};
+use self::verdict::{Asked, Recorder, Row};
 use super::Aim;
 use super::each;
 use super::memory::switched;
@@ -23,7 +24,7 @@ use crate::json;
 
 /// For a rank to look which operations are done.
 const PATIENCE: Duration = Duration::from_secs(5);
-const SQL: &str = "SELECT pid, rank, host, group_name, group_rank, group_size, seq, op, shapes, dtype, state, \
+const SQL: &str = "SELECT pid, rank, host, job, group_name, group_rank, group_size, seq, op, shapes, dtype, state, \
      func, file, lineno, CAST(ts AS BIGINT) AS at, CAST(now() AS BIGINT) AS now \
      FROM python.collectives WHERE seq IS NOT NULL ORDER BY ts DESC LIMIT 100000";
 
@@ -66,6 +67,13 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
     Ok(exit::OK)
 }
 
+/// What one of them is found to be.
+enum Seen {
+    Recording(Recorder),
+    Ended(Option<Pid>),
+    Other,
+}
+
 /// Has those that live look which operations are done.
 fn looked(members: &Members) -> Asked {
     let answers = ask_each(&members.all, Manner::within(PATIENCE), |member| {
@@ -76,23 +84,31 @@ fn looked(members: &Members) -> Asked {
         };
         match member.target.connect(&Entry::Forbidden) {
             Ok(mut reached) => {
-                let rank = reached.probe.hello().rank;
-                // One that does not answer is one that hangs: its rows tell.
-                let is_on = reached.probe.tracer(call).is_ok_and(|state| state.on);
-                (None, is_on, rank.filter(|_| is_on))
+                let (pid, rank) = (reached.probe.hello().pid, reached.probe.hello().rank);
+                match reached.probe.tracer(call) {
+                    Ok(state) if state.on => Seen::Recording(Recorder {
+                        job: state.job,
+                        rank: rank.map(i64::from),
+                        pid: u64::from(member.pid.unwrap_or(pid).0),
+                    }),
+                    // One that does not answer is one that hangs: its rows tell.
+                    Ok(_) | Err(_) => Seen::Other,
+                }
             }
-            Err(error) if error.is_end() => (member.pid, false, None),
-            Err(_) => (None, false, None),
+            Err(error) if error.is_end() => Seen::Ended(member.pid),
+            Err(_) => Seen::Other,
         }
     });
     let mut asked = Asked::default();
-    for (answer, member) in answers.into_iter().zip(&members.all) {
-        let Some((ended, is_on, recording)) = answer else {
-            continue;
-        };
-        asked.ended.extend(ended.map(|pid| u64::from(pid.0)));
-        asked.on.extend(is_on.then(|| member.who.clone()));
-        asked.recording.extend(recording.map(i64::from));
+    for (seen, member) in answers.into_iter().zip(&members.all) {
+        match seen {
+            Some(Seen::Recording(recorder)) => {
+                asked.on.push(member.who.clone());
+                asked.recording.push(recorder);
+            }
+            Some(Seen::Ended(pid)) => asked.ended.extend(pid.map(|pid| u64::from(pid.0))),
+            Some(Seen::Other) | None => {}
+        }
     }
     asked
 }

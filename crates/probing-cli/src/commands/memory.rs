@@ -75,6 +75,7 @@ impl Switched {
             on: false,
             was_on: false,
             note: None,
+            job: None,
         };
         Self {
             attached: None,

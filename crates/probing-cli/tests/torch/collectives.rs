@@ -96,13 +96,14 @@ impl Job {
     /// What is said of the group of all ranks.
     fn world(&self) -> Value {
         let report = self.probing(&["collectives", "--json"]).json();
-        let groups = report["groups"].as_array().unwrap();
-        let world = groups
-            .iter()
-            .find(|group| group["group_name"] == "0")
-            .unwrap();
-        world.clone()
+        world_of(&report["jobs"][0])
     }
+}
+
+fn world_of(job: &Value) -> Value {
+    let groups = job["groups"].as_array().unwrap();
+    let world = groups.iter().find(|group| group["group_name"] == "0");
+    world.unwrap_or_else(|| panic!("{job:#}")).clone()
 }
 
 fn line_of(mark: &str) -> usize {
@@ -176,7 +177,7 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
     wait_until("what has failed is told", || failed() == expected);
 
     let report = job.probing(&["collectives", "--json"]).json();
-    assert_eq!(report["straggler"], 1, "{report:#}");
+    assert_eq!(report["jobs"][0]["straggler"], 1, "{report:#}");
     assert_eq!(job.world()["verdict"]["verdict"], "in_step", "{report:#}");
 
     // Rank 1 does not come.
@@ -217,11 +218,7 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
         .sandbox
         .probing(["-t", &all, "collectives", "--json"])
         .json();
-    let groups = told["groups"].as_array().unwrap();
-    let world = groups
-        .iter()
-        .find(|group| group["group_name"] == "0")
-        .unwrap();
+    let world = world_of(&told["jobs"][0]);
     assert_eq!(world["verdict"]["verdict"], "differs", "{told:#}");
     let sides = world["verdict"]["sides"].as_array().unwrap();
     assert_eq!(
@@ -274,8 +271,67 @@ fn recording_changes_no_bit_and_can_be_switched_in_a_running_job() {
     wait_until("the others wait", || {
         plain.world()["verdict"]["waiting"] == Value::from(vec![0])
     });
+    check_that_jobs_are_told_apart(&plain, &traced);
     let off = plain.probing(&["collectives", "off"]);
     assert_eq!(off.status, 0, "{off:?}");
+}
+
+/// Both have a group 0 of two ranks. In one of them rank 1 has not come; the other one is in step.
+#[track_caller]
+fn check_that_jobs_are_told_apart(hangs: &Job, runs: &Job) {
+    let both = [hangs, runs].map(|job| job.pids.0.join(",")).join(",");
+    let collectives = |options: &[&str]| {
+        let command = [&["-t", &both, "collectives"], options].concat();
+        hangs.sandbox.probing(command)
+    };
+    let report = collectives(&["--json"]).json();
+    let jobs = report["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 2, "{report:#}");
+    for (job, verdict) in [(hangs, "absent"), (runs, "in_step")] {
+        let mut pids: Vec<u64> = job.pids.0.iter().map(|pid| pid.parse().unwrap()).collect();
+        pids.sort_unstable();
+        let told = jobs.iter().find(|told| told["pids"] == Value::from(&*pids));
+        let world = world_of(told.unwrap_or_else(|| panic!("{report:#}")));
+        assert_eq!(world["verdict"]["verdict"], verdict, "{report:#}");
+        assert_eq!(world["ranks"], Value::from(vec![0, 1]), "{report:#}");
+    }
+    let words = collectives(&[]);
+    for told in jobs {
+        let named = format!("job {} (pids ", told["job"].as_str().unwrap());
+        let (_, own) = words.ok().split_once(&named).unwrap();
+        let is_absent = world_of(told)["verdict"]["verdict"] == "absent";
+        let verdict = if is_absent {
+            "rank 1 has not come to "
+        } else {
+            "in step, all have done #"
+        };
+        let line = format!("  group 0: {verdict}");
+        assert!(own.lines().nth(1).unwrap().starts_with(&line), "{words:?}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_jobs_that_cannot_be_told_apart() {
+    every_torch(|python| {
+        let sandbox = sandbox();
+        let start = || {
+            let target = sandbox.target(python, "with_torch/alike.py");
+            let target = target.env("GLOO_SOCKET_IFNAME", "lo");
+            target.env("PROBING_TORCH", "collectives").start()
+        };
+        let (one, other) = (start(), start());
+        let [one, other] = [&one, &other].map(|target| target.pid().to_string());
+        let both = format!("{one},{other}");
+        let of = |targets: &str| {
+            let ran = sandbox.probing(["-t", targets, "collectives"]);
+            ran.ok().to_owned()
+        };
+        assert_eq!(of(&one), "group 0: in step, all have done #0\n");
+        insta::assert_snapshot!(of(&both), @"
+        several processes have rank 0: of jobs that cannot be told apart, or of one that was started again
+          hint: name the processes of one job: -t PID,PID
+        ");
+    });
 }
 
 #[test]

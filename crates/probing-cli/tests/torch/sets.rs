@@ -151,7 +151,7 @@ fn recorded(job: &Job) {
         "rank,module,steps\n0,module.0,3\n1,module.0,3\n"
     );
     let report = job.ask(&["--ranks", "0-1", "collectives", "--json"]).json();
-    let world = &report["groups"][0];
+    let world = &report["jobs"][0]["groups"][0];
     assert_eq!(world["ranks"], json!([0, 1]), "{report:#}");
     assert_eq!(world["verdict"]["verdict"], "in_step", "{report:#}");
 }

@@ -20,6 +20,7 @@ MODULE = "torch.distributed.distributed_c10d"
 HOOK = 7_770_001
 # Where a call that waits returns when the operation is over, and not when a stream will wait for it.
 WAITING = ("gloo", "cpu:gloo", "mpi")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Methods of groups and the operations that they ask for: those that change the tensors they take, and those that give
 # some and take some. Their names have changed over time.
 IN_PLACE = {
@@ -61,6 +62,8 @@ class Watch:
         self.torch_is_there, self.group_is_there = torch_is_there, group_is_there
         # Groups, with what is called before and behind each operation.
         self.hooked: list[tuple[Any, Any, Any]] = []
+        # Where the ranks of the newest group's job met.
+        self.job: str | None = None
         self.replaced_methods: dict[str, Any] = {}
         self.calls_tell = False
         self.original: Any = None
@@ -121,11 +124,12 @@ class Watch:
         # What is no group of this rank's is a number.
         if not isinstance(group, c10d.ProcessGroup) or self.hooks_of(group) is not None:
             return
-        backend = c10d._world.pg_map.get(group, ("",))[0]
+        backend, store = c10d._world.pg_map.get(group, ("", None))
         returns_when_over = self.calls_tell and backend in WAITING
         place = (group.rank(), group.size())
         sequence = group._get_sequence_number_for_group
-        told = self.group_is_there(str(group.group_name), place, returns_when_over, sequence)
+        self.job = meeting_place(store)
+        told = self.group_is_there((self.job, str(group.group_name)), place, returns_when_over, sequence)
         if told is None:
             return
         before, after = told
@@ -183,6 +187,9 @@ class Watch:
             c10d._new_process_group_helper = self.original
         self.original = None
 
+    def newest_job(self) -> str | None:
+        return self.job
+
     def note(self) -> str | None:
         if not self.hooked:
             return "no process group yet: operations are recorded as soon as there is one"
@@ -218,6 +225,18 @@ class Issued:
 
     def __init__(self, work: Any) -> None:
         self.work = work
+
+
+def meeting_place(store: Any) -> str | None:
+    """Where the ranks of a job met: what tells it from others, whose groups have the same names."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    # A program can have a store of its own kind.
+    host, port, path = (getattr(store, name, None) for name in ("host", "port", "path"))
+    if port is None:
+        return None if path is None else str(path)
+    # Every machine has such an address.
+    return f"{os.uname().nodename if host in LOOPBACK else host}:{port}"
 
 
 def listed(value: Any) -> list[Any]:

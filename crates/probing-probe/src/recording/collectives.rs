@@ -42,6 +42,7 @@ pub(crate) fn ledger(py: Python<'_>) -> Ledger {
 /// What is known of an operation before it begins. Texts are numbers of symbols: a row costs less than looking one up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operation {
+    pub(crate) job: Option<u32>,
     pub(crate) group: u32,
     pub(crate) rank: i64,
     pub(crate) size: i64,
@@ -86,6 +87,7 @@ impl Ledger {
         let site = operation.site;
         let row = [
             Value::Symbol(self.outcomes[outcome as usize]),
+            symbol(operation.job),
             Value::Symbol(operation.group),
             Value::I64(operation.rank),
             Value::I64(operation.size),

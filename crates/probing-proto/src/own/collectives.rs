@@ -17,6 +17,12 @@ pub const COLLECTIVES: OwnTable = OwnTable {
             "`enqueued`; `completed` or `failed` when it is over",
         ),
         (
+            "job",
+            Kind::Symbol,
+            Perhaps,
+            "where its ranks met, which tells it from other jobs: `node7:29500`, a file; none where torch does not say",
+        ),
+        (
             "group_name",
             Kind::Symbol,
             Always,

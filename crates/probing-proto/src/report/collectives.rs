@@ -7,6 +7,21 @@ use crate::omitted::is_false;
 /// What `probing collectives` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CollectivesReport {
+    /// Each with a verdict of its own: groups of different jobs have the same names.
+    pub jobs: Vec<JobReport>,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// Where its ranks met, as `python.collectives` has it.
+    pub job: Option<String>,
+    /// Whose rows were found, and who records.
+    pub pids: Vec<u64>,
+    /// Ranks that several of these processes have: they are of several jobs that cannot be told apart, and nothing else is
+    /// said of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claimed_twice: Vec<i64>,
     pub groups: Vec<GroupReport>,
     /// How late each rank comes, the latest first.
     pub lateness: Vec<Lateness>,

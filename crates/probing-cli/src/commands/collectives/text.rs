@@ -1,12 +1,46 @@
-//! In words: a line or two for each group, then how late each rank is.
+//! In words: of each job a line or two for each group, then how late each rank is.
 
-use probing_proto::report::{CollectivesReport, GroupReport, Operation, Verdict};
+use probing_client::{Group, Who};
+use probing_proto::process::Pid;
+use probing_proto::report::{CollectivesReport, GroupReport, JobReport, Operation, Verdict};
 
 /// Younger than this, a job may simply be running.
 const SOON_SECONDS: f64 = 1.0;
 
 pub(super) fn lines(report: &CollectivesReport) -> Vec<String> {
+    if let [only] = report.jobs.as_slice() {
+        return of_job(only);
+    }
+    let mut lines = Vec::new();
+    for job in &report.jobs {
+        lines.push(named(job));
+        let own = of_job(job).into_iter();
+        lines.extend(own.map(|line| format!("  {line}").trim_end().to_owned()));
+    }
+    lines
+}
+
+/// `job node7:29500 (pids 4242,4243)`
+fn named(job: &JobReport) -> String {
+    let pid = |pid: &u64| u32::try_from(*pid).ok().map(|pid| Who::Pid(Pid(pid)));
+    let pids: Vec<Who> = job.pids.iter().filter_map(pid).collect();
+    let pids: Group = pids.iter().collect();
+    let name = job
+        .job
+        .as_deref()
+        .unwrap_or("without a known meeting place");
+    format!("job {name} ({pids})")
+}
+
+fn of_job(report: &JobReport) -> Vec<String> {
     let mut lines: Vec<String> = report.groups.iter().flat_map(group).collect();
+    if !report.claimed_twice.is_empty() {
+        let whose = ranks(&report.claimed_twice);
+        lines.push(format!(
+            "several processes have {whose}: of jobs that cannot be told apart, or of one that was started again"
+        ));
+        lines.push("  hint: name the processes of one job: -t PID,PID".to_owned());
+    }
     if !report.lateness.is_empty() {
         lines.push(String::new());
         lines.push(format!(
@@ -40,7 +74,9 @@ fn group(group: &GroupReport) -> Vec<String> {
     let mut lines = Vec::new();
     let name = &group.group_name;
     let known = group.ranks.len() as i64;
-    if known < group.group_size {
+    let are_all = known >= group.group_size;
+    let all = if are_all { "all" } else { "these" };
+    if !are_all {
         let size = group.group_size;
         lines.push(format!(
             "group {name}: rows of {known} of its {size} ranks: {}",
@@ -49,7 +85,7 @@ fn group(group: &GroupReport) -> Vec<String> {
     }
     match &group.verdict {
         Verdict::InStep { seq } => {
-            lines.push(format!("group {name}: in step, all have done #{seq}"));
+            lines.push(format!("group {name}: in step, {all} have done #{seq}"));
         }
         Verdict::Absent {
             ranks: absent,
@@ -82,14 +118,14 @@ fn group(group: &GroupReport) -> Vec<String> {
             operation,
             waited_seconds,
         } => {
+            let why = match waited_seconds {
+                soon if *soon < SOON_SECONDS => perhaps(*soon),
+                _ if are_all => ": not the program, but what carries its data",
+                _ => ": perhaps others have not come",
+            };
             lines.push(format!(
-                "group {name}: all have been in {} for {waited_seconds:.1} s{}",
-                told(operation),
-                if *waited_seconds < SOON_SECONDS {
-                    perhaps(*waited_seconds)
-                } else {
-                    ": not the program, but what carries its data"
-                }
+                "group {name}: {all} have been in {} for {waited_seconds:.1} s{why}",
+                told(operation)
             ));
         }
     }

@@ -3,10 +3,12 @@
 //! Ranks number the operations of a group in the order in which they ask for them. So at one number all must do the same, and
 //! who has asked for fewer than others has not come yet.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use probing_client::Who;
-use probing_proto::report::{CollectivesReport, GroupReport, Lateness, Operation, Side, Verdict};
+use probing_proto::report::{
+    CollectivesReport, GroupReport, JobReport, Lateness, Operation, Side, Verdict,
+};
 use serde_json::Value;
 
 /// Operations of a group, the newest ones, in which lateness is measured.
@@ -24,6 +26,7 @@ pub(super) struct Row {
     pub(super) rank: i64,
     pub(super) group_rank: i64,
     pub(super) host: String,
+    pub(super) job: Option<String>,
     pub(super) group: String,
     pub(super) group_size: i64,
     pub(super) operation: Operation,
@@ -42,6 +45,7 @@ impl Row {
             rank: number("rank").or_else(|| number("group_rank"))?,
             group_rank: number("group_rank")?,
             host: text("host").unwrap_or_default(),
+            job: text("job"),
             group: text("group_name")?,
             group_size: number("group_size")?,
             operation: Operation {
@@ -110,11 +114,71 @@ pub(super) struct Asked {
     pub(super) ended: HashSet<u64>,
     /// Those that live and record.
     pub(super) on: Vec<Who>,
-    /// Their ranks: what they have not recorded they have not done.
-    pub(super) recording: BTreeSet<i64>,
+    /// The same: what they have not recorded they have not done.
+    pub(super) recording: Vec<Recorder>,
+}
+
+impl Asked {
+    fn recording_in(&self, job: Option<&str>) -> impl Iterator<Item = &Recorder> {
+        let is_in = move |recorder: &&Recorder| recorder.job.as_deref() == job;
+        self.recording.iter().filter(is_in)
+    }
+}
+
+/// One that lives and records.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    pub(super) job: Option<String>,
+    pub(super) rank: Option<i64>,
+    pub(super) pid: u64,
 }
 
 pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
+    let mut jobs: BTreeMap<Option<&str>, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        jobs.entry(row.job.as_deref()).or_default().push(row);
+    }
+    let jobs = jobs.into_iter();
+    CollectivesReport {
+        jobs: jobs.map(|(job, rows)| of_job(job, &rows, asked)).collect(),
+    }
+}
+
+fn of_job(job: Option<&str>, rows: &[&Row], asked: &Asked) -> JobReport {
+    let recording = asked.recording_in(job).map(|recorder| recorder.pid);
+    let pids: BTreeSet<u64> = rows.iter().map(|row| row.pid).chain(recording).collect();
+    let hosts: BTreeSet<&str> = rows.iter().map(|row| row.host.as_str()).collect();
+    let claimed_twice = claimed_twice(rows);
+    let (mut groups, mut late) = (Vec::new(), Vec::new());
+    if claimed_twice.is_empty() {
+        (groups, late) = of_groups(job, rows, asked);
+    }
+    JobReport {
+        job: job.map(str::to_owned),
+        pids: pids.into_iter().collect(),
+        claimed_twice,
+        groups,
+        straggler: straggler(&late),
+        lateness: late,
+        several_hosts: hosts.len() > 1,
+    }
+}
+
+/// Ranks that more than one process has in the same group. Nobody can say which of these goes with which of another rank.
+fn claimed_twice(rows: &[&Row]) -> Vec<i64> {
+    let mut first: HashMap<(&str, i64, i64), (&str, u64)> = HashMap::new();
+    let mut twice = BTreeSet::new();
+    for row in rows {
+        let process = (row.host.as_str(), row.pid);
+        let place = (row.group.as_str(), row.group_size, row.group_rank);
+        if *first.entry(place).or_insert(process) != process {
+            twice.insert(row.rank);
+        }
+    }
+    twice.into_iter().collect()
+}
+
+fn of_groups(job: Option<&str>, rows: &[&Row], asked: &Asked) -> (Vec<GroupReport>, Vec<Lateness>) {
     let mut groups: BTreeMap<(&str, i64), Ranks> = BTreeMap::new();
     let mut dead = BTreeSet::new();
     for row in rows {
@@ -128,14 +192,14 @@ pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
     for ((group, size), ranks) in &mut groups {
         let mut own = rows.iter().filter(|row| row.group == *group);
         if own.all(|row| row.rank == row.group_rank) {
-            for rank in asked.recording.iter().filter(|rank| *rank < size) {
-                ranks.entry(*rank).or_default();
+            let recording = asked.recording_in(job);
+            let recording = recording.filter_map(|recorder| recorder.rank);
+            for rank in recording.filter(|rank| rank < size) {
+                ranks.entry(rank).or_default();
             }
         }
     }
     let now_nanos = rows.iter().map(|row| row.now_nanos).max().unwrap_or(0);
-    let lateness = lateness(groups.values());
-    let hosts: BTreeSet<&str> = rows.iter().map(|row| row.host.as_str()).collect();
     let told = groups.iter().map(|((name, size), ranks)| GroupReport {
         group_name: (*name).to_owned(),
         group_size: *size,
@@ -147,12 +211,7 @@ pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
             .collect(),
         verdict: verdict(ranks, now_nanos),
     });
-    CollectivesReport {
-        groups: told.collect(),
-        straggler: straggler(&lateness),
-        lateness,
-        several_hosts: hosts.len() > 1,
-    }
+    (told.collect(), lateness(groups.values()))
 }
 
 fn verdict(ranks: &Ranks, now_nanos: i64) -> Verdict {
@@ -293,6 +352,7 @@ mod tests {
             rank,
             group_rank: rank,
             host: "here".into(),
+            job: Some("here:29500".into()),
             group: "0".into(),
             group_size: 3,
             operation: Operation {
@@ -311,19 +371,83 @@ mod tests {
         }
     }
 
-    fn told(rows: &[Row]) -> CollectivesReport {
+    fn recorder(job: &str, rank: i64) -> Recorder {
+        Recorder {
+            job: Some(job.into()),
+            rank: Some(rank),
+            pid: rank as u64 + 100,
+        }
+    }
+
+    /// What is said of the only job.
+    fn told(rows: &[Row]) -> JobReport {
         let asked = Asked {
             ended: HashSet::from([101]),
             ..Asked::default()
         };
-        report(rows, &asked)
+        let [job] = report(rows, &asked).jobs.try_into().unwrap();
+        job
+    }
+
+    /// The same of another job on the same machine.
+    fn elsewhere(rows: &[Row], job: Option<&str>) -> Vec<Row> {
+        let elsewhere = |row: &Row| Row {
+            pid: row.pid + 100,
+            job: job.map(str::to_owned),
+            ..row.clone()
+        };
+        rows.iter().map(elsewhere).collect()
+    }
+
+    #[test]
+    fn two_jobs_have_a_verdict_each() {
+        let hangs = [
+            row(0, 5, "barrier []", 1, false),
+            row(1, 4, "allreduce [4]", 1, true),
+            row(2, 5, "barrier []", 1, false),
+        ];
+        let runs: Vec<Row> = (0..3)
+            .map(|rank| row(rank, 9, "allreduce [6]", 1, true))
+            .collect();
+        let rows = [elsewhere(&runs, Some("here:29501")), hangs.to_vec()].concat();
+        let jobs = report(&rows, &Asked::default()).jobs;
+        let verdict = |job: &JobReport| job.groups[0].verdict.clone();
+        assert_eq!(jobs[1].job.as_deref(), Some("here:29501"));
+        assert_eq!(verdict(&jobs[1]), Verdict::InStep { seq: 9 });
+        assert!(
+            matches!(verdict(&jobs[0]), Verdict::Absent { ranks, .. } if ranks == [1]),
+            "{jobs:?}"
+        );
+    }
+
+    #[test]
+    fn who_records_in_another_job_is_not_waited_for() {
+        let rows = [row(0, 4, "allreduce [4]", 1, true)];
+        let asked = Asked {
+            recording: vec![recorder("here:29501", 1)],
+            ..Asked::default()
+        };
+        let jobs = report(&rows, &asked).jobs;
+        assert_eq!(jobs[0].groups[0].verdict, Verdict::InStep { seq: 4 });
+    }
+
+    #[test]
+    fn nothing_is_said_of_jobs_that_cannot_be_told_apart() {
+        let one: Vec<Row> = (0..3)
+            .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
+            .collect();
+        let one = elsewhere(&one, None);
+        let rows = [elsewhere(&one[1..], None), one].concat();
+        let job = told(&rows);
+        assert_eq!((&*job.claimed_twice, &*job.groups), (&[1, 2][..], &[][..]));
+        assert_eq!((job.straggler, job.lateness.len()), (None, 0));
     }
 
     #[test]
     fn who_records_and_has_done_nothing_has_not_come() {
         let rows = [row(0, 30, "allreduce [4]", 1, false)];
         let asked = Asked {
-            recording: BTreeSet::from([0, 1]),
+            recording: [0, 1].map(|rank| recorder("here:29500", rank)).into(),
             ..Asked::default()
         };
         let Verdict::Absent {
@@ -331,7 +455,7 @@ mod tests {
             waiting,
             last,
             ..
-        } = &report(&rows, &asked).groups[0].verdict
+        } = &report(&rows, &asked).jobs[0].groups[0].verdict
         else {
             panic!("{:?}", report(&rows, &asked));
         };

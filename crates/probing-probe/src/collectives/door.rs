@@ -1,0 +1,130 @@
+//! How we speak with `door.py`: what we have it do, and what it tells when torch and its groups are there.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+use super::calls::{Call, Failed};
+use super::count::Count;
+use super::glance::Glance;
+use super::hooks::{self, Hooks};
+use super::works::Works;
+use super::{About, Group, Kind, Torch, state};
+use crate::eval;
+use crate::guarded::call;
+use crate::monitoring;
+use crate::recording::collective_symbol;
+use crate::trace::{self, Tap};
+
+/// Calls a method of `Watch`.
+pub(super) fn asked_of_watch<'py>(
+    py: Python<'py>,
+    method: &str,
+    args: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error: Into<PyErr>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let watch = state(py).map(|state| state.watch.clone_ref(py));
+    let Some(watch) = watch else {
+        return Err(pyo3::exceptions::PyRuntimeError::new_err("it was never on"));
+    };
+    call(&watch.bind(py).getattr(method)?, args)
+}
+
+/// `Watch` of `door.py`, with what it calls.
+pub(super) fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let names = eval::namespace_of(py, include_str!("door.py"), "<probing>")?;
+    let natives = (
+        wrap_pyfunction!(torch_is_there, py)?,
+        wrap_pyfunction!(group_is_there, py)?,
+    );
+    call(&names.as_any().get_item("Watch")?, natives)
+}
+
+/// What operations and calls torch has, and the size of what it gives to hooks. A call that fails branches, or else has
+/// other code called. Returns whether the calls tell of their end.
+#[pyfunction]
+fn torch_is_there(
+    names: Vec<String>,
+    folder: String,
+    given: (Bound<'_, PyType>, usize),
+    codes: (Bound<'_, PyList>, Option<Bound<'_, PyAny>>),
+) -> bool {
+    let (work, size) = given;
+    let py = work.py();
+    let operations = names.iter().map(|name| Kind {
+        name: collective_symbol(py, name),
+        has_root: matches!(&**name, "broadcast" | "reduce" | "scatter" | "gather"),
+        is_between_two: matches!(&**name, "send" | "recv"),
+    });
+    let torch = Torch {
+        glance: Glance::new(size),
+        works: Works::new(size),
+        operations: operations.collect(),
+        work: work.unbind(),
+        calls_tell: false,
+    };
+    if let Some(state) = state(py) {
+        state.torch = Some(torch);
+        state.sites.torch_is_at(folder);
+    }
+    let (calls, failure) = codes;
+    // Before 3.12 no code tells.
+    if !monitoring::is_there(py) || calls.is_empty() {
+        return false;
+    }
+    let mut tell = true;
+    let call: &'static dyn Tap = match failure {
+        None => &Call { branches: true },
+        Some(_) => &Call { branches: false },
+    };
+    for code in calls {
+        tell &= tapped(&code, call);
+        if let Some(state) = state(py) {
+            state.sites.is_call(&code);
+        }
+    }
+    if let Some(failure) = failure.filter(|_| tell) {
+        tapped(&failure, &Failed);
+    }
+    if let Some(torch) = state(py).and_then(|state| state.torch.as_mut()) {
+        torch.calls_tell = tell;
+    }
+    tell
+}
+
+fn tapped(code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
+    let is_tapped = trace::tap(code, tap).is_ok();
+    if is_tapped && let Some(state) = state(code.py()) {
+        state.taps.push((code.clone().unbind(), tap));
+    }
+    is_tapped
+}
+
+/// A group, named by its job and its own name, with the function that tells its next number. Returns its hooks.
+#[pyfunction]
+fn group_is_there(
+    names: (Option<String>, String),
+    place: (i64, i64),
+    returns_when_over: bool,
+    sequence: Bound<'_, PyAny>,
+) -> PyResult<Option<Hooks<'_>>> {
+    let py = sequence.py();
+    let (job, name) = names;
+    let job = job.map(|job| collective_symbol(py, &job));
+    let name = collective_symbol(py, &name);
+    let Some(state) = state(py) else {
+        return Ok(None);
+    };
+    let number = state.groups.len();
+    state.groups.push(Group {
+        about: About {
+            job,
+            name,
+            rank: place.0,
+            size: place.1,
+            returns_when_over,
+            has_after: false,
+        },
+        sequence: sequence.unbind(),
+        count: Count::default(),
+    });
+    hooks::of_group(py, number).map(Some)
+}
