@@ -33,7 +33,7 @@ pub(crate) mod watch_nan;
 use std::io::Write as _;
 
 use anyhow::ensure;
-use probing_client::{AttachReport, Entry, Members, Probe, Reached, Target, TargetSet};
+use probing_client::{AttachReport, Entry, Group, Members, Probe, Reached, Target, TargetSet};
 
 /// The targets that the user named, and what to do when one has no probe.
 #[derive(Debug)]
@@ -96,6 +96,14 @@ impl Aim {
 
 fn say_attached(probe: &Probe, report: &AttachReport) -> std::io::Result<()> {
     writeln!(anstream::stderr(), "{}", attached(probe, report))
+}
+
+/// The same of several.
+fn say_attached_to(those: &Group) -> std::io::Result<()> {
+    if those.count() == 0 {
+        return Ok(());
+    }
+    writeln!(anstream::stderr(), "attached to {those}")
 }
 
 fn attached(probe: &Probe, report: &AttachReport) -> String {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use probing_client::ClientError;
 use probing_engine::EngineError;
 
 /// An exit status by its number.
@@ -32,8 +33,30 @@ impl From<Status> for ExitCode {
     }
 }
 
+/// The exit status for what went wrong with one target.
+pub(crate) fn of(error: &anyhow::Error) -> Status {
+    if let Some(error) = error.downcast_ref() {
+        return of_query(error);
+    }
+    match error.downcast_ref() {
+        Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => WRONG_ARGUMENTS,
+        Some(ClientError::NotDone(_)) | None => FAILED,
+        Some(_) => UNREACHABLE,
+    }
+}
+
+/// The exit status for several: what all that failed have in common, or that some failed.
+pub(crate) fn of_several(each: impl IntoIterator<Item = Status>) -> Status {
+    let mut failed = each.into_iter().filter(|status| *status != OK);
+    match failed.next() {
+        None => OK,
+        Some(first) if failed.all(|status| status == first) => first,
+        Some(_) => FAILED,
+    }
+}
+
 /// The exit status of a query that failed.
-pub(crate) fn of_query(error: &EngineError) -> Status {
+fn of_query(error: &EngineError) -> Status {
     match error {
         error if error.is_blind() => UNREACHABLE,
         EngineError::Stopped => INTERRUPTED,

@@ -107,14 +107,5 @@ fn show(error: &anyhow::Error) -> Status {
     if let Some(hint) = hint {
         eprintln!("{cyan}hint:{cyan:#} {hint}");
     }
-    if let Some(error) = engine_error {
-        return exit::of_query(error);
-    }
-    match client_error {
-        Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => {
-            exit::WRONG_ARGUMENTS
-        }
-        Some(ClientError::NotDone(_)) | None => exit::FAILED,
-        Some(_) => exit::UNREACHABLE,
-    }
+    exit::of(error)
 }

@@ -1,5 +1,7 @@
 //! What each target of a set answered, and those that did not: with the same trouble on one line.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use probing_client::{ClientError, Group, Manner, Member, Members, Who, ask_each};
@@ -24,6 +26,8 @@ struct Failure {
     pid: Option<Pid>,
     message: String,
     hint: Option<String>,
+    /// What a command that is for this target alone would end with.
+    status: Status,
     /// It does not live any more.
     ended: bool,
 }
@@ -38,6 +42,7 @@ impl Failure {
             pid: member.pid,
             message: format!("{error:#}"),
             hint,
+            status: exit::of(error),
         }
     }
 
@@ -113,6 +118,32 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         each.filter_map(|(member, answer)| Some((&member.who, answer.as_ref().ok()?)))
     }
 
+    /// Equal ones together, in the order of their first target.
+    pub(crate) fn alike<'s, K: Hash + Eq>(
+        &'s self,
+        kind: impl Fn(&'s A) -> K,
+    ) -> Vec<(Group, &'s A)> {
+        let mut kinds: HashMap<K, usize> = HashMap::new();
+        let mut groups: Vec<(Vec<&Who>, &A)> = Vec::new();
+        for (who, answer) in self.given() {
+            let group = *kinds.entry(kind(answer)).or_insert(groups.len());
+            match groups.get_mut(group) {
+                Some((them, _)) => them.push(who),
+                None => groups.push((vec![who], answer)),
+            }
+        }
+        let groups = groups.into_iter();
+        groups
+            .map(|(them, answer)| (them.into_iter().collect(), answer))
+            .collect()
+    }
+
+    /// Those whose answer is such.
+    pub(crate) fn those(&self, is_such: impl Fn(&A) -> bool) -> Group {
+        let such = self.given().filter(|(_, answer)| is_such(answer));
+        such.map(|(who, _)| who).collect()
+    }
+
     /// How many came, of how many targets. A rank that nobody has is a target, too.
     pub(crate) fn count(&self) -> (usize, usize) {
         let missing = self.members.missing.count() as usize;
@@ -126,35 +157,32 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         self.each.iter().all(ended)
     }
 
-    /// Whether somebody is not known of: who lives and did not answer, a rank that nobody has.
-    pub(crate) fn is_blind(&self) -> bool {
-        let lives =
-            |answer: &Result<A, Failure>| answer.as_ref().is_err_and(|failure| !failure.ended);
-        self.each.iter().any(lives) || !self.members.missing.is_empty()
+    /// For what must be done on all: whether it was. A rank that nobody has cannot be reached.
+    pub(crate) fn status(&self) -> Status {
+        self.status_of(self.failed())
     }
 
-    /// For what must be done on all: whether it was.
-    pub(crate) fn status(&self) -> Status {
-        let (given, all) = self.count();
-        if given == all {
-            exit::OK
-        } else {
-            exit::UNREACHABLE
-        }
+    /// The same for what can be told of those that have ended, too.
+    pub(crate) fn status_of_living(&self) -> Status {
+        self.status_of(self.failed().filter(|failure| !failure.ended))
+    }
+
+    fn status_of<'s>(&self, failed: impl Iterator<Item = &'s Failure>) -> Status {
+        let missing = (!self.members.missing.is_empty()).then_some(exit::UNREACHABLE);
+        exit::of_several(failed.map(|failure| failure.status).chain(missing))
     }
 
     pub(crate) fn failures(&self) -> Vec<String> {
-        let failures: Vec<&Failure> = self
-            .each
-            .iter()
-            .filter_map(|answer| answer.as_ref().err())
-            .collect();
+        let failures: Vec<&Failure> = self.failed().collect();
         lines(&failures, self.members)
+    }
+
+    fn failed(&self) -> impl Iterator<Item = &Failure> {
+        self.each.iter().filter_map(|answer| answer.as_ref().err())
     }
 
     /// The same for programs.
     pub(crate) fn missing(&self) -> Vec<MissingTarget> {
-        let failures = self.each.iter().filter_map(|answer| answer.as_ref().err());
         let missing = |failure: &Failure| Missing {
             who: failure.who.clone(),
             pid: failure.pid,
@@ -163,7 +191,7 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
                 hint: failure.hint.clone(),
             },
         };
-        let missing: Vec<Missing> = failures.map(missing).collect();
+        let missing: Vec<Missing> = self.failed().map(missing).collect();
         missing_targets(&missing, self.members)
     }
 
@@ -174,6 +202,15 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
             Err(failure) => Err(failure.message),
         });
         self.members.report(told)
+    }
+}
+
+/// `ranks 0-6: 0.1`; what has several lines stands below who said it.
+pub(crate) fn told(who: &Group, text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end_matches('\n').split('\n').collect();
+    match lines.as_slice() {
+        [line] => format!("{who}: {line}\n"),
+        lines => format!("{who}:\n  {}\n", lines.join("\n  ")),
     }
 }
 
@@ -190,6 +227,7 @@ pub(crate) fn missing_lines(missing: &[Missing], members: &Members) -> Vec<Strin
         pid: missing.pid,
         message: missing.why.message.clone(),
         hint: missing.why.hint.clone(),
+        status: exit::UNREACHABLE,
         ended: false,
     };
     let failures: Vec<Failure> = missing.iter().map(failure).collect();
@@ -231,4 +269,16 @@ fn lines(failures: &[&Failure], members: &Members) -> Vec<String> {
         lines.push(format!("  hint: {hint}"));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_stands_beside_its_target_and_several_below() {
+        let who = [Who::Rank(0), Who::Rank(1)].iter().collect();
+        assert_eq!(told(&who, "0.1"), "ranks 0-1: 0.1\n");
+        assert_eq!(told(&who, "a\nb\n"), "ranks 0-1:\n  a\n  b\n");
+    }
 }

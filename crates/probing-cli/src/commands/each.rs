@@ -1,4 +1,4 @@
-//! One question for one target or for all of a set: the answer of each in lines, or as JSON.
+//! One question for one target or for all of a set: the answers in lines, equal ones together, or as JSON.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use probing_client::{Entry, Manner, Target};
 use serde::Serialize;
 
-use super::Aim;
-use super::answers::Answers;
+use super::answers::{Answers, told};
+use super::{Aim, say_attached_to};
 use crate::exit::{self, Status};
 use crate::json;
 
@@ -17,6 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What one target answered.
 pub(crate) trait Told: Send + 'static {
     type Report: Serialize;
+
+    /// That the probe had to be brought in for it.
+    fn attached(&self) -> Option<&str> {
+        None
+    }
 
     /// Data.
     fn lines(&self) -> Vec<String>;
@@ -41,7 +46,8 @@ pub(crate) fn tell<A: Told>(
         json::print(&told.report())?;
         return Ok(exit::OK);
     }
-    for line in told.words() {
+    let attached = told.attached().map(str::to_owned);
+    for line in attached.into_iter().chain(told.words()) {
         writeln!(anstream::stderr(), "{line}")?;
     }
     for line in told.lines() {
@@ -65,16 +71,21 @@ fn tell_set<A: Told>(
         json::print(&answers.report(Told::report))?;
         return Ok(status);
     }
-    for (who, told) in answers.given() {
-        for line in told.words() {
-            writeln!(anstream::stderr(), "{who}: {line}")?;
-        }
-        for line in told.lines() {
-            writeln!(anstream::stdout(), "{who}: {line}")?;
-        }
-    }
+    say_attached_to(&answers.those(|told| told.attached().is_some()))?;
+    write!(anstream::stderr(), "{}", together(&answers, Told::words))?;
+    write!(anstream::stdout(), "{}", together(&answers, Told::lines))?;
     for line in answers.failures() {
         writeln!(anstream::stderr(), "{line}")?;
     }
     Ok(status)
+}
+
+/// Who has something to say, and what.
+fn together<A: Told>(answers: &Answers<'_, A>, lines: impl Fn(&A) -> Vec<String>) -> String {
+    let groups = answers.alike(&lines).into_iter();
+    let groups = groups.map(|(who, answer)| (who, lines(answer)));
+    let speaking = groups.filter(|(_, lines)| !lines.is_empty());
+    speaking
+        .map(|(who, lines)| told(&who, &lines.join("\n")))
+        .collect()
 }

@@ -60,7 +60,8 @@ pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status
 
 /// One of a set, when its first look has been taken.
 struct Begun {
-    attached: Option<String>,
+    /// The probe had to be brought in for it.
+    is_new: bool,
     /// Until it is watched.
     watched: Mutex<Option<Watched>>,
 }
@@ -77,15 +78,11 @@ fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<
     let begun = Answers::of(&members, manner(PATIENCE), move |member| {
         let Reached { probe, attached } = member.target.connect(&entry)?;
         Ok(Begun {
-            attached: attached.map(|report| super::attached(&probe, &report)),
+            is_new: attached.is_some(),
             watched: Mutex::new(Some(Watched::begin(probe)?)),
         })
     });
-    for (who, begun) in begun.given() {
-        if let Some(line) = &begun.attached {
-            writeln!(anstream::stderr(), "{who}: {line}")?;
-        }
-    }
+    super::say_attached_to(&begun.those(|begun| begun.is_new))?;
     let failures = begun.failures();
     for line in &failures {
         writeln!(anstream::stderr(), "{line}")?;

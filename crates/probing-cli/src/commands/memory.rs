@@ -88,13 +88,17 @@ impl Switched {
 impl Told for Switched {
     type Report = TracersReport;
 
+    fn attached(&self) -> Option<&str> {
+        self.attached.as_deref()
+    }
+
     fn lines(&self) -> Vec<String> {
         self.states.iter().map(line).collect()
     }
 
     fn words(&self) -> Vec<String> {
         let notes = self.states.iter().filter_map(|state| state.note.clone());
-        self.attached.iter().cloned().chain(notes).collect()
+        notes.collect()
     }
 
     fn report(self) -> TracersReport {

@@ -101,12 +101,16 @@ struct Armed {
 impl Told for Armed {
     type Report = PointsReport;
 
+    fn attached(&self) -> Option<&str> {
+        self.attached.as_deref()
+    }
+
     fn lines(&self) -> Vec<String> {
         vec![text::armed(&self.point)]
     }
 
     fn words(&self) -> Vec<String> {
-        self.attached.iter().cloned().collect()
+        Vec::new()
     }
 
     fn report(self) -> PointsReport {

@@ -49,6 +49,10 @@ struct Answered {
 impl Told for Answered {
     type Report = TorchReport;
 
+    fn attached(&self) -> Option<&str> {
+        self.attached.as_deref()
+    }
+
     fn lines(&self) -> Vec<String> {
         let Some(status) = &self.status else {
             return vec!["off (there is no probe in it)".to_owned()];
@@ -57,7 +61,7 @@ impl Told for Answered {
     }
 
     fn words(&self) -> Vec<String> {
-        self.attached.iter().cloned().collect()
+        Vec::new()
     }
 
     fn report(self) -> TorchReport {

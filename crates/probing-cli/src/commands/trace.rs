@@ -32,7 +32,8 @@ fn begin(wanted: Trace, is_json: bool, aim: &Aim) -> anyhow::Result<Status> {
         } = target.connect(entry)?;
         let trace = probe.trace(wanted.clone())?;
         Ok(Shown {
-            words: attached.map(|report| super::attached(&probe, &report)),
+            attached: attached.map(|report| super::attached(&probe, &report)),
+            words: None,
             pid: Some(probe.hello().pid),
             lines: vec![text::begun(&trace)],
             traces: vec![trace],
@@ -50,6 +51,7 @@ fn listed(target: &Target) -> anyhow::Result<Shown> {
         }
     };
     Ok(Shown {
+        attached: None,
         words: traces.is_empty().then(|| "nothing is traced".to_owned()),
         pid: Some(pid),
         lines: traces.iter().map(text::listed).collect(),
@@ -76,6 +78,7 @@ fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<Shown> {
         }
     };
     Ok(Shown {
+        attached: None,
         words: traces.is_empty().then(|| "nothing was traced".to_owned()),
         pid: Some(pid),
         lines: traces.iter().map(text::ended).collect(),
@@ -85,6 +88,7 @@ fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<Shown> {
 
 /// Traces of one target.
 struct Shown {
+    attached: Option<String>,
     words: Option<String>,
     pid: Option<Pid>,
     lines: Vec<String>,
@@ -93,6 +97,10 @@ struct Shown {
 
 impl Told for Shown {
     type Report = TracesReport;
+
+    fn attached(&self) -> Option<&str> {
+        self.attached.as_deref()
+    }
 
     fn lines(&self) -> Vec<String> {
         self.lines.clone()

@@ -11,9 +11,9 @@ use probing_proto::report::{LookedAt, NanFinding, NanReport};
 use probing_proto::torch::{TorchCall, Wanted};
 use serde_json::Value;
 
-use super::Aim;
 use super::answers::Answers;
 use super::query::say_missing;
+use super::{Aim, say_attached_to};
 use crate::arguments::WatchNanArguments;
 use crate::exit::{self, Status};
 use crate::json;
@@ -97,8 +97,8 @@ fn lives(members: &Members) -> bool {
 struct Begun {
     watched: Group,
     missing: Vec<MissingTarget>,
-    /// Some of these may have more to tell than was recorded.
-    is_blind: bool,
+    /// What went wrong with those that may have more to tell than was recorded.
+    blindness: Option<Status>,
 }
 
 /// Has the targets look. What those that have ended recorded is told all the same.
@@ -107,9 +107,9 @@ fn begin(members: &Members, entry: &Entry) -> anyhow::Result<Begun> {
     if let ([only], false) = (members.all.as_slice(), several(members)) {
         let mut begun = Begun::default();
         match begin_in(&only.target, &entry) {
-            Ok(words) => {
+            Ok(attached) => {
                 begun.watched = [&only.who].into_iter().collect();
-                for line in words {
+                if let Some(line) = attached {
                     writeln!(anstream::stderr(), "{line}")?;
                 }
             }
@@ -121,18 +121,14 @@ fn begin(members: &Members, entry: &Entry) -> anyhow::Result<Begun> {
     let asked = Answers::of(members, Manner::within(PATIENCE), move |member| {
         begin_in(&member.target, &entry)
     });
-    for (who, words) in asked.given() {
-        for line in words {
-            writeln!(anstream::stderr(), "{who}: {line}")?;
-        }
-    }
+    say_attached_to(&asked.those(Option::is_some))?;
     for line in asked.failures() {
         writeln!(anstream::stderr(), "{line}")?;
     }
     Ok(Begun {
-        watched: asked.given().map(|(who, _)| who).collect(),
+        watched: asked.those(|_| true),
         missing: asked.missing(),
-        is_blind: asked.is_blind(),
+        blindness: Some(asked.status_of_living()).filter(|status| *status != exit::OK),
     })
 }
 
@@ -142,7 +138,8 @@ fn is_end(error: &anyhow::Error) -> bool {
         .is_some_and(ClientError::is_end)
 }
 
-fn begin_in(target: &Target, entry: &Entry) -> anyhow::Result<Vec<String>> {
+/// Tells when the probe had to be brought in for it.
+fn begin_in(target: &Target, entry: &Entry) -> anyhow::Result<Option<String>> {
     let mut reached = target.connect(entry)?;
     let wanted = Wanted {
         nan: true,
@@ -150,8 +147,7 @@ fn begin_in(target: &Target, entry: &Entry) -> anyhow::Result<Vec<String>> {
     };
     reached.probe.torch(TorchCall::On(wanted))?;
     let attached = reached.attached;
-    let words = attached.map(|report| super::attached(&reached.probe, &report));
-    Ok(words.into_iter().collect())
+    Ok(attached.map(|report| super::attached(&reached.probe, &report)))
 }
 
 /// What was found so far, in the order of time.
@@ -242,11 +238,8 @@ impl Row<'_> {
 
 fn tell(found: Vec<NanFinding>, begun: Begun, is_json: bool) -> anyhow::Result<Status> {
     // That nothing was found is not said of those that nobody looked at.
-    let status = if found.is_empty() && begun.is_blind {
-        exit::UNREACHABLE
-    } else {
-        exit::OK
-    };
+    let status = begun.blindness.filter(|_| found.is_empty());
+    let status = status.unwrap_or(exit::OK);
     if is_json {
         let missing = begun.missing;
         json::print(&NanReport { found, missing })?;

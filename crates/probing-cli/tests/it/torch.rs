@@ -46,3 +46,46 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
         assert_eq!((ended.status, ended.stderr), (0, vec![]));
     });
 }
+
+/// A script need not know how many targets it names.
+#[test]
+fn several_targets_end_with_the_status_of_one() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let start = || sandbox.probed(python, "waiting.py");
+        let (one, other) = (start(), start());
+        let both = format!("{},{}", one.pid(), other.pid());
+        let one = one.pid().to_string();
+        let check = |arguments: &[&str], status: i32, says: &str| {
+            for targets in [&one, &both] {
+                let ran = sandbox.probing([&["-t", targets], arguments].concat());
+                assert_eq!(ran.status, status, "{targets}: {ran:?}");
+                assert!(ran.stderr.contains(says), "{targets}: {ran:?}");
+            }
+        };
+        let no_torch = "torch is not installed where this program runs";
+        check(&["torch", "on"], 1, no_torch);
+        check(&["watch-nan"], 1, no_torch);
+        check(&["untrace", "7"], 1, "7");
+        check(&["collectives"], 1, "no operation is recorded");
+        check(&["collectives", "on"], 0, "no process group yet");
+        check(&["memory", "on"], 0, "");
+        other.stop();
+        // One of them did it, and the other cannot be reached.
+        let stopped = sandbox.probing(["-t", &both, "memory", "off"]);
+        assert_eq!(stopped.status, 3, "{stopped:?}");
+        // What they lack is not the same.
+        let differ = sandbox.probing(["-t", &both, "torch", "on"]);
+        assert_eq!(differ.status, 1, "{differ:?}");
+        let nobody = other.pid().to_string();
+        for command in ["torch", "memory", "trace"] {
+            let arguments = if command == "trace" {
+                "--list"
+            } else {
+                "status"
+            };
+            let ran = sandbox.probing(["-t", &nobody, command, arguments]);
+            assert_eq!(ran.status, 3, "{ran:?}");
+        }
+    });
+}

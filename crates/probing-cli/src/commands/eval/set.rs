@@ -1,17 +1,16 @@
 //! Code on several targets: runs on all at the same time; what came out alike is told once.
 
-use std::collections::HashMap;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use probing_client::{Canceller, ClientError, Entry, Group, Manner, Members, Reached, Target, Who};
+use probing_client::{Canceller, ClientError, Entry, Group, Manner, Members, Reached, Target};
 use probing_proto::report::EvalReport;
 
 use super::Code;
 use crate::arguments::EvalArguments;
-use crate::commands::Aim;
-use crate::commands::answers::Answers;
+use crate::commands::answers::{Answers, told};
+use crate::commands::{Aim, say_attached_to};
 use crate::exit::{self, Status};
 use crate::json;
 
@@ -64,13 +63,9 @@ pub(super) fn run(
         json::print(&report)?;
         return Ok(status);
     }
-    let attached = answers.given().filter(|(_, done)| done.attached);
-    let attached: Group = attached.map(|(who, _)| who).collect();
-    if attached.count() > 0 {
-        writeln!(anstream::stderr(), "attached to {attached}")?;
-    }
-    for (who, report) in alike(answers.given()) {
-        tell(&who, report)?;
+    say_attached_to(&answers.those(|done| done.attached))?;
+    for (who, done) in answers.alike(kind) {
+        tell(&who, &done.report)?;
     }
     for line in answers.failures() {
         writeln!(anstream::stderr(), "{line}")?;
@@ -130,47 +125,25 @@ impl Running {
         Ok(())
     }
 
-    /// What all failures have in common, or that some failed.
     fn status(&self, answers: &Answers<'_, Done>) -> Status {
         if self.evals().interrupted {
             return exit::INTERRUPTED;
         }
         let ended = answers.given().map(|(_, done)| done.status);
-        let mut failed = ended
-            .chain([answers.status()])
-            .filter(|status| *status != exit::OK);
-        match failed.next() {
-            None => exit::OK,
-            Some(first) if failed.all(|status| status == first) => first,
-            Some(_) => exit::FAILED,
-        }
+        exit::of_several(ended.chain([answers.status()]))
     }
 }
 
-/// Equal results together, in the order of their first target.
-fn alike<'a>(results: impl Iterator<Item = (&'a Who, &'a Done)>) -> Vec<(Group, &'a EvalReport)> {
-    type Kind<'a> = (bool, &'a str, Option<&'a str>, Option<String>);
-    let mut kinds: HashMap<Kind<'_>, usize> = HashMap::new();
-    let mut groups: Vec<(Vec<&Who>, &EvalReport)> = Vec::new();
-    for (who, done) in results {
-        let report = &done.report;
-        let exception = report.exception.as_ref();
-        let kind = (
-            report.timed_out,
-            report.output.as_str(),
-            report.value.as_deref(),
-            exception.map(|exception| without_numbers(&exception.traceback)),
-        );
-        let group = *kinds.entry(kind).or_insert(groups.len());
-        match groups.get_mut(group) {
-            Some((them, _)) => them.push(who),
-            None => groups.push((vec![who], report)),
-        }
-    }
-    let groups = groups.into_iter();
-    groups
-        .map(|(them, report)| (them.into_iter().collect(), report))
-        .collect()
+/// What makes two results the same.
+fn kind(done: &Done) -> (bool, &str, Option<&str>, Option<String>) {
+    let report = &done.report;
+    let exception = report.exception.as_ref();
+    (
+        report.timed_out,
+        report.output.as_str(),
+        report.value.as_deref(),
+        exception.map(|exception| without_numbers(&exception.traceback)),
+    )
 }
 
 /// Every target counts its own evals: `File "<eval 4>"` is the same code as `File "<eval 7>"` elsewhere.
@@ -184,7 +157,6 @@ fn without_numbers(traceback: &str) -> String {
     text
 }
 
-/// `ranks 0-6: 0.1`; what has several lines stands below who said it.
 fn tell(who: &Group, report: &EvalReport) -> io::Result<()> {
     let value = report.value.as_deref().unwrap_or_default();
     let printed = match (report.output.as_str(), value) {
@@ -214,14 +186,6 @@ fn tell(who: &Group, report: &EvalReport) -> io::Result<()> {
     }
 }
 
-fn told(who: &Group, text: &str) -> String {
-    let lines: Vec<&str> = text.trim_end_matches('\n').split('\n').collect();
-    match lines.as_slice() {
-        [line] => format!("{who}: {line}\n"),
-        lines => format!("{who}:\n  {}\n", lines.join("\n  ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,12 +199,5 @@ mod tests {
             "  File \"<eval>\", line 3, in <module>\n  File \"<eval>\", line 1, in f\n"
         );
         assert_eq!(without_numbers("no file"), "no file");
-    }
-
-    #[test]
-    fn one_line_stands_beside_its_target_and_several_below() {
-        let who = [Who::Rank(0), Who::Rank(1)].iter().collect();
-        assert_eq!(told(&who, "0.1"), "ranks 0-1: 0.1\n");
-        assert_eq!(told(&who, "a\nb\n"), "ranks 0-1:\n  a\n  b\n");
     }
 }
