@@ -134,7 +134,7 @@ pub(crate) enum Command {
     Flamegraph(FlamegraphArguments),
     /// Arm a breakpoint: stop a thread there, or log, keep a snapshot, or count
     Break(BreakArguments),
-    /// Watch a variable, an attribute, a tensor or memory (the probe of this version refuses it)
+    /// Watch a variable, an attribute, a tensor or memory: who changes it, and how
     Watch(WatchArguments),
     /// Show what is armed, and how often it was hit
     Breakpoints(BreakpointsArguments),
