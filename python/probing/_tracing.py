@@ -19,6 +19,9 @@ KINDS = ("memory_usage", "collective_ops")
 _BUDGET = 1.0
 _PPM_PER_PERCENT = 10_000
 
+# How deep wrappers may lie around a function.
+_WRAPPERS = 10
+
 # Of a block: how deep to follow, what to watch, what it may cost.
 _Wanted = tuple[int, tuple[str, ...], int | None]
 _NOTHING: _Wanted = (0, (), None)
@@ -50,15 +53,14 @@ def probe(
     ``python.trace_stats``. ``budget`` is the most that it may cost, in percent of CPU time (None: no limit): a function
     that is called too often is recorded a part of the time.
 
-    Works for plain, ``async`` and generator functions, static and class methods. The function stays the object it is.
+    Works for plain, ``async`` and generator functions, static and class methods; of one that a decorator wraps
+    (``functools.wraps``, ``lru_cache``), what is inside is traced. The function stays the object it is.
     """
 
     def traced(function: Function) -> Function:
-        inner: Any = function
-        while isinstance(inner, (staticmethod, classmethod)):
-            inner = inner.__func__
+        inner = _innermost(function)
         if not hasattr(inner, "__code__"):
-            raise TypeError(f"only functions of Python can be traced, not {inner!r}")
+            raise TypeError(f"only functions of Python can be traced, not one of type {type(inner).__qualname__}")
         _probe.trace_function(inner, depth, list(watch), stats, _ppm(budget))
         return function
 
@@ -139,6 +141,18 @@ class _Kind(_Block):
 
     def _another(self) -> "_Kind":
         return _Kind(self._name, _NOTHING, self._attributes)
+
+
+def _innermost(function: object) -> object:
+    # Code of a decorator's is that of all functions it wraps: their calls would be told as those of this one.
+    for _ in range(_WRAPPERS):
+        if isinstance(function, (staticmethod, classmethod)):
+            function = function.__func__
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            break
+    return function
 
 
 def _ppm(percent: float | None) -> int | None:

@@ -1,6 +1,7 @@
 """Traces its own functions, and checks that they are what they would be without that."""
 
 import asyncio
+import functools
 import inspect
 import os
 import pickle
@@ -60,6 +61,32 @@ def failing():
     raise KeyError(1)
 
 
+def passing_on(function):
+    @functools.wraps(function)
+    def passed_on(*args):
+        return function(*args)
+
+    return passed_on
+
+
+@probing.probe(watch=["kept"])
+@passing_on
+def decorated(x):
+    kept = x
+    return kept
+
+
+@passing_on
+def beside(x):
+    return x
+
+
+@probing.probe
+@functools.lru_cache
+def cached(x):
+    return x
+
+
 def closing(z):
     @probing.probe
     def inner(q):
@@ -91,6 +118,8 @@ def checked():
     assert asyncio.run(coroutine(4)) == 4
     assert asyncio.run(collected()) == [0, 1]
     assert closing(5)(6) == 11
+    assert [decorated(8), beside(9), cached(10), cached(10)] == [8, 9, 10, 10]
+    assert cached.cache_info().hits == 1
     try:
         failing()
     except KeyError as error:
@@ -111,6 +140,11 @@ def checked():
     except TypeError as error:
         said = str(error)
     assert "has no variable no_such" in said
+    try:
+        probing.probe(len)
+    except TypeError as error:
+        said = str(error)
+    assert said == "only functions of Python can be traced, not one of type builtin_function_or_method"
 
 
 checked()
@@ -120,6 +154,7 @@ with probing.trace("module", watch=["total"]):
 total = 6
 child = os.fork()
 if child == 0:
+    cached.cache_clear()
     checked()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0

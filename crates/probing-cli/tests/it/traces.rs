@@ -409,6 +409,10 @@ fn a_program_traces_itself_and_its_functions_stay_what_they_are() {
             ["call", "yield", "resume", "yield", "resume", "return"]
         );
         assert_eq!(told("failing"), ["call", "exception"]);
+        // What a decorator wraps, not the decorator, whose code others have, too.
+        for inside in ["decorated", "cached"] {
+            assert_eq!(told(inside), ["call", "return"], "{inside}");
+        }
         assert_eq!(told("block"), ["begin", "span"]);
         assert_eq!(told("__exit__").len() + told("_Block.__exit__").len(), 0);
         let changes = query("select name, old, new from python.variables order by ts");
@@ -419,6 +423,15 @@ fn a_program_traces_itself_and_its_functions_stay_what_they_are() {
             .filter(told)
             .map(|it| it.replace("rate,1,2", "rate,,2"))
             .collect();
-        assert_eq!(changes, ["y,,2", "y,2,3", "rate,,2", "__main__.total,1,5"]);
+        assert_eq!(
+            changes,
+            [
+                "y,,2",
+                "y,2,3",
+                "kept,,8",
+                "rate,,2",
+                "__main__.total,1,5"
+            ]
+        );
     });
 }
