@@ -199,6 +199,10 @@ fn what_is_not_finite(traced: &mut Traced) {
             ("parameter", "layers.1.norm.bias", 0),
         ]
     );
+    // Of a parameter, what the optimizer had for it.
+    let stepped = "SELECT kind, nan FROM python.tensors WHERE role = 'context' AND finding = \
+                   (SELECT finding FROM python.tensors WHERE role = 'found' AND kind = 'parameter' AND name = 'head.bias')";
+    assert_eq!(traced.rows(stepped), ["gradient,1"]);
     let kinds = "SELECT DISTINCT kind FROM python.tensors WHERE role = 'found' ORDER BY kind";
     assert_eq!(traced.rows(kinds), ["gradient", "output", "parameter"]);
     let text = traced.probing(&["watch-nan"]);

@@ -105,9 +105,28 @@ pub(super) fn after_step(py: Python<'_>) {
         if let Some(seen) = look(&tensor, &label, Why::Nan)
             && !seen.statistics.are_sound()
         {
-            find(py, &label, &seen, Vec::new());
+            find(py, &label, &seen, stepped_by(&label, &tensor));
         }
     }
+}
+
+/// What the optimizer has changed a parameter by.
+fn stepped_by<'py>(
+    label: &Label,
+    parameter: &Bound<'py, PyAny>,
+) -> Vec<(Label, Bound<'py, PyAny>)> {
+    let kind = "gradient";
+    let gradients = parameter.getattr(interned!(parameter.py(), "grad"));
+    let labelled = |gradient| {
+        (
+            Label {
+                kind,
+                ..label.clone()
+            },
+            gradient,
+        )
+    };
+    gradients.into_iter().map(labelled).collect()
 }
 
 /// A module has given a value.
