@@ -12,8 +12,12 @@ use crate::{collectives, usage};
 const NONE: i64 = i64::MIN;
 
 static CURRENT: AtomicI64 = AtomicI64::new(NONE);
+/// Where whoever counts next goes on.
+static NEXT: AtomicI64 = AtomicI64::new(0);
 /// The program counts; nobody else does then.
 static TOLD: AtomicBool = AtomicBool::new(false);
+/// Whoever counts has seen a step end.
+static COUNTED: AtomicBool = AtomicBool::new(false);
 
 /// The step that the program is in, if anybody counts.
 #[inline]
@@ -24,17 +28,36 @@ pub(crate) fn now() -> Option<i64> {
     }
 }
 
-/// Somebody counts from now on: the first step is 0.
+/// The same, where steps have been seen to end: a program may use torch and never train.
+pub(crate) fn counted() -> Option<i64> {
+    now().filter(|_| is_told() || COUNTED.load(Ordering::Relaxed))
+}
+
+/// Somebody counts from now on: the first step is 0, or the one that was when somebody counted last.
 pub(crate) fn begin() {
     // Where a step is known already, it stays.
+    let next = NEXT.load(Ordering::Relaxed);
     CURRENT
-        .compare_exchange(NONE, 0, Ordering::Relaxed, Ordering::Relaxed)
+        .compare_exchange(NONE, next, Ordering::Relaxed, Ordering::Relaxed)
         .ok();
+}
+
+/// Nobody counts any more, unless the program does: which step it is in is not known.
+pub(crate) fn end() {
+    if is_told() {
+        return;
+    }
+    COUNTED.store(false, Ordering::Relaxed);
+    match CURRENT.swap(NONE, Ordering::Relaxed) {
+        NONE => {}
+        last => NEXT.store(last, Ordering::Relaxed),
+    }
 }
 
 /// A step has ended, as far as torch can tell. A program that counts knows better.
 pub(crate) fn count(py: Python<'_>) {
     if !is_told() {
+        COUNTED.store(true, Ordering::Relaxed);
         advance();
         ended(py);
     }

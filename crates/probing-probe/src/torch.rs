@@ -150,6 +150,7 @@ fn off(py: Python<'_>) {
         hook.remove(py);
     }
     drop(state);
+    step::end();
 }
 
 /// When the probe leaves.

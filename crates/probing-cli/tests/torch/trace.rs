@@ -214,6 +214,18 @@ fn what_is_not_finite(traced: &mut Traced) {
     );
 }
 
+/// Steps are not known any more: rows have none, and a trace for some steps is one for as many calls.
+fn nobody_counts(traced: &mut Traced) {
+    traced.probing(&["trace", "fail", "--steps", "2"]).ok();
+    traced.run("[fail() for _ in range(4)]");
+    let calls = "SELECT kind, step FROM python.trace_event WHERE function = 'fail' ORDER BY ts";
+    assert_eq!(
+        traced.rows(calls),
+        ["call,", "return,", "call,", "return,"]
+    );
+    traced.probing(&["untrace", "all"]).ok();
+}
+
 fn the_dead_tell_it_too(mut traced: Traced) {
     assert_ne!(traced.printed("hooks()"), "0");
     let off = traced.probing(&["torch", "off"]);
@@ -223,6 +235,7 @@ fn the_dead_tell_it_too(mut traced: Traced) {
     let before = traced.rows(count);
     traced.run("steps(2)");
     assert_eq!(traced.rows(count), before);
+    nobody_counts(&mut traced);
     traced.probing(&["torch", "on"]).ok();
     traced.run("steps(1)");
     let before = traced.rows(count);

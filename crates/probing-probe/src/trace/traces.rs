@@ -138,7 +138,7 @@ impl Trace {
 
     #[cold]
     fn count_step(&self) -> bool {
-        let now = crate::step::now();
+        let now = crate::step::counted();
         let mut last = self
             .last_step
             .lock()
