@@ -65,15 +65,18 @@ pub(super) fn of_an_event(
     Ok((by, nanos.event + if wanted.stats { 0.0 } else { nanos.row }))
 }
 
-/// The first of a ring, whose pages the kernel has yet to find: the dearest.
+/// The first of a ring, whose pages the kernel has yet to find: the dearest, where nothing else came between.
 fn of_a_row() -> f64 {
+    let rounds = (0..ROUNDS).filter_map(|_| round_of_rows());
+    rounds.reduce(f64::min).unwrap_or(0.0)
+}
+
+fn round_of_rows() -> Option<f64> {
     let process = ProcessKey {
         pid: Pid(std::process::id()),
         start_ticks: 0,
     };
-    let Ok(mut writer) = Writer::own(packed::schema(), process, 0, String::new()) else {
-        return 0.0;
-    };
+    let mut writer = Writer::own(packed::schema(), process, 0, String::new()).ok()?;
     let began = monotonic_nanos();
     for ts in 0..i64::from(CALLS) {
         let place = writer.append_trace(&TraceRow {
@@ -87,7 +90,7 @@ fn of_a_row() -> f64 {
         });
         writer.end_trace(place, Did::Return, 1, None);
     }
-    (monotonic_nanos() - began) as f64 / f64::from(2 * CALLS)
+    Some((monotonic_nanos() - began) as f64 / f64::from(2 * CALLS))
 }
 
 fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
