@@ -131,6 +131,13 @@ fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<
     Ok(status)
 }
 
+/// So much of `rss` beside Python's heap, and more than of that, is no chance.
+const ELSEWHERE_BYTES: i64 = 16 << 20;
+const ELSEWHERE: &str =
+    "rss grows by more than Python's heap: memory of tensors, of arrays, or of native code, of which no place is known";
+const COUNT_TENSORS: &str = "hint: the tensors that are alive, by shape: `probing -t PID eval 'import gc, torch, collections; \
+     collections.Counter((type(o).__name__, *o.shape) for o in gc.get_objects() if issubclass(type(o), torch.Tensor)).most_common(5)'`";
+
 /// What is not a line of the table.
 fn words(report: &LeakReport) -> Vec<&'static str> {
     let ended = "the target ended meanwhile: this is what was seen before";
@@ -139,9 +146,14 @@ fn words(report: &LeakReport) -> Vec<&'static str> {
     } else {
         "nothing that Python allocated grows"
     };
+    let known = report.heap_growth.max(0);
+    let elsewhere = report.rss_growth.unwrap_or(0) - known;
+    let is_elsewhere = elsewhere >= ELSEWHERE_BYTES.max(known);
     let words = [
         report.ended.then_some(ended),
         report.sites.is_empty().then_some(nothing),
+        is_elsewhere.then_some(ELSEWHERE),
+        is_elsewhere.then_some(COUNT_TENSORS),
     ];
     words.into_iter().flatten().collect()
 }

@@ -150,6 +150,20 @@ fn what_grows_is_a_table_for_people() {
         idle.stderr.contains("nothing that Python allocated grows"),
         "{idle:?}"
     );
+    assert!(!idle.stderr.contains("rss grows"), "{idle:?}");
+    // Memory that no allocator of Python's gave out, as that of tensors.
+    let mapped = "import mmap; kept = mmap.mmap(-1, 64 << 20); [kept.__setitem__(at, 1) for at in range(0, 64 << 20, 4096)]";
+    let ran = leak(&sandbox, &mut target, &[], mapped);
+    assert!(
+        ran.stderr
+            .contains("rss grows by more than Python's heap: memory of tensors"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stderr
+            .contains("hint: the tensors that are alive, by shape: `probing -t PID eval "),
+        "{ran:?}"
+    );
 }
 
 #[test]
