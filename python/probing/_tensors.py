@@ -61,6 +61,8 @@ def hook_tensor(tensor: "Tensor", *, name: str, by: str = "version") -> TensorHo
         raise ValueError(f"a tensor is hooked by this name already: {name}\nhint: remove() that hook first")
     if by not in ("version", "torch_function"):
         raise ValueError(f"not a way to hook a tensor: {by}\nhint: one of: version, torch_function")
+    if not hasattr(type(tensor), "_version"):
+        raise TypeError(f"not a tensor of torch: one of type {type(tensor).__qualname__}")
     if by == "torch_function":
         hooked[name] = traced = _traced(tensor, name)
         return TensorHook(traced, name, None)

@@ -130,17 +130,39 @@ impl Looker<'_> {
             }
             Err(error) => return Err(error.into()),
         };
+        let top = Top::of_traced(traced, &members, self.arguments.functions).without(&missing);
         Ok(Look {
-            top: Top::of_traced(traced, &members, self.arguments.functions).without(&missing),
+            top: top.in_part(self.is_muted(&members)?),
             members,
             missing,
         })
     }
 
+    /// On the clock of rows.
+    fn begin(&self) -> i64 {
+        let since = self.arguments.every + LATE;
+        nanos_now() - since.as_nanos() as i64
+    }
+
+    /// Whether traces did not see all calls just now, because that would have cost too much.
+    fn is_muted(&self, members: &Members) -> Result<bool, EngineError> {
+        let begin = self.begin();
+        let sql = format!(
+            "WITH budgets AS (SELECT pid, trace, max(arrow_cast(ts, 'Int64')) FILTER (WHERE action = 'mute') AS muted, \
+             coalesce(max(arrow_cast(ts, 'Int64')) FILTER (WHERE action = 'resume'), 0) AS resumed \
+             FROM python.probe_budget GROUP BY pid, trace) \
+             SELECT count(*) FROM budgets WHERE (muted > resumed OR resumed > {begin}) AND trace IN \
+             (SELECT trace FROM python.trace_stats WHERE arrow_cast(ts, 'Int64') > {begin})"
+        );
+        let answer = self.engine.blocking_ask(&sql, members, &Terms::default())?;
+        let (table, _) = answer.into_json(1)?;
+        let count = table.rows.first().and_then(|row| row.first()?.as_u64());
+        Ok(count.is_some_and(|count| count > 0))
+    }
+
     /// What traces have seen just now.
     fn traced(&self, members: &Members) -> Result<(Vec<Traced>, Vec<Missing>), EngineError> {
-        let since = self.arguments.every + LATE;
-        let begin = nanos_now() - since.as_nanos() as i64;
+        let begin = self.begin();
         let sql = format!(
             "SELECT pid, rank, function, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
              min(min_ns) AS least, max(max_ns) AS greatest FROM python.trace_stats \

@@ -42,6 +42,11 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
             target.line(),
             "ValueError: rate must be more than 0 and at most 1, not 2"
         );
+        target.say("probing.hook_tensor([1], name='list')");
+        assert_eq!(
+            target.line(),
+            "TypeError: not a tensor of torch: one of type list"
+        );
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, vec![]));
     });

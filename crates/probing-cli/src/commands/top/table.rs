@@ -99,6 +99,8 @@ pub(super) struct Top {
     asked: Option<usize>,
     /// Those in which nothing was seen.
     quiet: Vec<Who>,
+    /// Traces did not see all calls.
+    is_in_part: bool,
 }
 
 impl Top {
@@ -133,6 +135,7 @@ impl Top {
             numbers: Numbers::Traced(rows),
             asked: several(members),
             quiet,
+            is_in_part: false,
         }
     }
 
@@ -196,11 +199,17 @@ impl Top {
             },
             asked: several(members),
             quiet,
+            is_in_part: false,
         }
     }
 
     fn how(&self) -> String {
         match &self.numbers {
+            Numbers::Traced(_) if self.is_in_part => {
+                "by python.trace_stats: a part of the calls, since all would cost more than traces may \
+                 (`probing trace --list`)"
+                    .to_owned()
+            }
             Numbers::Traced(_) => "by python.trace_stats: every call that traces saw".to_owned(),
             Numbers::Sampled { why, counted, .. } => {
                 let of = self
@@ -215,6 +224,11 @@ impl Top {
     pub(super) fn without(mut self, missing: &[Missing]) -> Self {
         let is_missing = |who: &Who| missing.iter().any(|one| one.who == *who);
         self.quiet.retain(|who| !is_missing(who));
+        self
+    }
+
+    pub(super) fn in_part(mut self, is_in_part: bool) -> Self {
+        self.is_in_part = is_in_part;
         self
     }
 
@@ -308,6 +322,9 @@ impl Top {
             }).collect()),
         };
         let mut report = json!({"by": by});
+        if self.is_in_part {
+            report["in_part"] = true.into();
+        }
         if self.asked.is_some() {
             for (function, targets) in functions.iter_mut().zip(self.targets()) {
                 let group: Group = targets.iter().collect();
