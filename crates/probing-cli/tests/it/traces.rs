@@ -282,6 +282,38 @@ fn a_trace_ends_by_steps_and_by_time_and_waits_for_code() {
 }
 
 #[test]
+fn what_was_under_way_when_a_trace_ended_is_not_of_the_next_one() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.run("gate = threading.Event()");
+        traced.run("def held(): return gate.wait()");
+        let ends_inside = |traced: &mut Traced, next: &[&str]| {
+            let before = traced.rows().len();
+            traced.probing(&["trace", "held", "--depth", "5"]);
+            traced.target.say("held()");
+            wait_until("it waits", || traced.rows().len() > before);
+            traced.probing(&["untrace", "all"]);
+            traced.probing(next);
+            traced.probing(&["eval", "gate.set()"]);
+            assert_eq!(traced.target.line(), "done");
+        };
+        ends_inside(&mut traced, &["trace", "held", "--stats"]);
+        traced.run("held()");
+        traced.probing(&["untrace", "all"]);
+        // It began before that trace did: how long it took is not known.
+        let calls = "select sum(calls) from python.trace_stats where trace = 2 and function = 'held'";
+        assert_eq!(traced.query(calls), ["1"]);
+        // Nor does it keep code from being found that comes later.
+        traced.run("gate.clear()");
+        ends_inside(&mut traced, &["trace", "later"]);
+        traced.run("def later(x): return x");
+        traced.run("later(1)");
+        let found = "select kind from python.trace_event where function = 'later' order by ts";
+        assert_eq!(traced.query(found), ["call", "return"]);
+    });
+}
+
+#[test]
 fn a_hostile_loop_stays_within_its_budget() {
     every_python(|python| {
         let mut traced = Traced::start(python);

@@ -79,22 +79,24 @@ pub(super) fn began(code: &Bound<'_, PyAny>) {
     }
 }
 
-/// Before 3.12: code that nobody knows of was called by a function that is followed.
-pub(super) fn follow(code: Bound<'_, PyAny>, levels: u32) {
+/// Before 3.12: code that nobody knows of was called by a function that is followed. Whether it is: a trace may have ended
+/// before the function did, and then nobody follows it.
+pub(super) fn follow(code: Bound<'_, PyAny>, levels: u32) -> bool {
     let trace = {
         let caller = thread::with_own(|thread| thread.open.last().map(|open| open.code)).flatten();
         let Some(mut table) = table_if_free() else {
-            return;
+            return false;
         };
         let tracing = caller
             .and_then(|caller| table.entry_there(caller))
             .and_then(|entry| entry.tracing.as_ref());
         let Some(tracing) = tracing else {
-            return;
+            return false;
         };
         Arc::clone(&tracing.trace)
     };
     follow_for(&trace, code, levels);
+    true
 }
 
 fn follow_for(trace: &Arc<Trace>, code: Bound<'_, PyAny>, levels: u32) {

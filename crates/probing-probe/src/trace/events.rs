@@ -112,7 +112,8 @@ fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
 fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> Way {
     tracing.events += 1;
     let again = !(tracing.is_muted || tracing.trace.is_over());
-    let Some(open) = thread.leave(code) else {
+    let left = thread.leave(code);
+    let Some(open) = left.filter(|open| open.began >= tracing.since) else {
         return Way { again, ..Way::ON };
     };
     let now = clock::now();

@@ -187,9 +187,8 @@ fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
         None | Some(Some(true)) => return,
         Some(Some(false)) => {}
         Some(None) => {
-            if let Some(levels) = levels() {
-                callees::follow(code.clone(), levels);
-            } else if arming::is_seeking() && !arming::seek_in(&code, frame) {
+            let is_followed = levels().is_some_and(|levels| callees::follow(code.clone(), levels));
+            if !is_followed && arming::is_seeking() && !arming::seek_in(&code, frame) {
                 STRANGERS.add(running);
                 return;
             }

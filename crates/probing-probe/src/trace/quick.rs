@@ -31,7 +31,11 @@ pub(super) fn began(table: &mut Table, code: usize, did: Did) -> Option<()> {
 pub(super) fn ended(table: &mut Table, code: usize, did: Did) -> Option<()> {
     // SAFETY: as above.
     let thread = unsafe { thread::own_at_hand() }?;
-    let tracing = table.quick_at(thread.innermost(code)?.place, code)?;
+    let open = thread.innermost(code)?;
+    let tracing = table.quick_at(open.place, code)?;
+    if open.began < tracing.since {
+        return None;
+    }
     let now = clock::now_by_counter()?;
     let (took, of_others) = thread.end_here(did, now)?;
     tracing.sums.add(took, of_others);

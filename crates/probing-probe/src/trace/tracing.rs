@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::clock;
 use super::tap::Wants;
 use super::traces::Trace;
 
@@ -35,6 +36,8 @@ enum Recorded {
 /// One function.
 pub(super) struct Tracing {
     pub(super) trace: Arc<Trace>,
+    /// What began before is not this trace's: another one saw it begin, and ended before it did.
+    pub(super) since: i64,
     /// Its number among all that were ever traced here.
     pub(super) function: u32,
     role: Role,
@@ -98,6 +101,7 @@ impl Tracing {
             levels: trace.wanted.depth,
             is_summed: trace.wanted.stats,
             trace,
+            since: clock::now(),
             function,
             role,
             wants,
