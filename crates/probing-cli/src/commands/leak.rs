@@ -133,8 +133,7 @@ fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<
 
 /// So much of `rss` beside Python's heap, and more than of that, is no chance.
 const ELSEWHERE_BYTES: i64 = 16 << 20;
-const ELSEWHERE: &str =
-    "rss grows by more than Python's heap: memory of tensors, of arrays, or of native code, of which no place is known";
+const ELSEWHERE: &str = "rss grows by more than Python's heap: memory of tensors, of arrays, or of native code, of which no place is known";
 const COUNT_TENSORS: &str = "hint: the tensors that are alive, by shape: `probing -t PID eval 'import gc, torch, collections; \
      collections.Counter((type(o).__name__, *o.shape) for o in gc.get_objects() if issubclass(type(o), torch.Tensor)).most_common(5)'`";
 

@@ -301,7 +301,8 @@ fn what_was_under_way_when_a_trace_ended_is_not_of_the_next_one() {
         traced.run("held()");
         traced.probing(&["untrace", "all"]);
         // It began before that trace did: how long it took is not known.
-        let calls = "select sum(calls) from python.trace_stats where trace = 2 and function = 'held'";
+        let calls =
+            "select sum(calls) from python.trace_stats where trace = 2 and function = 'held'";
         assert_eq!(traced.query(calls), ["1"]);
         // Nor does it keep code from being found that comes later.
         traced.run("gate.clear()");
@@ -457,13 +458,7 @@ fn a_program_traces_itself_and_its_functions_stay_what_they_are() {
             .collect();
         assert_eq!(
             changes,
-            [
-                "y,,2",
-                "y,2,3",
-                "kept,,8",
-                "rate,,2",
-                "__main__.total,1,5"
-            ]
+            ["y,,2", "y,2,3", "kept,,8", "rate,,2", "__main__.total,1,5"]
         );
     });
 }

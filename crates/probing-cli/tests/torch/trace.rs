@@ -219,10 +219,7 @@ fn nobody_counts(traced: &mut Traced) {
     traced.probing(&["trace", "fail", "--steps", "2"]).ok();
     traced.run("[fail() for _ in range(4)]");
     let calls = "SELECT kind, step FROM python.trace_event WHERE function = 'fail' ORDER BY ts";
-    assert_eq!(
-        traced.rows(calls),
-        ["call,", "return,", "call,", "return,"]
-    );
+    assert_eq!(traced.rows(calls), ["call,", "return,", "call,", "return,"]);
     traced.probing(&["untrace", "all"]).ok();
 }
 
