@@ -309,8 +309,9 @@ fn what_was_under_way_when_a_trace_ended_is_not_of_the_next_one() {
         ends_inside(&mut traced, &["trace", "later"]);
         traced.run("def later(x): return x");
         traced.run("later(1)");
-        let found = "select kind from python.trace_event where function = 'later' order by ts";
-        assert_eq!(traced.query(found), ["call", "return"]);
+        let found =
+            "select kind, depth from python.trace_event where function = 'later' order by ts";
+        assert_eq!(traced.query(found), ["call,0", "return,0"]);
     });
 }
 

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use super::table::table;
 use super::traces::{self, MAX_TRACES, Owner, Trace};
 use super::tracing::{Role, Tracing};
-use super::{accounts, clock, cost, functions, profile, tool};
+use super::{accounts, clock, cost, functions, profile, thread, tool};
 use crate::codes::{Finder, Found};
 use crate::lifecycle;
 use crate::monitoring;
@@ -234,6 +234,7 @@ pub(super) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
         let forgotten = table().take_if_empty(code);
         drop(forgotten);
     }
+    thread::trace_ended();
     tool::release_if_idle(py);
     changed();
 }

@@ -41,6 +41,11 @@ impl<T> Current<T> {
         self.whose.store(this_thread(), Ordering::Release);
     }
 
+    /// Nobody was the last one. With the GIL held.
+    pub(super) fn forget_all(&self) {
+        self.whose.store(0, Ordering::Release);
+    }
+
     /// This thread ends. Without the GIL: another one may be remembered at this moment, and stays.
     pub(super) fn forget(&self) {
         self.whose

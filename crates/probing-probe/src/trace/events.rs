@@ -68,6 +68,7 @@ fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
         began: now,
         of_others: 0,
         levels,
+        trace: tracing.trace.id,
         place: NOWHERE,
         row,
     });

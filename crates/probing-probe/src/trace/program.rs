@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probing_proto::message::Failure;
 use probing_proto::stops::{Place, PointId, Spot};
-use probing_proto::trace::{self as proto, Scope};
+use probing_proto::trace::{self as proto, Scope, TraceId};
 use probing_store::TracePlace;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -181,11 +181,15 @@ fn follow_from(
         arming::bind(&trace, vec![found], Role::Block);
         own().get_or_insert_default().blocks.insert(key, trace);
     }
+    let trace = own()
+        .as_ref()
+        .and_then(|own| Some(own.blocks.get(&key)?.id));
     let open = Open {
         code: key.0,
         began: clock::now(),
         of_others: 0,
         levels: depth,
+        trace: trace.unwrap_or(TraceId(0)),
         place: NOWHERE,
         row: TracePlace::NOWHERE,
     };

@@ -20,7 +20,8 @@ pub(super) fn began(table: &mut Table, code: usize, did: Did) -> Option<()> {
     let thread = unsafe { thread::own_at_hand() }?;
     let (place, tracing) = table.quick(code)?;
     let now = clock::now_by_counter()?;
-    thread.begin_here(did, (code, place), tracing.function, now)?;
+    let what = (tracing.trace.id, tracing.function);
+    thread.begin_here(did, (code, place), what, now)?;
     tracing.events += 1;
     Some(())
 }

@@ -11,12 +11,14 @@
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use probing_proto::trace::TraceId;
 use probing_store::packed::{Did, TraceRow};
 use probing_store::{TracePlace, Writer};
 
 use super::current::Current;
-use super::functions;
+use super::{functions, traces};
 use crate::forked;
 use crate::recording;
 use crate::step;
@@ -43,6 +45,8 @@ pub(super) struct Open {
     pub(super) of_others: i64,
     /// How much further to follow what it calls.
     pub(super) levels: u32,
+    /// The trace that saw it begin.
+    pub(super) trace: TraceId,
     /// Where it was found in the table of codes.
     pub(super) place: u32,
     /// Where the row of its beginning is.
@@ -55,6 +59,8 @@ pub(super) struct Thread {
     generation: u32,
     id: u32,
     pub(super) open: Vec<Open>,
+    /// Traces that had ended when it was last looked whose functions are open.
+    ended: u32,
     ring: Option<Ring>,
     /// It got none, and uses the one that is everybody's.
     shares: bool,
@@ -88,6 +94,7 @@ thread_local! {
         generation: 0,
         id: 0,
         open: Vec::new(),
+        ended: 0,
         ring: None,
         shares: false,
         until_look: LOOK_EVERY,
@@ -97,6 +104,8 @@ thread_local! {
 
 /// The one that was last here.
 static CURRENT: Current<Thread> = Current::new();
+/// How many traces have ended.
+static ENDED: AtomicU32 = AtomicU32::new(0);
 /// What threads write to that have no ring of their own.
 static SHARED: UnderGil<Option<Ring>> = UnderGil::new(None);
 
@@ -111,6 +120,12 @@ pub(super) fn with_own<T>(work: impl FnOnce(&mut Thread) -> T) -> Option<T> {
         thread.begin();
     }
     Some(work(thread))
+}
+
+/// A trace has ended: threads forget, when they are here next, what it saw begin. With the GIL held.
+pub(super) fn trace_ended() {
+    ENDED.fetch_add(1, Ordering::Relaxed);
+    CURRENT.forget_all();
 }
 
 /// The state of this thread, if it was here before, and was the last one.
@@ -130,7 +145,10 @@ pub(super) unsafe fn own_at_hand<'a>() -> Option<&'a mut Thread> {
 fn own_and_remembered() -> Option<NonNull<Thread>> {
     let own = OWN.try_with(UnsafeCell::get).ok()?;
     CURRENT.remember(own);
-    NonNull::new(own)
+    let mut own = NonNull::new(own)?;
+    // SAFETY: only this thread has it, and nobody else has it at this moment, as those say who come here.
+    unsafe { own.as_mut() }.forget_ended();
+    Some(own)
 }
 
 impl Thread {
@@ -144,6 +162,15 @@ impl Thread {
         std::mem::forget(self.ring.take());
     }
 
+    /// The ends of functions are not told when their trace has ended before.
+    fn forget_ended(&mut self) {
+        let ended = ENDED.load(Ordering::Relaxed);
+        if self.ended != ended {
+            self.ended = ended;
+            self.open.retain(|open| traces::goes_on(open.trace));
+        }
+    }
+
     /// Notes that a function begins, by a row, if there is room for all of that; else nothing is changed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as part of `quick.rs`")]
@@ -151,7 +178,7 @@ impl Thread {
         &mut self,
         did: Did,
         (code, place): (usize, u32),
-        function: u32,
+        (trace, function): (TraceId, u32),
         now: i64,
     ) -> Option<()> {
         let row = self.row(did, function, (now, None));
@@ -167,6 +194,7 @@ impl Thread {
             began: now,
             of_others: 0,
             levels: 0,
+            trace,
             place,
             row: place_of_row,
         });

@@ -333,6 +333,12 @@ pub(super) fn if_any() -> Option<&'static Traces> {
     traces.filter(|traces| traces.generation == forked::generation())
 }
 
+/// Whether this trace is there and has not ended.
+pub(super) fn goes_on(id: TraceId) -> bool {
+    let is_it = |trace: &Arc<Trace>| trace.id == id && !trace.is_over();
+    if_any().is_some_and(|traces| traces.lock().iter().any(is_it))
+}
+
 impl Traces {
     pub(super) fn next_id(&self) -> TraceId {
         TraceId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
