@@ -143,7 +143,7 @@ class _Kind(_Block):
         return _Kind(self._name, _NOTHING, self._attributes)
 
 
-def _innermost(function: object) -> object:
+def _innermost(function: Any) -> Any:  # noqa: ANN401
     # Code of a decorator's is that of all functions it wraps: their calls would be told as those of this one.
     for _ in range(_WRAPPERS):
         if isinstance(function, (staticmethod, classmethod)):
