@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 LOAD_CONST, LOAD_FAST = 100, 124
 # Flags of code objects, as `inspect` knows them.
 VARARGS, VARKEYWORDS, GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x4, 0x8, 0x20, 0x80, 0x200
-# Variables that stand for our objects until they are constants: what tells, the function, and sites, which are told by being
-# asked whether they are true, and shown what the function ends with by being asked for an item.
+# Variables that stand for our objects until they are constants: what tells, the function, and sites, which are told by
+# being asked whether they are true, and shown what the function ends with by being asked for an item.
 OURS = ("_probing_told", "_probing_function", "_probing_called", "_probing_left", "_probing_unwound")
 RESULT = "_probing_result"
 
