@@ -1,8 +1,8 @@
 """Runs tests of CPython's own, and tells what became of each.
 
 ``corpus.py TEST_MODULE [MODULE ...]``: begins with a line of JSON, what there is in these modules: lines of functions,
-variables, and functions; then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits again. What
-tests print goes nowhere.
+variables, and functions; then waits for a line of input, runs the tests, tells the outcome of each as JSON, and waits
+again. What tests print goes nowhere.
 """
 
 import contextlib

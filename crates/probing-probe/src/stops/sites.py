@@ -1,9 +1,9 @@
 """Makes code that calls out where it comes to a line, has written a variable, begins or ends.
 
-For Pythons without `sys.monitoring`. Runs inside the target, called by sites.rs alone. The code made is a function's own
-with some calls more: same names, same lines, same handlers. A call of a line stands exactly where a trace function would
-be told of it; one of a variable right behind what writes it, as part of the same line. A call when a function ends stands
-in front of each return, and in a handler around all of it, which raises again what it has told of.
+For Pythons without `sys.monitoring`. Runs inside the target, called by sites.rs alone. The code made is a function's
+own with some calls more: same names, same lines, same handlers. A call of a line stands exactly where a trace function
+would be told of it; one of a variable right behind what writes it, as part of the same line. A call when a function
+ends stands in front of each return, and in a handler around all of it, which raises again what it has told of.
 """
 
 from __future__ import annotations
