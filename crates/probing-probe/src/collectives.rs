@@ -7,7 +7,10 @@
 //! these there is a hook behind the issue, too, which costs as much as the one before. Nothing of the program's is wrapped,
 //! and nobody waits for an operation because of us.
 //!
-//! `door.py` is what is done to torch once, `door.rs` how we speak with it, `hooks.rs` what torch calls, `calls.rs` how we hear that a call is over; `glance.rs`, `tensors.rs`, `count.rs` and `sites.rs`
+//! A torch before 2.14 has no such hooks: there its dispatcher tells (`kernels.py`, `kernels.rs`).
+//!
+//! `door.py` is what is done to torch once, `door.rs` how we speak with it, `hooks.rs` what torch calls, `calls.rs` how we
+//! hear that a call is over; `glance.rs`, `tensors.rs`, `count.rs` and `sites.rs`
 //! tell what an operation is, `pending.rs` and `works.rs` what has become of it.
 
 mod calls;
@@ -15,6 +18,7 @@ mod count;
 mod door;
 mod glance;
 mod hooks;
+mod kernels;
 mod pending;
 mod sites;
 mod tensors;
@@ -32,18 +36,17 @@ use pyo3::types::PyType;
 
 use crate::forked;
 use crate::guarded::call;
-use crate::interned::interned;
-use crate::recording::{self, Ledger, Operation, Outcome, collective_symbol};
+use crate::recording::{self, Ledger, Operation, Outcome};
 use crate::step;
 use crate::trace::{self, Tap};
 use crate::worker;
 use count::Count;
 use door::{asked_of_watch, watch};
-use glance::{Glance, Sizes, asked};
+use glance::{Glance, Sizes};
 use pending::{Operations, Pending, Until};
 use sites::Sites;
 use tensors::Tensors;
-use works::{Held, Works, is_as_told};
+use works::Works;
 
 /// Operations of a group that torch is asked about when another begins, as long as they are over.
 const MOST_ASKED: usize = 4;
@@ -91,7 +94,9 @@ struct Kind {
 }
 
 struct Group {
+    object: Py<PyAny>,
     about: About,
+    /// Tells its next number.
     sequence: Py<PyAny>,
     count: Count,
 }
@@ -210,10 +215,9 @@ pub(crate) fn job(py: Python<'_>) -> Option<String> {
     asked_of_watch(py, "newest_job", ()).ok()?.extract().ok()?
 }
 
-/// When the probe's thread is to come by.
+/// When the probe's thread is to come by. Also while nothing is pending: who issues an operation does not wake it.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    let waits = is_on() && PENDING.load(Ordering::Acquire) > 0;
-    waits.then(|| Instant::now() + SECOND)
+    is_on().then(|| Instant::now() + SECOND)
 }
 
 /// Has somebody look whether operations are done, where the program does not come by itself.
@@ -294,10 +298,19 @@ fn quietly(work: impl FnOnce()) {
     drop(panic::catch_unwind(AssertUnwindSafe(work)));
 }
 
-/// A group is about to issue an operation.
-fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = given.py();
-    let begun_at = monotonic_nanos();
+fn number_of_group(group: &Bound<'_, PyAny>) -> Option<usize> {
+    let groups = &state(group.py())?.groups;
+    groups.iter().position(|known| known.object.is(group))
+}
+
+/// Notes an operation that begins.
+fn noted(
+    py: Python<'_>,
+    number: usize,
+    begun_at: i64,
+    look: &Look,
+    tensors: Tensors,
+) -> PyResult<()> {
     let Some(state_now) = state(py) else {
         return Ok(());
     };
@@ -306,10 +319,8 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     };
     let about = group.about;
-    let look = look_at(given)?;
-    let Look { kind, is_async, .. } = look;
-    let seq = number_of(py, number, &look);
-    let tensors = tensors_of(given, &look)?;
+    let &Look { kind, is_async, .. } = look;
+    let seq = number_of(py, number, look);
     let root = Some(look.root).filter(|root| kind.has_root && *root >= 0);
     let asked = state(py).map(|state| state.sites.here(py));
     let asked = asked.unwrap_or_default();
@@ -346,12 +357,7 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
             Until::Issued
         },
     };
-    let forgotten = state(py).and_then(|state| {
-        let oldest = state.pending.push(pending);
-        count(state);
-        oldest
-    });
-    drop(forgotten);
+    wait_for(py, pending);
     if !ends_with_call && !about.has_after {
         hear_after(py, number)?;
     }
@@ -379,33 +385,6 @@ fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
     Ok(())
 }
 
-fn look_at(given: &Bound<'_, PyAny>) -> PyResult<Look> {
-    let py = given.py();
-    let nothing = || pyo3::exceptions::PyRuntimeError::new_err("no such operation");
-    let torch = || {
-        let torch = state(py).and_then(|state| state.torch.as_mut());
-        torch.ok_or_else(nothing)
-    };
-    let seen = torch()?.glance.at(given);
-    let told = if let Some(seen) = seen {
-        seen.in_words()
-    } else {
-        let told = asked(given)?;
-        torch()?.glance.compare(given, &told);
-        told
-    };
-    let torch = torch()?;
-    let kind = torch.operations.get(usize::from(told.op)).copied();
-    Ok(Look {
-        op: told.op,
-        kind: kind.ok_or_else(nothing)?,
-        is_async: told.is_async,
-        root: told.root,
-        tensor: seen.and_then(|seen| torch.glance.tensor(&seen)),
-        has_no_tensors: seen.is_some_and(|seen| !seen.has_tensors()),
-    })
-}
-
 /// The number of an operation in its group.
 fn number_of(py: Python<'_>, group: usize, look: &Look) -> Option<i64> {
     let state_now = state(py)?;
@@ -428,58 +407,18 @@ fn number_of(py: Python<'_>, group: usize, look: &Look) -> Option<i64> {
     seq
 }
 
-/// Each attribute that torch is asked for takes 100 ns and more: only where it says something new.
-fn tensors_of(given: &Bound<'_, PyAny>, look: &Look) -> PyResult<Tensors> {
-    let py = given.py();
-    let known = || state(py).map(|state| &mut state.known);
-    if let Some(tensor) = look.tensor
-        && let Some(told) = known().and_then(|known| known.told(py, tensor))
-    {
-        return Ok(told);
-    }
-    let number = look.tensor.map(|(_, number)| number);
-    for name in [
-        interned!(py, "input_tensors"),
-        interned!(py, "output_tensors"),
-    ] {
-        if look.has_no_tensors {
-            break;
-        }
-        if let Some(told) = tensors::told(&given.getattr(name)?, number, known)? {
-            return Ok(told);
-        }
-    }
-    // A barrier has none.
-    Ok(Tensors {
-        shapes: collective_symbol(py, ""),
-        ..Tensors::default()
-    })
+/// What this thread has just issued in a group, when only torch will know that it is over.
+fn take_issued(py: Python<'_>, group: usize) -> Option<Pending> {
+    let thread = recording::thread_id();
+    state(py)?.pending.take_unissued(thread, group)
 }
 
-/// Keeps what torch gives for an operation, until it is done.
-fn issued(number: usize, given: &Bound<'_, PyAny>) {
-    let py = given.py();
-    let torch = || state(py).and_then(|state| state.torch.as_mut());
-    if torch().is_some_and(|torch| torch.works.wants_comparison()) {
-        let is_as_told = is_as_told(given).unwrap_or(Some(false));
-        if let (Some(torch), Some(is_as_told)) = (torch(), is_as_told) {
-            torch.works.compared(is_as_told);
-        }
-    }
-    let thread = recording::thread_id();
-    let Some(state) = state(py) else {
-        return;
-    };
-    if let Some(mut pending) = state.pending.take_unissued(thread, number) {
-        let held = Held::new(given);
-        let seen = state.torch.as_mut().and_then(|it| it.works.of(given));
-        // It is looked into later.
-        pending.until = match seen {
-            Some(seen) => Until::Seen(held, seen),
-            None => Until::Given(held),
-        };
-        let forgotten = state.pending.push(pending);
+/// Has torch asked about it from now on.
+fn wait_for(py: Python<'_>, pending: Pending) {
+    let forgotten = state(py).and_then(|state| {
+        let oldest = state.pending.push(pending);
         count(state);
-        drop(forgotten);
-    }
+        oldest
+    });
+    drop(forgotten);
 }

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import time
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,14 @@ MOST = 1000
 def asked_for(values):
     """Without a function of torch's in Python around it."""
     dist.group.WORLD.allreduce([values]).wait()
+
+
+def seen_within(values, step):
+    """How long it takes until a step has seen that an operation is over, at most."""
+    begun = time.monotonic_ns()
+    asked_for(values)
+    step()
+    return time.monotonic_ns() - begun
 
 
 def said(words):
@@ -33,21 +42,17 @@ with tempfile.NamedTemporaryFile() as meeting:
     with probing.trace("collective_ops"):
         asked_for(torch.ones(3))
         said("ready")
-        optimizer.step()
-        said("a step that torch tells of")
-        asked_for(torch.ones(4))
-        said("another operation")
-        probing.step()
-        said("a step that the program tells of")
+        said(f"{seen_within(torch.ones(4), optimizer.step)} by a step that torch tells of")
+        said(f"{seen_within(torch.ones(5), probing.step)} by a step that the program tells of")
         storages = []
         for _ in range(OPERATIONS):
-            values = torch.ones(5)
+            values = torch.ones(6)
             storages.append(StorageWeakRef(values.untyped_storage()))
             asked_for(values)
         del values
         # Threads of gloo's hold those that they have just done, too, for a moment.
         for _ in range(MOST):
-            asked_for(torch.ones(6))
+            asked_for(torch.ones(7))
             if all(storage.expired() for storage in storages):
                 break
         said(f"{sum(not storage.expired() for storage in storages)} held")

@@ -1,18 +1,28 @@
-"""A job of one rank whose torch has no hooks of process groups, as those before 2.15."""
+"""A job of one rank whose torch has no hooks of process groups, and of a child of it that is one itself."""
 
 import contextlib
+import os
 import sys
 import tempfile
+import warnings
 
+import older
 import torch
 import torch.distributed as dist
 
 import probing
 
-for kind in ("pre", "post"):
-    for what in ("register", "unregister"):
-        delattr(dist.ProcessGroup, f"{what}_{kind}_hook")
-del torch._C._distributed_c10d.HookOpName
+older.hide_hooks()
+# Python's, of forks in a process with threads.
+warnings.simplefilter("ignore", DeprecationWarning)
+
+
+@contextlib.contextmanager
+def group():
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        yield
+        dist.destroy_process_group()
 
 
 def work():
@@ -27,16 +37,32 @@ def work():
     dist.all_reduce(torch.ones(8))
 
 
-with tempfile.NamedTemporaryFile() as meeting:
-    dist.init_process_group("gloo", init_method=f"file://{meeting.name}", rank=0, world_size=1)
+def train(model):
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        with group(), probing.trace("collective_ops"):
+            dist.all_reduce(torch.ones(10))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    return child
+
+
+with group():
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-    methods = {name: value for name, value in vars(dist.ProcessGroup).items() if callable(value)}
     with probing.trace("collective_ops"):
         work()
-        model(torch.ones(2, 4)).sum().backward()
-    assert all(vars(dist.ProcessGroup)[name] is value for name, value in methods.items())
+        train(model)
     dist.all_reduce(torch.ones(9))
-    print("ready", flush=True)
+    with probing.trace("collective_ops"):
+        dist.all_reduce(torch.ones(11))
+    del model
+child = fork()
+with group():
+    print(f"ready {child}", flush=True)
     sys.stdin.read()
     probing.stop()
-    dist.destroy_process_group()

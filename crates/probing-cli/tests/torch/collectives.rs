@@ -93,6 +93,13 @@ impl Job {
         });
     }
 
+    /// What has become of the model, to the last bit.
+    fn result(&self) -> String {
+        let code = "weights.hex(), [loss.hex() for loss in losses]";
+        let ran = self.probing(&["--ranks", "all", "eval", code]);
+        ran.ok().to_owned()
+    }
+
     /// What is said of the group of all ranks.
     fn world(&self) -> Value {
         let report = self.probing(&["collectives", "--json"]).json();
@@ -238,17 +245,7 @@ fn recording_changes_no_bit_and_can_be_switched_in_a_running_job() {
         job.begin("all", 0);
         job.wait_for(1, "all");
     }
-    let result = |job: &Job| {
-        job.probing(&[
-            "--ranks",
-            "all",
-            "eval",
-            "weights.hex(), [loss.hex() for loss in losses]",
-        ])
-        .ok()
-        .to_owned()
-    };
-    assert_eq!(result(&plain), result(&traced));
+    assert_eq!(plain.result(), traced.result());
 
     let nothing = plain.probing(&["collectives"]);
     assert_eq!(nothing.status, 1, "{nothing:?}");
@@ -346,49 +343,89 @@ fn the_examples_of_a_hang_and_of_a_straggler_are_found() {
     });
 }
 
-/// A torch without hooks of process groups has what Python calls replaced, for as long as it is recorded.
+/// A torch without hooks of process groups has its dispatcher tell, what DDP asks for in C++ included. A child of a fork has
+/// the parent's functions there.
 #[test]
-fn operations_of_the_program_are_seen_where_torch_has_no_hooks() {
+fn operations_are_seen_where_torch_has_no_hooks() {
     every_torch(|python| {
         let sandbox = sandbox();
-        let target = sandbox
+        let mut target = sandbox
             .target(python, "with_torch/unhooked.py")
             .env("GLOO_SOCKET_IFNAME", "lo")
-            .start();
+            .start_without_waiting();
+        let child = target.line();
+        let child = child.strip_prefix("ready ").unwrap();
         let pid = target.pid().to_string();
-        let rows = |sql: &str| {
-            let ran = sandbox.probing(["-t", &pid, "query", "--csv", sql]);
+        let rows = |pid: &str, sql: &str| {
+            let ran = sandbox.probing(["-t", pid, "query", "--csv", sql]);
             assert_eq!(ran.status, 0, "{ran:?}");
             let rows = ran.stdout.lines().skip(1);
             rows.map(str::to_owned).collect::<Vec<_>>()
         };
-        let operations = "SELECT op, dtype, shapes, root, func FROM python.collectives WHERE state = 'enqueued' ORDER BY ts";
+        let operations = "SELECT op, dtype, shapes, root, is_async, func FROM python.collectives WHERE state = 'enqueued' ORDER BY ts";
         assert_eq!(
-            rows(operations),
+            rows(&pid, operations),
             [
-                "allreduce,float32,\"[2,3]\",,work",
-                "broadcast,int64,[4],0,work",
-                "allgather,float32,[5],,work",
-                "allgather_base,float32,[6],,work",
-                "allreduce,float64,[7],,work",
-                "barrier,,,,work",
-                "allreduce,int16,[3],,work",
-                "allreduce,float32,[8],,work",
+                "allreduce,float32,\"[2,3]\",,false,work",
+                "broadcast,int64,[4],0,false,work",
+                "allgather,float32,[5],,false,work",
+                "allgather_base,float32,[6],,false,work",
+                "allreduce,float64,[7],,true,work",
+                "barrier,,,,false,work",
+                "allreduce,int16,[3],,false,work",
+                "allreduce,float32,[8],,false,work",
+                // DDP orders its buckets anew once, behind the first step.
+                "allreduce,float32,[5],,true,train",
+                "broadcast,int32,[3],0,true,train",
+                "broadcast,int32,[1],0,true,train",
+                "allreduce,float32,[5],,true,train",
+                "allreduce,float32,[11],,false,<module>",
             ]
         );
         let failed = "SELECT shapes FROM python.collectives WHERE state = 'failed'";
-        assert_eq!(rows(failed), ["[3]"]);
+        assert_eq!(rows(&pid, failed), ["[3]"]);
         let over = "SELECT count(*) FROM python.collectives WHERE state = 'completed'";
-        assert_eq!(rows(over), ["7"]);
-        let on = sandbox.probing(["-t", &pid, "collectives", "on"]);
-        assert!(
-            on.stderr
-                .contains("what C++ asks for, like DDP's gradients, is not seen"),
-            "{on:?}"
+        assert_eq!(rows(&pid, over), ["12"]);
+        assert_eq!(
+            rows(child, operations),
+            ["allreduce,float32,[10],,false,fork"]
         );
+        assert_eq!(rows(child, over), ["1"]);
+        // All is seen: there is nothing to say.
+        let on = sandbox.probing(["-t", &pid, "collectives", "on"]);
+        assert_eq!((on.status, &*on.stderr), (0, ""), "{on:?}");
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, vec![]));
     });
+}
+
+/// The same of several ranks, in a job that runs.
+#[test]
+fn a_job_whose_torch_has_no_hooks_is_recorded_to_the_same_bits() {
+    let variables = [("UNHOOKED", "1")];
+    let plain = Job::of(PROGRAM, "ready", RANKS, &variables);
+    let traced = Job::of(PROGRAM, "ready", RANKS, &variables);
+    let on = traced.probing(&["collectives", "on"]);
+    assert_eq!(on.status, 0, "{on:?}");
+    for job in [&plain, &traced] {
+        job.begin("all", 0);
+        job.wait_for(1, "all");
+    }
+    assert_eq!(plain.result(), traced.result());
+    check_that_all_are_seen(&traced);
+    traced.begin("all", 1);
+    traced.wait_for(2, "1");
+    wait_until("the others wait", || {
+        traced.world()["verdict"]["waiting"] == Value::from(vec![0, 2])
+    });
+    let words = traced.probing(&["collectives"]);
+    assert!(
+        words
+            .stdout
+            .contains("group 0: rank 1 has not come to allreduce #"),
+        "{words:?}"
+    );
+    assert!(words.stdout.contains("straggler: rank 1"), "{words:?}");
 }
 
 /// `with probing.trace("collective_ops")` and `"memory_usage"`: what is recorded is what the blocks are around.
@@ -477,42 +514,39 @@ fn check_that_another_format_is_told(sandbox: &Sandbox, pid: &str) {
 
 /// DDP's operations are asked for in C++ and waited for there: nobody tells when they are over.
 #[test]
-fn operations_that_nobody_tells_of_are_asked_about_at_steps_and_not_held_longer() {
+fn operations_that_nobody_tells_of_are_asked_about_and_not_held_longer() {
     every_torch(|python| {
-        if python.version < (3, 12) {
-            // There it is asked more often.
-            return;
-        }
         let sandbox = sandbox();
         let mut target = sandbox
             .target(python, "with_torch/unasked.py")
             .env("GLOO_SOCKET_IFNAME", "lo")
             .start();
         let pid = target.pid().to_string();
-        // No probe is brought in: one would ask by itself, once a second.
-        let rows = || {
-            let sql = "SELECT shapes, state, step FROM python.collectives ORDER BY ts, state DESC";
-            let ran = sandbox.probing(["-t", &pid, "query", "--csv", sql]);
-            assert_eq!(ran.status, 0, "{ran:?}");
-            let rows = ran.stdout.lines().skip(1);
-            rows.map(str::to_owned).collect::<Vec<_>>()
+        let seen = |shape: &str| {
+            let sql = format!(
+                "SELECT step, duration_ns FROM python.collectives WHERE state = 'completed' AND shapes = '{shape}'"
+            );
+            let told = sandbox
+                .probing(["-t", &pid, "query", "--json", &sql])
+                .json();
+            told.as_array().unwrap().clone()
         };
-        let mut goes_on = |to: &str| {
+        // The program does nothing: the probe's thread comes by.
+        wait_until("the first is seen to be over", || seen("[3]").len() == 1);
+        for (shape, step, word) in [("[4]", 0, "torch"), ("[5]", 1, "the program")] {
             target.say("");
-            assert_eq!(target.line(), to);
-        };
-        let mut expected = vec!["[3],enqueued,0"];
-        assert_eq!(rows(), expected);
-        goes_on("a step that torch tells of");
-        expected.push("[3],completed,0");
-        assert_eq!(rows(), expected);
-        goes_on("another operation");
-        expected.push("[4],enqueued,1");
-        assert_eq!(rows(), expected);
-        goes_on("a step that the program tells of");
-        expected.push("[4],completed,1");
-        assert_eq!(rows(), expected);
-        goes_on("0 held");
+            let said = target.line();
+            let took = said.strip_suffix(&format!(" by a step that {word} tells of"));
+            let took: u64 = took.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+            let [over] = seen(shape).try_into().unwrap();
+            assert_eq!(over["step"], step, "{over}");
+            assert!(
+                over["duration_ns"].as_u64().unwrap() <= took,
+                "{over} {took}"
+            );
+        }
+        target.say("");
+        assert_eq!(target.line(), "0 held");
         target.say("");
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, vec![]));

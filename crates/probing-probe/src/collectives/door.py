@@ -1,12 +1,10 @@
 """What is done to torch.distributed once: its groups are hooked, those to come as well, and it may come later.
 
-A torch without hooks of process groups has their methods replaced. Those are what functions of Python call; what C++
-asks for, as DDP does for gradients, does not come by.
+A torch without hooks of process groups has its dispatcher tell, see kernels.py.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 
@@ -21,51 +19,22 @@ HOOK = 7_770_001
 # Where a call that waits returns when the operation is over, and not when a stream will wait for it.
 WAITING = ("gloo", "cpu:gloo", "mpi")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Methods of groups and the operations that they ask for: those that change the tensors they take, and those that give
-# some and take some. Their names have changed over time.
-IN_PLACE = {
-    "allreduce": "allreduce",
-    "allreduce_coalesced": "allreduce_coalesced",
-    "broadcast": "broadcast",
-    "recv": "recv",
-    "recv_anysource": "recv",
-    "reduce": "reduce",
-    "send": "send",
-}
-FROM_TO = {
-    "_allgather_base": "allgather_base",
-    "_reduce_scatter_base": "reduce_scatter_base",
-    "all_gather_single": "allgather_base",
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
-    "all_to_all_single": "alltoall_base",
-    "allgather": "allgather",
-    "allgather_coalesced": "allgather_coalesced",
-    "allgather_into_tensor_coalesced": "allgather_into_tensor_coalesced",
-    "alltoall": "alltoall",
-    "alltoall_base": "alltoall_base",
-    "gather": "gather",
-    "gather_single": "gather",
-    "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_single": "reduce_scatter_base",
-    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
-    "scatter": "scatter",
-}
-OPERATIONS = {**IN_PLACE, **FROM_TO, "barrier": "barrier"}
-METHODS = tuple(OPERATIONS)
 
 
 class Watch:
     """What was done to torch.distributed, and how it is taken back."""
 
-    def __init__(self, torch_is_there: Callable[..., Any], group_is_there: Callable[..., Any]) -> None:
+    def __init__(self, torch_is_there: Callable[..., Any], group_is_there: Callable[..., Any], kernels: Any) -> None:
         self.torch_is_there, self.group_is_there = torch_is_there, group_is_there
+        # Of a torch without hooks.
+        self.kernels = kernels
+        self.has_hooks = True
         # Groups, with what is called before and behind each operation.
         self.hooked: list[tuple[Any, Any, Any]] = []
         # Where the ranks of the newest group's job met.
         self.job: str | None = None
-        self.replaced_methods: dict[str, Any] = {}
         self.calls_tell = False
+        self.trouble: str | None = None
         self.original: Any = None
         self.replaced: Any = None
         self.door: Door | None = None
@@ -85,30 +54,36 @@ class Watch:
     def attach(self, c10d: Any) -> None:
         if self.original is not None:
             return
-        original = self.original = c10d._new_process_group_helper
+        self.has_hooks = hasattr(c10d.ProcessGroup, "register_pre_hook")
         self.know(c10d)
-        if not hasattr(c10d.ProcessGroup, "register_pre_hook"):
-            self.replace_methods(c10d.ProcessGroup)
+        original = c10d._new_process_group_helper
 
         def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
-            self.hook(c10d, made[0] if isinstance(made, tuple) else made)
+            try:
+                self.hook(c10d, made[0] if isinstance(made, tuple) else made)
+            except Exception as error:  # noqa: BLE001 - the program's group must not fail by us
+                self.trouble = f"a process group is not recorded: {error}"
             return made
 
-        self.replaced = _new_process_group_helper
+        self.original, self.replaced = original, _new_process_group_helper
         c10d._new_process_group_helper = _new_process_group_helper
-        for group in list(c10d._world.pg_map):
-            self.hook(c10d, group)
+        try:
+            for group in list(c10d._world.pg_map):
+                self.hook(c10d, group)
+        except Exception:
+            self.end()
+            raise
 
     def know(self, c10d: Any) -> None:
         from torch._C import _distributed_c10d as native
 
-        if hasattr(native, "HookOpName"):
+        if self.has_hooks:
             numbers = {int(value): name.lower() for name, value in native.HookOpName.__members__.items()}
             names = [numbers.get(number, "unknown") for number in range(max(numbers) + 1)]
             size = native.PreHookArgs.__basicsize__
         else:
-            names, size = list(OPERATIONS.values()), 0
+            names, size = self.kernels.names(), 0
         logger = getattr(c10d, "_exception_logger", None)
         codes: list[Any] = []
         failure = None
@@ -122,52 +97,29 @@ class Watch:
 
     def hook(self, c10d: Any, group: Any) -> None:
         # What is no group of this rank's is a number.
-        if not isinstance(group, c10d.ProcessGroup) or self.hooks_of(group) is not None:
+        if not isinstance(group, c10d.ProcessGroup) or self.is_hooked(group):
             return
+        if not self.has_hooks:
+            self.kernels.register()
         backend, store = c10d._world.pg_map.get(group, ("", None))
         returns_when_over = self.calls_tell and backend in WAITING
         place = (group.rank(), group.size())
-        sequence = group._get_sequence_number_for_group
         self.job = meeting_place(store)
-        told = self.group_is_there((self.job, str(group.group_name)), place, returns_when_over, sequence)
+        told = self.group_is_there(group, (self.job, str(group.group_name)), place, returns_when_over)
         if told is None:
             return
         before, after = told
         self.hooked.append((group, before, after))
-        if not self.replaced_methods:
+        if self.has_hooks:
             group.register_pre_hook(HOOK, before)
 
-    def hooks_of(self, group: Any) -> tuple[Any, Any] | None:
-        for known, before, after in self.hooked:
-            if known is group:
-                return before, after
-        return None
+    def is_hooked(self, group: Any) -> bool:
+        return any(known is group for known, _, _ in self.hooked)
 
     def hear_after(self, number: int) -> None:
         group, _, after = self.hooked[number]
-        if not self.replaced_methods:
+        if self.has_hooks:
             group.register_post_hook(HOOK, after)
-
-    def replace_methods(self, group_class: Any) -> None:
-        for number, name in enumerate(METHODS):
-            original = group_class.__dict__.get(name)
-            if original is not None:
-                self.replaced_methods[name] = original
-                setattr(group_class, name, self.telling(getattr(group_class, name), number))
-
-    def telling(self, original: Any, number: int) -> Any:
-        @functools.wraps(original)
-        def method(group: Any, *args: Any, **kwargs: Any) -> Any:
-            hooks = self.hooks_of(group)
-            if hooks is None:
-                return original(group, *args, **kwargs)
-            before, after = hooks
-            before(Given(number, (*args, *kwargs.values())))
-            work = original(group, *args, **kwargs)
-            after(Issued(work))
-            return work
-
-        return method
 
     def end(self) -> None:
         if self.door is not None:
@@ -175,13 +127,10 @@ class Watch:
                 sys.meta_path.remove(self.door)
             self.door = None
         c10d = sys.modules.get(MODULE)
-        for name, original in self.replaced_methods.items():
-            setattr(c10d.ProcessGroup, name, original)
-        if not self.replaced_methods:
+        if self.has_hooks:
             for group, _, _ in self.hooked:
                 group.unregister_pre_hook(HOOK)
                 group.unregister_post_hook(HOOK)
-        self.replaced_methods = {}
         self.hooked = []
         if self.original is not None and c10d._new_process_group_helper is self.replaced:
             c10d._new_process_group_helper = self.original
@@ -191,40 +140,9 @@ class Watch:
         return self.job
 
     def note(self) -> str | None:
-        if not self.hooked:
+        if self.trouble is None and not self.hooked:
             return "no process group yet: operations are recorded as soon as there is one"
-        if self.replaced_methods:
-            return "this torch has no hooks of process groups: what C++ asks for, like DDP's gradients, is not seen"
-        return None
-
-
-class Given:
-    """What a torch that has hooks would give to one before an operation."""
-
-    __slots__ = ("async_op", "input_tensors", "name", "output_tensors", "root")
-
-    def __init__(self, number: int, arguments: tuple[Any, ...]) -> None:
-        method = METHODS[number]
-        options = arguments[-1] if arguments else None
-        tensors = [listed(argument) for argument in arguments[:2]]
-        self.name = number
-        self.async_op = bool(getattr(options, "asyncOp", False))
-        self.root = int(getattr(options, "rootRank", -1))
-        self.input_tensors: list[Any] = []
-        self.output_tensors: list[Any] = []
-        if method in IN_PLACE:
-            self.input_tensors = tensors[0]
-        elif method in FROM_TO:
-            self.output_tensors, self.input_tensors = tensors
-
-
-class Issued:
-    """The same behind an operation."""
-
-    __slots__ = ("work",)
-
-    def __init__(self, work: Any) -> None:
-        self.work = work
+        return self.trouble
 
 
 def meeting_place(store: Any) -> str | None:
@@ -237,10 +155,6 @@ def meeting_place(store: Any) -> str | None:
         return None if path is None else str(path)
     # Every machine has such an address.
     return f"{os.uname().nodename if host in LOOPBACK else host}:{port}"
-
-
-def listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def branches_when_it_fails(code: Any) -> bool:

@@ -7,10 +7,12 @@ use super::calls::{Call, Failed};
 use super::count::Count;
 use super::glance::Glance;
 use super::hooks::{self, Hooks};
+use super::kernels;
 use super::works::Works;
 use super::{About, Group, Kind, Torch, state};
 use crate::eval;
 use crate::guarded::call;
+use crate::interned::interned;
 use crate::monitoring;
 use crate::recording::collective_symbol;
 use crate::trace::{self, Tap};
@@ -34,6 +36,7 @@ pub(super) fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let natives = (
         wrap_pyfunction!(torch_is_there, py)?,
         wrap_pyfunction!(group_is_there, py)?,
+        kernels::all(py)?,
     );
     call(&names.as_any().get_item("Watch")?, natives)
 }
@@ -98,23 +101,25 @@ fn tapped(code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
     is_tapped
 }
 
-/// A group, named by its job and its own name, with the function that tells its next number. Returns its hooks.
+/// A group, named by its job and its own name. Returns its hooks.
 #[pyfunction]
-fn group_is_there(
+fn group_is_there<'py>(
+    group: &Bound<'py, PyAny>,
     names: (Option<String>, String),
     place: (i64, i64),
     returns_when_over: bool,
-    sequence: Bound<'_, PyAny>,
-) -> PyResult<Option<Hooks<'_>>> {
-    let py = sequence.py();
+) -> PyResult<Option<Hooks<'py>>> {
+    let py = group.py();
     let (job, name) = names;
     let job = job.map(|job| collective_symbol(py, &job));
     let name = collective_symbol(py, &name);
+    let sequence = group.getattr(interned!(py, "_get_sequence_number_for_group"))?;
     let Some(state) = state(py) else {
         return Ok(None);
     };
     let number = state.groups.len();
     state.groups.push(Group {
+        object: group.clone().unbind(),
         about: About {
             job,
             name,

@@ -123,6 +123,16 @@ pub(super) struct Tensors {
     pub(super) bytes: i64,
 }
 
+impl Tensors {
+    /// As a barrier has them.
+    pub(super) fn none(py: Python<'_>) -> Self {
+        Self {
+            shapes: collective_symbol(py, ""),
+            ..Self::default()
+        }
+    }
+}
+
 /// What is told of lists of tensors, or of lists of them: one for each rank. `None` when there are none.
 /// `number` is that of their type, if it is known.
 pub(super) fn told<'py>(
