@@ -45,6 +45,16 @@ def generator(n):
 
 
 @probing.probe
+def closed():
+    yield 1
+
+
+def nested():
+    with probing.trace("inner block"):
+        return leaf(20)
+
+
+@probing.probe
 async def coroutine(n):
     await asyncio.sleep(0)
     return n
@@ -113,6 +123,10 @@ def checked():
         returned = end.value
     assert returned == 7
     assert inspect.isgeneratorfunction(generator)
+    begun = closed()
+    assert next(begun) == 1
+    begun.close()
+    begun.close()
     assert inspect.isasyncgenfunction(stream)
     assert inspect.iscoroutinefunction(coroutine)
     assert asyncio.run(coroutine(4)) == 4
@@ -130,6 +144,8 @@ def checked():
     with probing.trace("block", depth=1, tag=1):
         leaf(10)
         leaf(11)
+    with probing.trace("outer block", depth=3):
+        nested()
     rate = 1
     with probing.trace("warm-up", watch=["rate"]):
         rate = rate + 1

@@ -4,6 +4,7 @@
     reason = "asks for attributes of classes without running anything"
 )]
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use probing_proto::stops::Spot;
@@ -19,11 +20,20 @@ use crate::codes::Found;
 use crate::interned::interned;
 use crate::stops::{frame, site, symbols};
 
-/// The file whose functions are ours, not the program's.
-static OWN_FILE: OnceLock<String> = OnceLock::new();
+/// The folder of the files whose functions are ours, not the program's.
+static OWN_FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
+/// Follows nothing in this file and those beside it.
 pub(super) fn leave_out(file: &str) {
-    OWN_FILE.get_or_init(|| file.to_owned());
+    OWN_FOLDER.get_or_init(|| {
+        let folder = Path::new(file).parent();
+        folder.map(Path::to_owned).unwrap_or_default()
+    });
+}
+
+fn is_ours(file: &str) -> bool {
+    let folder = Path::new(file).parent();
+    OWN_FOLDER.get().is_some_and(|own| Some(&**own) == folder)
 }
 
 /// A function that is followed calls something: from now on that is followed, too.
@@ -63,45 +73,37 @@ pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
 /// Code that nobody knows of begins: it may have been called by a function that is followed, through C, which does not say
 /// what it calls.
 pub(super) fn began(code: &Bound<'_, PyAny>) {
-    let inside = thread::with_own(|thread| {
-        let open = thread.open.last()?;
-        (open.levels > 0).then_some((open.code, open.levels))
-    });
-    let Some((caller, levels)) = inside.flatten() else {
-        return;
-    };
-    // Not if something in between is not followed.
-    let is_its = frame::current(code.py())
-        .and_then(|frame| frame::caller_of(&frame))
-        .is_some_and(|frame| frame::code_of(&frame).as_ptr() as usize == caller);
-    if is_its {
-        follow(code.clone(), levels);
+    let inside = thread::with_own(|thread| thread.follows()).flatten();
+    if let Some(inside) = inside
+        && let Some(frame) = frame::current(code.py())
+    {
+        follow(code.clone(), &frame, inside);
     }
 }
 
-/// Before 3.12: code that nobody knows of was called by a function that is followed. Whether it is: a trace may have ended
-/// before the function did, and then nobody follows it.
-pub(super) fn follow(code: Bound<'_, PyAny>, levels: u32) -> bool {
-    let trace = {
-        let caller = thread::with_own(|thread| thread.open.last().map(|open| open.code)).flatten();
-        let Some(mut table) = table_if_free() else {
-            return false;
-        };
-        let tracing = caller
-            .and_then(|caller| table.entry_there(caller))
-            .and_then(|entry| entry.tracing.as_ref());
-        let Some(tracing) = tracing else {
-            return false;
-        };
-        Arc::clone(&tracing.trace)
-    };
-    follow_for(&trace, code, levels);
+/// Code that nobody knows of begins in this frame, inside a function whose calls are followed so far. Whether it is followed,
+/// too: not if something in between is not; and a trace may have ended before the function did.
+pub(super) fn follow(
+    code: Bound<'_, PyAny>,
+    frame: &Bound<'_, PyAny>,
+    (caller, levels): (usize, u32),
+) -> bool {
+    let is_its = frame::caller_of(frame)
+        .is_some_and(|frame| site::own_code(frame::code_of(&frame)).as_ptr() as usize == caller);
+    let trace = table_if_free().and_then(|mut table| {
+        let tracing = table.entry_there(caller)?.tracing.as_ref()?;
+        Some(Arc::clone(&tracing.trace))
+    });
+    match trace.filter(|_| is_its) {
+        Some(trace) => follow_for(&trace, code, levels),
+        None => return false,
+    }
     true
 }
 
 fn follow_for(trace: &Arc<Trace>, code: Bound<'_, PyAny>, levels: u32) {
     let file = frame::file_of(&code);
-    if trace.is_over() || OWN_FILE.get() == Some(&file) {
+    if trace.is_over() || is_ours(&file) {
         return;
     }
     let spot = Spot {

@@ -244,6 +244,7 @@ impl Told {
             code: self.code,
             inner,
             begun: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             is_step: false,
         }
     }
@@ -263,6 +264,7 @@ struct Around {
     code: usize,
     inner: Py<PyAny>,
     begun: AtomicBool,
+    ended: AtomicBool,
     /// What ends it with a value is then no end of the generator.
     is_step: bool,
 }
@@ -294,7 +296,17 @@ impl Around {
 
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let close = self.inner.bind(py).getattr("close")?;
-        call(&close, ())
+        // It goes on, and is left by the exception that closes it.
+        let goes_on = self.begun.load(Ordering::Relaxed) && !self.ended.load(Ordering::Relaxed);
+        if goes_on {
+            hear(py, self.code, Did::Resume, None);
+        }
+        let closed = call(&close, ());
+        if goes_on {
+            self.ended.store(true, Ordering::Relaxed);
+            hear(py, self.code, Did::Exception, None);
+        }
+        closed
     }
 }
 
@@ -314,6 +326,7 @@ impl Around {
         match &came {
             Ok(value) => hear(py, self.code, Did::Yield, Some(value)),
             Err(error) => {
+                self.ended.store(true, Ordering::Relaxed);
                 let did = if error.is_instance_of::<PyStopAsyncIteration>(py) {
                     Did::Return
                 } else if !error.is_instance_of::<PyStopIteration>(py) {

@@ -18,6 +18,7 @@ use super::table::table_if_free;
 use super::table::{Entry, table};
 use super::thread;
 use super::{accounts, arming, callees};
+use crate::stops::frame::caller_of as caller_of_frame;
 use crate::stops::site;
 use crate::stops::states::{self, Hook, State};
 use crate::stops::symbols::TraceFunction;
@@ -62,6 +63,9 @@ pub(super) fn refresh(py: Python<'_>) {
     }
     for state in states::all(py) {
         set(state, wanted);
+    }
+    if wanted {
+        thread::silence_ends();
     }
     let begin = wanted.then_some(begin_here as fn(Python<'_>));
     // Without it, threads that begin later are not profiled.
@@ -116,6 +120,9 @@ unsafe extern "C" fn profiled(
     // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
     let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame.cast()) };
     let code = code_of_frame(&frame);
+    if thread::with_own(thread::Thread::has_been_silent) == Some(true) {
+        look_what_runs(&frame, did);
+    }
     if !is_done_with(&frame, code.as_ptr() as usize, did) {
         drop(panic::catch_unwind(AssertUnwindSafe(|| {
             if PASSED_BY.load(Ordering::Relaxed) >= LOOK_EVERY {
@@ -129,6 +136,24 @@ unsafe extern "C" fn profiled(
         })));
     }
     0
+}
+
+/// Has this thread forget what it was in and has left meanwhile. What begins now it is not in yet.
+#[cold]
+fn look_what_runs(frame: &Bound<'_, PyAny>, did: Did) {
+    let begins = did == Did::Call;
+    let mut next = if begins {
+        caller_of_frame(frame)
+    } else {
+        Some(frame.clone())
+    };
+    let mut running = Vec::new();
+    while let Some(frame) = next {
+        running.push(site::own_code(code_of_frame(&frame)).as_ptr() as usize);
+        next = caller_of_frame(&frame);
+    }
+    running.reverse();
+    thread::with_own(|thread| thread.forget_unless_among(&running));
 }
 
 /// What most calls need: whether no more is to be done about one.
@@ -170,13 +195,13 @@ fn is_nobodys(code: usize, did: Did) -> bool {
     let passed_by = PASSED_BY.load(Ordering::Relaxed) + 1;
     PASSED_BY.store(passed_by, Ordering::Relaxed);
     let is_news =
-        did == Did::Call && (levels().is_some() || arming::is_seeking() && !STRANGERS.know(code));
+        did == Did::Call && (follows().is_some() || arming::is_seeking() && !STRANGERS.know(code));
     !is_news && passed_by < LOOK_EVERY
 }
 
-/// How much further to follow what this thread calls now.
-fn levels() -> Option<u32> {
-    thread::with_own(|thread| thread.levels()).flatten()
+/// The function whose calls this thread follows now, and how much further.
+fn follows() -> Option<(usize, u32)> {
+    thread::with_own(|thread| thread.follows()).flatten()
 }
 
 fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
@@ -187,7 +212,8 @@ fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
         None | Some(Some(true)) => return,
         Some(Some(false)) => {}
         Some(None) => {
-            let is_followed = levels().is_some_and(|levels| callees::follow(code.clone(), levels));
+            let is_followed =
+                follows().is_some_and(|inside| callees::follow(code.clone(), frame, inside));
             if !is_followed && arming::is_seeking() && !arming::seek_in(&code, frame) {
                 STRANGERS.add(running);
                 return;

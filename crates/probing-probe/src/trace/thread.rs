@@ -59,8 +59,9 @@ pub(super) struct Thread {
     generation: u32,
     id: u32,
     pub(super) open: Vec<Open>,
-    /// Traces that had ended when it was last looked whose functions are open.
+    /// Traces that had ended when it was last looked whose functions are open, and silences there had been.
     ended: u32,
+    silences: u32,
     ring: Option<Ring>,
     /// It got none, and uses the one that is everybody's.
     shares: bool,
@@ -95,6 +96,7 @@ thread_local! {
         id: 0,
         open: Vec::new(),
         ended: 0,
+        silences: 0,
         ring: None,
         shares: false,
         until_look: LOOK_EVERY,
@@ -106,6 +108,8 @@ thread_local! {
 static CURRENT: Current<Thread> = Current::new();
 /// How many traces have ended.
 static ENDED: AtomicU32 = AtomicU32::new(0);
+/// How often threads were silent for a while.
+static SILENCES: AtomicU32 = AtomicU32::new(0);
 /// What threads write to that have no ring of their own.
 static SHARED: UnderGil<Option<Ring>> = UnderGil::new(None);
 
@@ -126,6 +130,11 @@ pub(super) fn with_own<T>(work: impl FnOnce(&mut Thread) -> T) -> Option<T> {
 pub(super) fn trace_ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
     CURRENT.forget_all();
+}
+
+/// Threads tell again of all that they call: what they were in before may have ended unseen.
+pub(super) fn silence_ends() {
+    SILENCES.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The state of this thread, if it was here before, and was the last one.
@@ -169,6 +178,27 @@ impl Thread {
             self.ended = ended;
             self.open.retain(|open| traces::goes_on(open.trace));
         }
+    }
+
+    /// Whether threads have been silent since this was last asked.
+    #[inline]
+    pub(super) fn has_been_silent(&mut self) -> bool {
+        let silences = SILENCES.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.silences, silences) != silences
+    }
+
+    /// Of what is open, only what this thread still runs is: the code of its frames, the outermost first.
+    #[cold]
+    pub(super) fn forget_unless_among(&mut self, running: &[usize]) {
+        let mut running = running.iter();
+        self.open.retain(|open| {
+            let mut inside = running.clone();
+            let is_there = inside.any(|code| *code == open.code);
+            if is_there {
+                running = inside;
+            }
+            is_there
+        });
     }
 
     /// Notes that a function begins, by a row, if there is room for all of that; else nothing is changed.
@@ -250,12 +280,10 @@ impl Thread {
         Some(left)
     }
 
-    /// How much further to follow what is called now.
-    pub(super) fn levels(&self) -> Option<u32> {
-        self.open
-            .last()
-            .map(|open| open.levels)
-            .filter(|levels| *levels > 0)
+    /// The function whose calls are followed now, and how much further.
+    pub(super) fn follows(&self) -> Option<(usize, u32)> {
+        let open = self.open.last()?;
+        (open.levels > 0).then_some((open.code, open.levels))
     }
 
     /// How much further to follow what a function calls that is the innermost one.

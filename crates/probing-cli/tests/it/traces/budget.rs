@@ -71,6 +71,28 @@ fn what_others_have_to_tell_for_a_trace_is_paid_for_too() {
     });
 }
 
+/// What is muted meanwhile, and what is still under way then, is known to be so afterwards.
+#[test]
+fn functions_have_their_depth_however_often_they_are_muted() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "--module", "__main__"]);
+        for _ in 0..2 {
+            traced.run("spend(1.0)");
+        }
+        let depths = "select distinct function, depth from python.trace_event where function in ('leaf', 'hostile', 'spend') order by 2 desc";
+        let depths = traced.query(depths);
+        let right = ["leaf,2", "hostile,1", "spend,0"];
+        assert_eq!(depths.first().map(String::as_str), Some(right[0]));
+        assert!(
+            depths.iter().all(|line| right.contains(&line.as_str())),
+            "{depths:?}"
+        );
+        let mutings = "select count(*) > 1 from python.probe_budget where action = 'mute'";
+        assert_eq!(traced.query(mutings), ["true"]);
+    });
+}
+
 #[test]
 fn a_loop_that_does_nothing_but_call_costs_its_budget_from_the_first_second_on() {
     every_python(|python| {
