@@ -46,11 +46,15 @@ def generator(n):
 
 @probing.probe
 def closed():
-    yield 1
+    # Where nothing is to be done, 3.13 does not even go on.
+    try:
+        yield 1
+    finally:
+        abs(0)
 
 
 def nested():
-    with probing.trace("inner block"):
+    with probing.trace("within"):
         return leaf(20)
 
 
@@ -144,7 +148,7 @@ def checked():
     with probing.trace("block", depth=1, tag=1):
         leaf(10)
         leaf(11)
-    with probing.trace("outer block", depth=3):
+    with probing.trace("around", depth=3):
         nested()
     rate = 1
     with probing.trace("warm-up", watch=["rate"]):
