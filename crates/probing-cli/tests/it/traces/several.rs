@@ -19,7 +19,8 @@ fn a_set_of_programs_is_traced_and_no_longer_traced_by_one_command_each() {
             ran.stdout
         };
         let begun = both(&["trace", "middle", "--depth", "1"]);
-        assert_eq!(begun.matches("trace 1: ").count(), 2, "{begun}");
+        // In one line if it is said to cost as much in both.
+        assert!(begun.contains("trace 1: middle ("), "{begun}");
         assert!(pids.iter().all(|pid| begun.contains(pid)), "{begun}");
         for (times, target) in (1..).zip(&mut targets) {
             crate::recording::run(target, &format!("for i in range({times}): middle(i)"));
