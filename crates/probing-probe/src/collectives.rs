@@ -40,7 +40,7 @@ use crate::recording::{self, Ledger, Operation, Outcome};
 use crate::step;
 use crate::trace::{self, Tap};
 use crate::worker;
-use count::Count;
+use count::{Count, Counted};
 use door::{asked_of_watch, watch};
 use glance::{Glance, Sizes};
 use pending::{Operations, Pending, Until};
@@ -321,7 +321,8 @@ fn noted(
     let about = group.about;
     let &Look { kind, is_async, .. } = look;
     let seq = number_of(py, number, look);
-    let root = Some(look.root).filter(|root| kind.has_root && *root >= 0);
+    let has_root = kind.has_root || kind.is_between_two;
+    let root = Some(look.root).filter(|root| has_root && *root >= 0);
     let asked = state(py).map(|state| state.sites.here(py));
     let asked = asked.unwrap_or_default();
     let operation = Operation {
@@ -385,26 +386,27 @@ fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// The number of an operation in its group.
+/// The number of an operation in its group, among those that all ranks do.
 fn number_of(py: Python<'_>, group: usize, look: &Look) -> Option<i64> {
     let state_now = state(py)?;
     let failures_tell = state_now.torch.as_ref().is_some_and(|it| it.calls_tell);
     let group_now = state_now.groups.get_mut(group)?;
-    if look.kind.is_between_two {
-        group_now.count.forget();
-        return None;
-    }
-    if failures_tell && let Some(seq) = group_now.count.next(look.op) {
-        return Some(seq);
-    }
-    if group_now.count.is_untold() {
-        return None;
-    }
-    let sequence = group_now.sequence.clone_ref(py).into_bound(py);
-    let seq = call(&sequence, ()).and_then(|seq| seq.extract()).ok();
-    let group_now = state(py)?.groups.get_mut(group)?;
-    group_now.count.told(seq, look.op);
-    seq
+    let next = Counted {
+        kind: look.op,
+        is_between_two: look.kind.is_between_two,
+    };
+    let known = failures_tell.then(|| group_now.count.next(next)).flatten();
+    let seq = match known {
+        Some(seq) => Some(seq),
+        None if group_now.count.is_untold() => None,
+        None => {
+            let sequence = group_now.sequence.clone_ref(py).into_bound(py);
+            let number = call(&sequence, ()).and_then(|number| number.extract()).ok();
+            let group_now = state(py)?.groups.get_mut(group)?;
+            group_now.count.told(number, next)
+        }
+    };
+    seq.filter(|_| !next.is_between_two)
 }
 
 /// What this thread has just issued in a group, when only torch will know that it is over.

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 if "UNHOOKED" in os.environ:
     older.hide_hooks()
-phases = [threading.Event() for _ in range(4)]
+phases = [threading.Event() for _ in range(5)]
 done = 0
 losses = []
 
@@ -34,6 +34,14 @@ def train():
         optimizer.step()
         losses.append(loss.item())
     return torch.nn.utils.parameters_to_vector(model.parameters()).sum().item()
+
+
+def pass_on(rank):
+    """What is between two ranks is nothing that the third comes to."""
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+    if rank == 1:
+        dist.recv(torch.ones(3), 0)
 
 
 def straggle(rank):
@@ -59,6 +67,11 @@ def hang(rank):
     dist.all_reduce(torch.ones(3))  # @hang
 
 
+def agree():
+    for _ in range(3):
+        dist.all_reduce(torch.ones(3))
+
+
 def differ(rank):
     dist.all_reduce(torch.ones(5 if rank == 1 else 6))  # @differ
 
@@ -69,6 +82,7 @@ rank = dist.get_rank()
 print(f"ready {rank} {os.getpid()}\n", end="", flush=True)
 phase(0)
 weights = train()
+pass_on(rank)
 small = dist.new_group([0, 1])
 if rank < 2:
     dist.broadcast(torch.zeros(2, 2), 0, group=small)
@@ -77,5 +91,7 @@ straggle(rank)
 phase(1)
 hang(rank)
 phase(3)
+agree()
+phase(4)
 differ(rank)
 dist.destroy_process_group()

@@ -1,5 +1,6 @@
 //! `probing -t … collectives`: who is late, and in a hang who never came or does something else.
 
+mod alignment;
 mod text;
 mod verdict;
 
@@ -25,7 +26,7 @@ use crate::json;
 /// For a rank to look which operations are done.
 const PATIENCE: Duration = Duration::from_secs(5);
 const SQL: &str = "SELECT pid, rank, host, job, group_name, group_rank, group_size, seq, op, shapes, dtype, state, \
-     func, file, lineno, CAST(ts AS BIGINT) AS at, CAST(now() AS BIGINT) AS now \
+     func, file, lineno, CAST(ts AS BIGINT) AS at, duration_ns, CAST(now() AS BIGINT) AS now \
      FROM python.collectives WHERE seq IS NOT NULL ORDER BY ts DESC LIMIT 100000";
 
 /// Switches it.

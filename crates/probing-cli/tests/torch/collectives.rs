@@ -129,9 +129,20 @@ fn check_that_all_are_seen(job: &Job) {
         "dist.group.WORLD._get_sequence_number_for_group()",
     ]);
     let counted: u64 = counted.ok().trim().parse().unwrap();
+    // What is passed on to one other is counted by torch, and has no number here.
+    let counted = counted - 1;
+    let between = "SELECT op, seq, root FROM python.collectives WHERE op IN ('send', 'recv') AND state = 'completed' ORDER BY rank";
+    let between: Vec<String> = job.rows(between).iter().map(Value::to_string).collect();
+    assert_eq!(
+        between,
+        [
+            r#"{"op":"send","root":1,"seq":null}"#,
+            r#"{"op":"recv","root":0,"seq":null}"#
+        ]
+    );
     let sql = "SELECT rank, count(DISTINCT seq) AS seqs, min(seq) AS least, max(seq) AS most, \
                count(*) FILTER (WHERE state = 'enqueued') AS enqueued FROM python.collectives \
-               WHERE group_name = '0' GROUP BY rank ORDER BY rank";
+               WHERE group_name = '0' AND seq IS NOT NULL GROUP BY rank ORDER BY rank";
     let rows = job.rows(sql);
     assert_eq!(rows.len(), RANKS);
     for row in &rows {
@@ -214,6 +225,8 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
 
     // Rank 1 does something else, which makes ranks die.
     job.begin("all", 3);
+    job.wait_for(4, "all");
+    job.begin("all", 4);
     let said = job.torchrun.wait().stderr;
     // What torch warns of when it is asked too much would be our noise.
     assert!(
@@ -426,6 +439,23 @@ fn a_job_whose_torch_has_no_hooks_is_recorded_to_the_same_bits() {
         "{words:?}"
     );
     assert!(words.stdout.contains("straggler: rank 1"), "{words:?}");
+    check_that_who_has_sent_before_is_not_ahead(&traced);
+}
+
+/// Of the send and the recv before this, torch tells only that they were counted.
+#[track_caller]
+fn check_that_who_has_sent_before_is_not_ahead(job: &Job) {
+    job.begin("1", 2);
+    job.wait_for(3, "all");
+    for word in ["off", "on"] {
+        let ran = job.probing(&["collectives", word]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+    }
+    job.begin("all", 3);
+    job.wait_for(4, "all");
+    wait_until("nobody is waited for", || {
+        job.world()["verdict"]["verdict"] == "in_step"
+    });
 }
 
 /// `with probing.trace("collective_ops")` and `"memory_usage"`: what is recorded is what the blocks are around.

@@ -2,6 +2,9 @@
 //!
 //! torch tells the next one, for 0.3 µs. So it is asked until each kind of operation was seen to count one, and now and then
 //! after that. A group that does not count says so by an exception, for 20 µs: it is not asked much more often.
+//!
+//! Some groups count operations between two ranks, too, of which the others know nothing. What was counted for those is taken
+//! off: who passes something on would run ahead of the rest.
 
 /// Of how many operations one is asked for all the same.
 const EVERY: u32 = 64;
@@ -10,8 +13,10 @@ const EVERY_UNTOLD: u32 = 1024;
 const MOST_UNTOLD: u32 = 8;
 
 pub(super) struct Count {
-    /// The number and the kind of the last operation.
-    last: Option<(i64, u8)>,
+    /// Torch's number of the last operation, and what that was.
+    last: Option<(i64, Counted)>,
+    /// How much of torch's number is operations between two ranks.
+    between_two: i64,
     /// Kinds after which the number was one more.
     by_one: [bool; 256],
     since: u32,
@@ -21,10 +26,19 @@ pub(super) struct Count {
     is_wrong: bool,
 }
 
+/// An operation, as far as it matters to numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Counted {
+    /// Torch's number of what it is.
+    pub(super) kind: u8,
+    pub(super) is_between_two: bool,
+}
+
 impl Default for Count {
     fn default() -> Self {
         Self {
             last: None,
+            between_two: 0,
             by_one: [false; 256],
             since: 0,
             untold: 0,
@@ -43,36 +57,53 @@ impl Count {
         self.since < EVERY_UNTOLD
     }
 
-    /// The number of the next operation, which is of this kind; `None` when torch is to be asked.
-    pub(super) fn next(&mut self, kind: u8) -> Option<i64> {
-        let (seq, before) = self.last?;
+    /// The number of the next operation; `None` when torch is to be asked.
+    pub(super) fn next(&mut self, next: Counted) -> Option<i64> {
+        let (number, before) = self.last?;
         self.since += 1;
-        let is_sure = self.by_one[usize::from(before)] && !self.is_wrong && self.since < EVERY;
-        is_sure.then(|| {
-            self.last = Some((seq + 1, kind));
-            seq + 1
-        })
+        let is_sure = self.counts(before) && !self.is_wrong && self.since < EVERY;
+        is_sure.then(|| self.follows(number + 1, next))
     }
 
-    /// What torch says of the next operation.
-    pub(super) fn told(&mut self, seq: Option<i64>, kind: u8) {
-        if let (Some((last, before)), Some(seq)) = (self.last, seq) {
-            let is_one = seq == last + 1;
-            let counts = &mut self.by_one[usize::from(before)];
-            self.is_wrong |= *counts && !is_one;
-            *counts = is_one;
+    /// What torch says of the next operation. Returns its number among those that all ranks do.
+    pub(super) fn told(&mut self, number: Option<i64>, next: Counted) -> Option<i64> {
+        if let (Some((last, before)), Some(number)) = (self.last, number) {
+            let is_one = number == last + 1;
+            self.is_wrong |= self.counts(before) && !is_one;
+            self.by_one[usize::from(before.kind)] = is_one;
         }
         self.since = 0;
-        self.untold = if seq.is_some() {
+        self.untold = if number.is_some() {
             0
         } else {
             self.untold.saturating_add(1)
         };
-        self.last = seq.map(|seq| (seq, kind));
+        if number.is_none() {
+            self.forget();
+        }
+        number.map(|number| self.follows(number, next))
     }
 
     /// Something may have counted that is not known.
     pub(super) fn forget(&mut self) {
-        self.last = None;
+        if let Some((_, last)) = self.last.take() {
+            self.take_off(last);
+        }
+    }
+
+    fn counts(&self, operation: Counted) -> bool {
+        self.by_one[usize::from(operation.kind)]
+    }
+
+    fn follows(&mut self, number: i64, next: Counted) -> i64 {
+        if let Some((_, before)) = self.last.replace((number, next)) {
+            self.take_off(before);
+        }
+        number - self.between_two
+    }
+
+    fn take_off(&mut self, operation: Counted) {
+        let is_taken_off = operation.is_between_two && self.counts(operation);
+        self.between_two += i64::from(is_taken_off);
     }
 }

@@ -24,6 +24,8 @@ TENSORS = (
     *("tensors", "input", "input_tensor", "input_tensors", "input_list", "inputs"),
     *("output", "output_tensor", "output_tensors", "output_lists", "outputs"),
 )
+# The same of the rank that it comes from or goes to.
+ROOT = ("root_rank", "dst", "src")
 # What else an operation is called here, as hooks call it.
 NAMES = {"gather_into_tensor": "gather", "recv_any_source": "recv"}
 
@@ -84,6 +86,6 @@ def places(schema: Any) -> dict[str, Any]:
     return {
         "group": names.index(GROUP),
         "tensors": found(*TENSORS),
-        "root": next(iter(found("root_rank")), None),
+        "root": next(iter(found(*ROOT)), None),
         "is_async": next(iter(found("async_op", "asyncOp")), None),
     }

@@ -66,6 +66,8 @@ pub enum Verdict {
         operation: Operation,
         waited_seconds: f64,
     },
+    /// It cannot be told: the numbers of these ranks do not fit those of the others.
+    Unaligned { ranks: Vec<i64> },
 }
 
 /// Ranks that do the same.

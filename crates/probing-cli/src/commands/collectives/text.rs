@@ -128,6 +128,16 @@ fn group(group: &GroupReport) -> Vec<String> {
                 told(operation)
             ));
         }
+        Verdict::Unaligned { ranks: lost } => {
+            lines.push(format!(
+                "group {name}: what it waits for cannot be told: the numbers of {} do not fit those of the others",
+                ranks(lost)
+            ));
+            lines.push(
+                "  hint: record from the start on, with PROBING_TORCH=collectives, on all ranks"
+                    .to_owned(),
+            );
+        }
     }
     if !group.ended.is_empty() {
         lines.push(format!("  ended: {}", ranks(&group.ended)));

@@ -11,10 +11,12 @@ use probing_proto::report::{
 };
 use serde_json::Value;
 
+use super::alignment::align;
+
 /// Operations of a group, the newest ones, in which lateness is measured.
 const WINDOW: usize = 200;
 /// Who is less late than this is not: the clock, the network.
-const NOTABLE_SECONDS: f64 = 1e-3;
+pub(super) const NOTABLE_SECONDS: f64 = 1e-3;
 
 /// Operations to which all ranks must bring the same shapes. Others may differ: one rank sends, or each another amount.
 const ALIKE: [&str; 4] = ["allreduce", "allreduce_coalesced", "broadcast", "reduce"];
@@ -31,6 +33,8 @@ pub(super) struct Row {
     pub(super) group_size: i64,
     pub(super) operation: Operation,
     pub(super) at_nanos: i64,
+    /// When it was seen to be over.
+    pub(super) over_nanos: Option<i64>,
     pub(super) now_nanos: i64,
     pub(super) is_done: bool,
     pub(super) is_failed: bool,
@@ -58,6 +62,7 @@ impl Row {
                 lineno: number("lineno"),
             },
             at_nanos: number("at")?,
+            over_nanos: number("duration_ns").and_then(|took| Some(number("at")? + took)),
             now_nanos: number("now")?,
             is_done: row["state"] == "completed",
             is_failed: row["state"] == "failed",
@@ -67,13 +72,17 @@ impl Row {
 
 /// What one rank did in a group, by number.
 #[derive(Debug, Default)]
-struct Doings(BTreeMap<i64, Doing>);
+pub(super) struct Doings(pub(super) BTreeMap<i64, Doing>);
 
-#[derive(Debug)]
-struct Doing {
-    operation: Operation,
-    at_nanos: i64,
-    is_done: bool,
+#[derive(Debug, Clone)]
+pub(super) struct Doing {
+    pub(super) operation: Operation,
+    pub(super) at_nanos: i64,
+    /// When it was seen to be over.
+    pub(super) over_nanos: Option<i64>,
+    /// When the row was read.
+    pub(super) now_nanos: i64,
+    pub(super) is_done: bool,
     is_failed: bool,
 }
 
@@ -82,11 +91,24 @@ impl Doings {
         let doing = self.0.entry(row.operation.seq).or_insert_with(|| Doing {
             operation: row.operation.clone(),
             at_nanos: row.at_nanos,
+            over_nanos: None,
+            now_nanos: row.now_nanos,
             is_done: false,
             is_failed: false,
         });
+        doing.over_nanos = doing.over_nanos.or(row.over_nanos);
         doing.is_done |= row.is_done;
         doing.is_failed |= row.is_failed;
+    }
+
+    pub(super) fn shift(&mut self, by: i64) {
+        let all = std::mem::take(&mut self.0).into_iter();
+        self.0 = all
+            .map(|(seq, mut doing)| {
+                doing.operation.seq += by;
+                (seq + by, doing)
+            })
+            .collect();
     }
 
     /// The first that is not done. One that failed is over for a rank that has gone on since.
@@ -100,12 +122,12 @@ impl Doings {
             .map(|(seq, _)| seq)
     }
 
-    fn last(&self) -> Option<i64> {
+    pub(super) fn last(&self) -> Option<i64> {
         self.0.keys().next_back().copied()
     }
 }
 
-type Ranks = BTreeMap<i64, Doings>;
+pub(super) type Ranks = BTreeMap<i64, Doings>;
 
 /// Who was asked.
 #[derive(Debug, Default)]
@@ -147,7 +169,6 @@ pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
 fn of_job(job: Option<&str>, rows: &[&Row], asked: &Asked) -> JobReport {
     let recording = asked.recording_in(job).map(|recorder| recorder.pid);
     let pids: BTreeSet<u64> = rows.iter().map(|row| row.pid).chain(recording).collect();
-    let hosts: BTreeSet<&str> = rows.iter().map(|row| row.host.as_str()).collect();
     let claimed_twice = claimed_twice(rows);
     let (mut groups, mut late) = (Vec::new(), Vec::new());
     if claimed_twice.is_empty() {
@@ -160,8 +181,12 @@ fn of_job(job: Option<&str>, rows: &[&Row], asked: &Asked) -> JobReport {
         groups,
         straggler: straggler(&late),
         lateness: late,
-        several_hosts: hosts.len() > 1,
+        several_hosts: hosts(rows).len() > 1,
     }
+}
+
+fn hosts<'a>(rows: &[&'a Row]) -> BTreeSet<&'a str> {
+    rows.iter().map(|row| row.host.as_str()).collect()
 }
 
 /// Ranks that more than one process has in the same group. Nobody can say which of these goes with which of another rank.
@@ -181,6 +206,7 @@ fn claimed_twice(rows: &[&Row]) -> Vec<i64> {
 fn of_groups(job: Option<&str>, rows: &[&Row], asked: &Asked) -> (Vec<GroupReport>, Vec<Lateness>) {
     let mut groups: BTreeMap<(&str, i64), Ranks> = BTreeMap::new();
     let mut dead = BTreeSet::new();
+    let is_one_machine = hosts(rows).len() == 1;
     for row in rows {
         let ranks = groups.entry((&row.group, row.group_size)).or_default();
         ranks.entry(row.rank).or_default().add(row);
@@ -200,18 +226,29 @@ fn of_groups(job: Option<&str>, rows: &[&Row], asked: &Asked) -> (Vec<GroupRepor
         }
     }
     let now_nanos = rows.iter().map(|row| row.now_nanos).max().unwrap_or(0);
-    let told = groups.iter().map(|((name, size), ranks)| GroupReport {
-        group_name: (*name).to_owned(),
-        group_size: *size,
-        ranks: ranks.keys().copied().collect(),
-        ended: dead
-            .iter()
-            .filter(|rank| ranks.contains_key(rank))
-            .copied()
-            .collect(),
-        verdict: verdict(ranks, now_nanos),
-    });
-    (told.collect(), lateness(groups.values()))
+    let mut told = Vec::new();
+    let mut aligned = Vec::new();
+    for ((name, size), mut ranks) in groups {
+        let lost = align(&mut ranks, is_one_machine);
+        let is_aligned = lost.is_empty();
+        told.push(GroupReport {
+            group_name: name.to_owned(),
+            group_size: size,
+            ranks: ranks.keys().copied().collect(),
+            ended: dead
+                .iter()
+                .filter(|rank| ranks.contains_key(rank))
+                .copied()
+                .collect(),
+            verdict: if is_aligned {
+                verdict(&ranks, now_nanos)
+            } else {
+                Verdict::Unaligned { ranks: lost }
+            },
+        });
+        aligned.extend(is_aligned.then_some(ranks));
+    }
+    (told, lateness(aligned.iter()))
 }
 
 fn verdict(ranks: &Ranks, now_nanos: i64) -> Verdict {
@@ -268,15 +305,7 @@ fn sides(ranks: &Ranks, seq: i64) -> Vec<Side> {
         let Some(doing) = doings.0.get(&seq) else {
             continue;
         };
-        let same = |side: &&mut Side| {
-            let what = |operation: &Operation| {
-                let same_shapes = ALIKE.contains(&operation.op.as_str());
-                let shapes =
-                    same_shapes.then(|| (operation.shapes.clone(), operation.dtype.clone()));
-                (operation.op.clone(), shapes)
-            };
-            what(&side.operation) == what(&doing.operation)
-        };
+        let same = |side: &&mut Side| what(&side.operation) == what(&doing.operation);
         match sides.iter_mut().find(same) {
             Some(side) => side.ranks.push(*rank),
             None => sides.push(Side {
@@ -287,6 +316,13 @@ fn sides(ranks: &Ranks, seq: i64) -> Vec<Side> {
     }
     sides.sort_by_key(|side| std::cmp::Reverse(side.ranks.len()));
     sides
+}
+
+/// What is the same on all ranks of an operation.
+pub(super) fn what(operation: &Operation) -> impl PartialEq {
+    let is_alike = ALIKE.contains(&operation.op.as_str());
+    let shapes = is_alike.then_some((&operation.shapes, &operation.dtype));
+    (&operation.op, shapes)
 }
 
 /// Behind the first, in operations that all ranks that are known have come to.
@@ -340,220 +376,4 @@ fn straggler(lateness: &[Lateness]) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MILLI: i64 = 1_000_000;
-
-    fn row(rank: i64, seq: i64, what: &str, at_millis: i64, is_done: bool) -> Row {
-        let (op, shapes) = what.split_once(' ').unwrap();
-        Row {
-            pid: rank as u64 + 100,
-            rank,
-            group_rank: rank,
-            host: "here".into(),
-            job: Some("here:29500".into()),
-            group: "0".into(),
-            group_size: 3,
-            operation: Operation {
-                seq,
-                op: op.into(),
-                shapes: shapes.into(),
-                dtype: None,
-                func: None,
-                file: None,
-                lineno: None,
-            },
-            at_nanos: at_millis * MILLI,
-            now_nanos: 10_000 * MILLI,
-            is_done,
-            is_failed: false,
-        }
-    }
-
-    fn recorder(job: &str, rank: i64) -> Recorder {
-        Recorder {
-            job: Some(job.into()),
-            rank: Some(rank),
-            pid: rank as u64 + 100,
-        }
-    }
-
-    /// What is said of the only job.
-    fn told(rows: &[Row]) -> JobReport {
-        let asked = Asked {
-            ended: HashSet::from([101]),
-            ..Asked::default()
-        };
-        let [job] = report(rows, &asked).jobs.try_into().unwrap();
-        job
-    }
-
-    /// The same of another job on the same machine.
-    fn elsewhere(rows: &[Row], job: Option<&str>) -> Vec<Row> {
-        let elsewhere = |row: &Row| Row {
-            pid: row.pid + 100,
-            job: job.map(str::to_owned),
-            ..row.clone()
-        };
-        rows.iter().map(elsewhere).collect()
-    }
-
-    #[test]
-    fn two_jobs_have_a_verdict_each() {
-        let hangs = [
-            row(0, 5, "barrier []", 1, false),
-            row(1, 4, "allreduce [4]", 1, true),
-            row(2, 5, "barrier []", 1, false),
-        ];
-        let runs: Vec<Row> = (0..3)
-            .map(|rank| row(rank, 9, "allreduce [6]", 1, true))
-            .collect();
-        let rows = [elsewhere(&runs, Some("here:29501")), hangs.to_vec()].concat();
-        let jobs = report(&rows, &Asked::default()).jobs;
-        let verdict = |job: &JobReport| job.groups[0].verdict.clone();
-        assert_eq!(jobs[1].job.as_deref(), Some("here:29501"));
-        assert_eq!(verdict(&jobs[1]), Verdict::InStep { seq: 9 });
-        assert!(
-            matches!(verdict(&jobs[0]), Verdict::Absent { ranks, .. } if ranks == [1]),
-            "{jobs:?}"
-        );
-    }
-
-    #[test]
-    fn who_records_in_another_job_is_not_waited_for() {
-        let rows = [row(0, 4, "allreduce [4]", 1, true)];
-        let asked = Asked {
-            recording: vec![recorder("here:29501", 1)],
-            ..Asked::default()
-        };
-        let jobs = report(&rows, &asked).jobs;
-        assert_eq!(jobs[0].groups[0].verdict, Verdict::InStep { seq: 4 });
-    }
-
-    #[test]
-    fn nothing_is_said_of_jobs_that_cannot_be_told_apart() {
-        let one: Vec<Row> = (0..3)
-            .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
-            .collect();
-        let one = elsewhere(&one, None);
-        let rows = [elsewhere(&one[1..], None), one].concat();
-        let job = told(&rows);
-        assert_eq!((&*job.claimed_twice, &*job.groups), (&[1, 2][..], &[][..]));
-        assert_eq!((job.straggler, job.lateness.len()), (None, 0));
-    }
-
-    #[test]
-    fn who_records_and_has_done_nothing_has_not_come() {
-        let rows = [row(0, 30, "allreduce [4]", 1, false)];
-        let asked = Asked {
-            recording: [0, 1].map(|rank| recorder("here:29500", rank)).into(),
-            ..Asked::default()
-        };
-        let Verdict::Absent {
-            ranks,
-            waiting,
-            last,
-            ..
-        } = &report(&rows, &asked).jobs[0].groups[0].verdict
-        else {
-            panic!("{:?}", report(&rows, &asked));
-        };
-        assert_eq!((&**ranks, &**waiting, last), (&[1][..], &[0][..], &None));
-    }
-
-    #[test]
-    fn ranks_that_all_did_the_same_wait_for_nothing() {
-        let rows: Vec<Row> = (0..3)
-            .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
-            .collect();
-        let report = told(&rows);
-        assert_eq!(report.groups[0].verdict, Verdict::InStep { seq: 4 });
-        assert_eq!(
-            (report.straggler, &*report.groups[0].ended),
-            (None, &[1][..])
-        );
-    }
-
-    #[test]
-    fn what_has_failed_is_over_for_who_has_gone_on() {
-        let failed = |rank| Row {
-            is_failed: true,
-            ..row(rank, 4, "allreduce [4]", 1, false)
-        };
-        let mut rows: Vec<Row> = (0..3).map(failed).collect();
-        let verdict = told(&rows).groups[0].verdict.clone();
-        assert!(
-            matches!(&verdict, Verdict::Transport { operation, .. } if operation.seq == 4),
-            "{verdict:?}"
-        );
-        rows.extend((0..3).map(|rank| row(rank, 5, "allreduce [4]", 2, true)));
-        assert_eq!(told(&rows).groups[0].verdict, Verdict::InStep { seq: 5 });
-    }
-
-    #[test]
-    fn who_never_came_is_named() {
-        let mut rows: Vec<Row> = (0..3)
-            .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
-            .collect();
-        rows.extend([0, 2].map(|rank| row(rank, 5, "barrier []", 4_000, false)));
-        let Verdict::Absent {
-            ranks,
-            waiting,
-            operation,
-            last,
-            waited_seconds,
-        } = told(&rows).groups[0].verdict.clone()
-        else {
-            panic!("{:?}", told(&rows));
-        };
-        assert_eq!((ranks, waiting), (vec![1], vec![0, 2]));
-        assert_eq!((operation.seq, operation.op.as_str()), (5, "barrier"));
-        assert_eq!((last.unwrap().seq, waited_seconds), (4, 6.0));
-    }
-
-    #[test]
-    fn who_does_something_else_is_named_last() {
-        let rows = [
-            row(0, 7, "allreduce [6]", 1, false),
-            row(1, 7, "allreduce [5]", 1, false),
-            row(2, 7, "allreduce [6]", 1, false),
-        ];
-        let Verdict::Differs { sides } = told(&rows).groups[0].verdict.clone() else {
-            panic!("{:?}", told(&rows));
-        };
-        assert_eq!(
-            (&*sides[0].ranks, &*sides[1].ranks),
-            (&[0, 2][..], &[1][..])
-        );
-    }
-
-    #[test]
-    fn the_same_operation_that_is_not_done_is_the_transports() {
-        let rows: Vec<Row> = (0..3)
-            .map(|rank| row(rank, 7, "allreduce [6]", 9_000, false))
-            .collect();
-        let Verdict::Transport {
-            operation,
-            waited_seconds,
-        } = told(&rows).groups[0].verdict.clone()
-        else {
-            panic!("{:?}", told(&rows));
-        };
-        assert_eq!((operation.seq, waited_seconds), (7, 1.0));
-    }
-
-    #[test]
-    fn who_always_comes_last_is_the_straggler() {
-        let mut rows = Vec::new();
-        for seq in 0..10 {
-            for rank in 0..3 {
-                let late = if rank == 2 { 20 } else { rank };
-                rows.push(row(rank, seq, "allreduce [4]", 100 * seq + late, true));
-            }
-        }
-        let report = told(&rows);
-        assert_eq!(report.straggler, Some(2));
-        assert_eq!((report.lateness[0].rank, report.lateness[0].last), (2, 10));
-    }
-}
+mod tests;
