@@ -120,6 +120,8 @@ struct About {
     rank: i64,
     size: i64,
     /// A call that waits returns when the operation is over. Elsewhere it may be over only for the host.
+    waits: bool,
+    /// The same, and it is seen to return.
     returns_when_over: bool,
     /// The hook behind the issue is there.
     has_after: bool,
@@ -248,7 +250,14 @@ pub(crate) fn poll(py: Python<'_>) {
     let Some((ledger, mut taken)) = taken else {
         return;
     };
-    taken.retain_mut(|pending| goes_on(py, &ledger, pending));
+    taken.retain_mut(|pending| {
+        let goes_on = goes_on(py, &ledger, pending);
+        if goes_on && pending.is_let_go(py) {
+            pending.is_over(py, &ledger, Outcome::Completed);
+            return false;
+        }
+        goes_on
+    });
     if let Some(state) = state(py) {
         state.pending.put_back(taken.into_iter());
         count(state);
@@ -279,7 +288,11 @@ fn poll_group(py: Python<'_>, group: usize, now: i64) {
 
 fn goes_on(py: Python<'_>, ledger: &Ledger, pending: &mut Pending) -> bool {
     match pending.outcome(py) {
-        Ok(Outcome::Enqueued) => true,
+        Ok(Outcome::Enqueued) if !pending.was_waited_for(py) => true,
+        Ok(Outcome::Enqueued) => {
+            pending.is_over(py, ledger, Outcome::Completed);
+            false
+        }
         Ok(outcome) => {
             pending.is_over(py, ledger, outcome);
             false
@@ -352,6 +365,7 @@ fn noted(
         operation,
         group: number,
         call: asked.call,
+        is_waited_for: about.waits && !is_async,
         until: if ends_with_call {
             Until::Call
         } else {

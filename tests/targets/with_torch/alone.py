@@ -44,6 +44,9 @@ with tempfile.NamedTemporaryFile() as meeting:
         with contextlib.suppress(KeyboardInterrupt):
             dist.all_reduce(torch.ones(6))  # @interrupted
         dist.group.WORLD.unregister_pre_hook(LATER)
+        # Of these, torch does not tell that they are over.
+        dist.reduce_scatter_tensor(torch.zeros(4), torch.ones(4))
+        dist.reduce_scatter_tensor(torch.zeros(7), torch.ones(7), async_op=True).wait()
         dist.all_reduce(torch.ones(2, 3))  # @waited
     # A barrier may wait for the one that has failed, and fail, too.
     dist.all_reduce(torch.ones(9))

@@ -30,6 +30,9 @@ def work():
     dist.broadcast(torch.ones(4, dtype=torch.int64), 0)
     dist.all_gather([torch.zeros(5)], torch.ones(5))
     dist.all_gather_into_tensor(torch.zeros(6), torch.ones(6))
+    # Of these, torch does not tell that they are over.
+    dist.reduce_scatter_tensor(torch.zeros(4), torch.ones(4))
+    dist.reduce_scatter_tensor(torch.zeros(3), torch.ones(3), async_op=True).wait()
     dist.all_reduce(torch.ones(7, dtype=torch.float64), async_op=True).wait()
     dist.barrier()
     with contextlib.suppress(RuntimeError):

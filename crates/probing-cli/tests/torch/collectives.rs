@@ -383,6 +383,8 @@ fn operations_are_seen_where_torch_has_no_hooks() {
                 "broadcast,int64,[4],0,false,work",
                 "allgather,float32,[5],,false,work",
                 "allgather_base,float32,[6],,false,work",
+                "reduce_scatter_base,float32,[4],,false,work",
+                "reduce_scatter_base,float32,[3],,true,work",
                 "allreduce,float64,[7],,true,work",
                 "barrier,,,,false,work",
                 "allreduce,int16,[3],,false,work",
@@ -398,7 +400,7 @@ fn operations_are_seen_where_torch_has_no_hooks() {
         let failed = "SELECT shapes FROM python.collectives WHERE state = 'failed'";
         assert_eq!(rows(&pid, failed), ["[3]"]);
         let over = "SELECT count(*) FROM python.collectives WHERE state = 'completed'";
-        assert_eq!(rows(&pid, over), ["12"]);
+        assert_eq!(rows(&pid, over), ["14"]);
         assert_eq!(
             rows(child, operations),
             ["allreduce,float32,[10],,false,fork"]
@@ -489,6 +491,8 @@ fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
                 "allreduce,float32,[5],2,true",
                 "allreduce,int16,[3],3,false",
                 "allreduce,float32,[6],3,false",
+                "reduce_scatter_base,float32,[4],3,false",
+                "reduce_scatter_base,float32,[7],3,true",
                 "allreduce,float32,\"[2,3]\",3,false",
             ]
         );
@@ -503,6 +507,8 @@ fn a_rank_records_itself_for_as_long_as_its_blocks_last() {
             five,
             "failed,[3]",
             "failed,[6]",
+            "completed,[4]",
+            "completed,[7]",
             "completed,\"[2,3]\"",
         ];
         assert_eq!(rows(over), expected);

@@ -102,10 +102,10 @@ class Watch:
         if not self.has_hooks:
             self.kernels.register()
         backend, store = c10d._world.pg_map.get(group, ("", None))
-        returns_when_over = self.calls_tell and backend in WAITING
+        waits = backend in WAITING
         place = (group.rank(), group.size())
         self.job = meeting_place(store)
-        told = self.group_is_there(group, (self.job, str(group.group_name)), place, returns_when_over)
+        told = self.group_is_there(group, (self.job, str(group.group_name)), place, waits)
         if told is None:
             return
         before, after = told

@@ -107,7 +107,7 @@ fn group_is_there<'py>(
     group: &Bound<'py, PyAny>,
     names: (Option<String>, String),
     place: (i64, i64),
-    returns_when_over: bool,
+    waits: bool,
 ) -> PyResult<Option<Hooks<'py>>> {
     let py = group.py();
     let (job, name) = names;
@@ -125,7 +125,8 @@ fn group_is_there<'py>(
             name,
             rank: place.0,
             size: place.1,
-            returns_when_over,
+            waits,
+            returns_when_over: waits && state.torch.as_ref().is_some_and(|it| it.calls_tell),
             has_after: false,
         },
         sequence: sequence.unbind(),

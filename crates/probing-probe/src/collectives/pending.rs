@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use probing_store::monotonic_nanos;
 use pyo3::prelude::*;
 
-use super::works::{Held, Seen};
+use super::works::{Held, Seen, references};
 use crate::guarded::call;
 use crate::interned::interned;
-use crate::recording::{Ledger, Operation, Outcome};
+use crate::recording::{self, Ledger, Operation, Outcome};
 
 /// Operations of one group that are waited for; of more, the oldest are not seen to be done.
 const MOST: usize = 1024;
@@ -23,6 +23,8 @@ pub(super) struct Pending {
     pub(super) group: usize,
     /// The frame of torch's that asks for it, by address, for as long as that runs.
     pub(super) call: Option<usize>,
+    /// The thread does not go on before it is over.
+    pub(super) is_waited_for: bool,
     pub(super) until: Until,
 }
 
@@ -143,6 +145,36 @@ impl Pending {
         ledger.write(py, (self.begun_at, Some(took)), &self.operation, outcome);
     }
 
+    /// Whether torch does not say that it is over, and its thread, which is this one, has gone on.
+    pub(super) fn was_waited_for(&self, py: Python<'_>) -> bool {
+        let has_gone_on = self.is_waited_for && self.operation.thread == recording::thread_id();
+        has_gone_on && self.work(py).is_ok_and(|work| is_silent(&work))
+    }
+
+    /// Whether torch does not say that it is over, and nobody can wait for it any more.
+    pub(super) fn is_let_go(&self, py: Python<'_>) -> bool {
+        let Ok(work) = self.work(py) else {
+            return false;
+        };
+        let own = match self.until {
+            Until::Work(_) => 2,
+            _ => 1,
+        };
+        let is_between_two = self.operation.seq.is_none();
+        !is_between_two && references(&work) == own && is_silent(&work)
+    }
+
+    /// The object that the program has, too, if it holds the work.
+    fn work<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.until {
+            Until::Call | Until::Issued => Ok(py.None().into_bound(py)),
+            Until::Work(work) => Ok(work.bind(py).clone()),
+            Until::Given(given) | Until::Seen(given, _) => {
+                given.bind(py).getattr(interned!(py, "work"))
+            }
+        }
+    }
+
     /// What has become of it, as far as torch can tell.
     pub(super) fn outcome(&mut self, py: Python<'_>) -> PyResult<Outcome> {
         match &self.until {
@@ -159,6 +191,15 @@ impl Pending {
     }
 }
 
+/// Some works do in `wait` what is left to do, and are not over for torch even behind that. They have no future.
+fn is_silent(work: &Bound<'_, PyAny>) -> bool {
+    !work.is_none() && future_of(work).is_err()
+}
+
+fn future_of<'py>(work: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    call(&work.getattr(interned!(work.py(), "get_future"))?, ())
+}
+
 fn asked(work: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let py = work.py();
     // The group does not tell of this one.
@@ -170,7 +211,7 @@ fn asked(work: &Bound<'_, PyAny>) -> PyResult<Outcome> {
         return Ok(Outcome::Enqueued);
     }
     // `Work.exception` warns on the program's standard error, and works between two ranks have no future.
-    let Ok(future) = call(&work.getattr(interned!(py, "get_future"))?, ()) else {
+    let Ok(future) = future_of(work) else {
         return Ok(Outcome::Completed);
     };
     let is_failed = call(&future.getattr(interned!(py, "done"))?, ())?.is_truthy()?

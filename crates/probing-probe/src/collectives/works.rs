@@ -12,6 +12,7 @@ use std::ffi::c_void;
 use std::mem::{ManuallyDrop, transmute};
 use std::ptr::NonNull;
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::glance::{SIZE, function};
@@ -47,6 +48,12 @@ impl Drop for Held {
         };
         release(object);
     }
+}
+
+/// How many hold an object.
+pub(super) fn references(object: &Bound<'_, PyAny>) -> isize {
+    // SAFETY: a live object.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
 /// Whether the structure is believed.
