@@ -8,9 +8,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probing_client::{Entry, Group, Manner, Members, ask_each};
+use probing_client::{Entry, Group, Manner, Members, Recording, ask_each};
 use probing_engine::{Engine, Format, Terms};
 use probing_proto::process::Pid;
+use probing_proto::report::DeadProcess;
 use probing_proto::tracers::{Tracer, TracerCall};
 use serde_json::Value;
 
@@ -25,6 +26,7 @@ use crate::json;
 
 /// For a rank to look which operations are done.
 const PATIENCE: Duration = Duration::from_secs(5);
+const TABLE: &str = "python.collectives";
 const SQL: &str = "SELECT pid, rank, host, job, group_name, group_rank, group_size, seq, op, shapes, dtype, state, \
      func, file, lineno, CAST(ts AS BIGINT) AS at, duration_ns, CAST(now() AS BIGINT) AS now \
      FROM python.collectives WHERE seq IS NOT NULL ORDER BY ts DESC LIMIT 100000";
@@ -49,13 +51,7 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
     let asked = looked(&members);
     let rows = rows(&members)?;
     if rows.is_empty() {
-        let on: Group = asked.on.iter().collect();
-        if on.count() > 0 {
-            bail!("no operation is recorded: it is on in {on}, and none has been asked for since");
-        }
-        bail!(
-            "no operation is recorded; switch it on with `probing -t … collectives on`, or start with PROBING_TORCH=collectives"
-        );
+        bail!(why_nothing(&asked));
     }
     let report = verdict::report(&rows, &asked);
     if arguments.json {
@@ -66,6 +62,35 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
         writeln!(anstream::stdout(), "{line}")?;
     }
     Ok(exit::OK)
+}
+
+fn why_nothing(asked: &Asked) -> String {
+    let on: Group = asked.on.iter().collect();
+    if on.count() > 0 {
+        return format!(
+            "no operation is recorded: it is on in {on}, and none has been asked for since"
+        );
+    }
+    let dead = dead_with_operations();
+    if dead.is_empty() {
+        return "no operation is recorded; switch it on with `probing -t … collectives on`, or start with PROBING_TORCH=collectives".to_owned();
+    }
+    format!(
+        "no operation is recorded by what runs, but by processes that have ended: `probing -t {} collectives` asks them",
+        dead.join(",")
+    )
+}
+
+/// Pids, of this machine.
+fn dead_with_operations() -> Vec<String> {
+    let dead = Recording::of_the_dead().into_iter();
+    let dead = dead.map(|recording| recording.report());
+    let has_operations = |dead: &DeadProcess| {
+        let mut tables = dead.tables.iter();
+        tables.any(|table| table.name == TABLE && table.rows > 0)
+    };
+    let dead = dead.filter(has_operations);
+    dead.map(|dead| dead.pid.to_string()).collect()
 }
 
 /// What one of them is found to be.

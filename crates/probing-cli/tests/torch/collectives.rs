@@ -247,6 +247,20 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
         "{told:#}"
     );
     assert_eq!(world["ended"], Value::from(vec![0, 1, 2]), "{told:#}");
+    check_that_who_asks_all_hears_of_the_dead(&job.sandbox, &job.pids);
+}
+
+/// Those that run have recorded nothing; those that have ended are asked by their pids.
+#[track_caller]
+fn check_that_who_asks_all_hears_of_the_dead(sandbox: &Sandbox, pids: &Pids) {
+    let all = sandbox.probing(["-t", "all", "collectives"]);
+    let (_, named) = all.stderr.split_once("have ended: `probing -t ").unwrap();
+    let (named, _) = named.split_once(" collectives` asks them").unwrap();
+    let mut named: Vec<&str> = named.split(',').collect();
+    let mut pids: Vec<&str> = pids.0.iter().map(String::as_str).collect();
+    named.sort_unstable();
+    pids.sort_unstable();
+    assert_eq!((all.status, named), (1, pids), "{all:?}");
 }
 
 #[test]
