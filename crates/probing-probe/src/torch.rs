@@ -90,6 +90,12 @@ fn asked_for(text: &str) -> Wanted {
 
 /// Begins, or goes on with other settings, where torch is or can be imported.
 fn on(py: Python<'_>, wanted: &Wanted) -> Result<(), Failure> {
+    check_installed(py)?;
+    begin(py, wanted)
+}
+
+/// Whether torch is imported, or can be.
+pub(crate) fn check_installed(py: Python<'_>) -> Result<(), Failure> {
     eval::prepare(py).map_err(|error| Failure::new(error.to_string()))?;
     if library::imported(py).is_none() && !arrival::may_come(py) {
         return Err(
@@ -97,7 +103,7 @@ fn on(py: Python<'_>, wanted: &Wanted) -> Result<(), Failure> {
                 .with_hint("`probing -t PID trace` records any function, without torch"),
         );
     }
-    begin(py, wanted)
+    Ok(())
 }
 
 fn begin(py: Python<'_>, wanted: &Wanted) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::lifecycle;
 use crate::worker;
-use crate::{collectives, heap, usage};
+use crate::{collectives, heap, torch, usage};
 
 /// Who wants a tracer to be on.
 struct Wishes {
@@ -132,6 +132,11 @@ pub(crate) fn switch(py: Python<'_>, call: TracerCall, borrowed: &Borrowed) -> E
         on,
         borrowed: is_borrowed,
     } = call;
+    if (tracer, on) == (Tracer::Collectives, Some(true))
+        && let Err(failure) = torch::check_installed(py)
+    {
+        return Event::Failed(failure);
+    }
     let was_on = is_on(tracer);
     let asked = &wishes(tracer).asked;
     let before = asked.load(Ordering::Acquire);
