@@ -7,6 +7,8 @@
 //! frames that nobody can see. There, and where no function is found, threads are traced.
 #![expect(unsafe_code, reason = "counts the references of an object")]
 
+mod calls;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
@@ -16,13 +18,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use self::calls::Calls;
 use super::armed::{CodeArms, Met, armed, armed_if_free};
 use super::events;
 use super::frame::{self, Names};
 use super::holders::Walk;
 use super::lent::{Lent, UnderGil};
 use super::site::{self, Site, Tells};
-use super::watches::{self, Store};
+use super::watches;
 use crate::eval;
 use crate::guarded::{call, release};
 use crate::trace;
@@ -65,57 +68,6 @@ struct Twin {
     original: Py<PyAny>,
     calls: Calls,
     offsets: Vec<i64>,
-}
-
-/// Where a twin calls out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Calls {
-    lines: Vec<u32>,
-    begin: bool,
-    /// The offsets in its own code that follow writes.
-    writes: Vec<u32>,
-    /// Where it begins and ends.
-    traced: bool,
-}
-
-impl Calls {
-    fn wanted(code: usize) -> Self {
-        let traced = trace::wants_calls(code);
-        let armed = armed();
-        let Some(arms) = armed.code(code) else {
-            return Self {
-                lines: Vec::new(),
-                begin: false,
-                writes: Vec::new(),
-                traced,
-            };
-        };
-        let each_once = |mut numbers: Vec<u32>| {
-            numbers.sort_unstable();
-            numbers.dedup();
-            numbers
-        };
-        Self {
-            lines: each_once(arms.lines.iter().map(|(line, _)| *line).collect()),
-            begin: !arms.starts.is_empty(),
-            writes: each_once(arms.stores.iter().map(Store::offset).collect()),
-            traced,
-        }
-    }
-
-    fn has_points(&self) -> bool {
-        !self.lines.is_empty() || self.begin || !self.writes.is_empty()
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.has_points() && !self.traced
-    }
-
-    /// Whether what runs with these tells all that those do of points.
-    fn suffice(&self, wanted: &Self) -> bool {
-        let has_all = |own: &[u32], wanted: &[u32]| wanted.iter().all(|it| own.contains(it));
-        has_all(&self.lines, &wanted.lines) && has_all(&self.writes, &wanted.writes)
-    }
 }
 
 /// What a trace function needs to know of the place it is called at.

@@ -1,0 +1,56 @@
+//! Where functions of some code are to call out, and a twin does: for points, and for a trace.
+
+use crate::stops::armed::armed;
+use crate::stops::watches::Store;
+use crate::trace;
+
+/// Where a twin calls out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Calls {
+    pub(super) lines: Vec<u32>,
+    pub(super) begin: bool,
+    /// The offsets in its own code that follow writes.
+    pub(super) writes: Vec<u32>,
+    /// Where it begins and ends.
+    pub(super) traced: bool,
+}
+
+impl Calls {
+    pub(super) fn wanted(code: usize) -> Self {
+        let traced = trace::wants_calls(code);
+        let armed = armed();
+        let Some(arms) = armed.code(code) else {
+            return Self {
+                lines: Vec::new(),
+                begin: false,
+                writes: Vec::new(),
+                traced,
+            };
+        };
+        let each_once = |mut numbers: Vec<u32>| {
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        };
+        Self {
+            lines: each_once(arms.lines.iter().map(|(line, _)| *line).collect()),
+            begin: !arms.starts.is_empty(),
+            writes: each_once(arms.stores.iter().map(Store::offset).collect()),
+            traced,
+        }
+    }
+
+    pub(super) fn has_points(&self) -> bool {
+        !self.lines.is_empty() || self.begin || !self.writes.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_points() && !self.traced
+    }
+
+    /// Whether what runs with these tells all that those do of points.
+    pub(super) fn suffice(&self, wanted: &Self) -> bool {
+        let has_all = |own: &[u32], wanted: &[u32]| wanted.iter().all(|it| own.contains(it));
+        has_all(&self.lines, &wanted.lines) && has_all(&self.writes, &wanted.writes)
+    }
+}
