@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use probing_testkit::{Ran, Sandbox, Target, every_torch, root, wait_until};
+use probing_testkit::{Python, Ran, Sandbox, Target, every_torch, root, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -240,7 +240,9 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
 /// Those that run have recorded nothing; those that have ended are asked by their pids.
 #[track_caller]
 fn check_that_who_asks_all_hears_of_the_dead(sandbox: &Sandbox, pids: &Pids) {
+    let running = sandbox.target(&Python::with_torch(), "idle.py").start();
     let all = sandbox.probing(["-t", "all", "collectives"]);
+    drop(running);
     let (_, named) = all.stderr.split_once("have ended: `probing -t ").unwrap();
     let (named, _) = named.split_once(" collectives` asks them").unwrap();
     let mut named: Vec<&str> = named.split(',').collect();
