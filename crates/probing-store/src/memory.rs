@@ -191,6 +191,17 @@ impl Memory {
         }
     }
 
+    /// The same, whatever its words are.
+    pub(crate) fn put_duration(&mut self, row: u32, duration: i64) -> bool {
+        let has_row = self.has_row(row);
+        if has_row {
+            // SAFETY: as above.
+            let place = unsafe { AtomicI64::from_ptr(self.lanes.longs[1].add(row as usize)) };
+            place.store(duration, Ordering::Release);
+        }
+        has_row
+    }
+
     /// Has the kernel map pages that are about to be written, all at once: a fault for each costs several times as much.
     pub(crate) fn expect_writes(&self, offset: u64, bytes: u64) {
         let place = self.place(offset, bytes as usize);

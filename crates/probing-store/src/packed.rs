@@ -7,6 +7,9 @@
 //! written, how it ended and how long it took is stored into the same record, at once: from then on it is two rows. If it
 //! ends later, its end is a record of its own. So what has begun and not ended can be seen at any time, and chunks that are
 //! full do not change.
+//!
+//! A line is a record that gets no end, only how long it took, when the next line is come to while the chunk is still being
+//! written.
 
 use std::sync::Arc;
 
@@ -63,7 +66,9 @@ pub enum Did {
     Exception = 4,
 }
 
-const KINDS: [&str; 5] = ["call", "return", "yield", "resume", "exception"];
+/// What stands in place of a [`Did`] in the record of a line.
+const LINE: u8 = 5;
+const KINDS: [&str; 6] = ["call", "return", "yield", "resume", "exception", "line"];
 
 /// One row of a tracer.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +81,17 @@ pub struct TraceRow {
     pub depth: u16,
     /// How long it had run since it was called, or came back to.
     pub duration_nanos: Option<i64>,
+    pub step: Option<i64>,
+}
+
+/// A thread comes to a line of a function.
+#[derive(Debug, Clone, Copy)]
+pub struct LineRow {
+    pub ts: i64,
+    /// What [`Writer::function`] gave for the function, with this line.
+    pub line: u32,
+    pub thread_id: u32,
+    pub depth: u16,
     pub step: Option<i64>,
 }
 
@@ -140,18 +156,49 @@ impl Writer {
         let end = i64::from(did as u8) << END_SHIFT | took;
         self.end_words(place, step_word(step), end)
     }
+
+    /// Appends the row of a line.
+    pub fn append_line(&mut self, row: &LineRow) -> TracePlace {
+        let words = row.words();
+        self.append_words(words)
+            .unwrap_or_else(|| self.append_words_anywhere(words))
+    }
+
+    /// Tells in the row of a line how long it took. False: the place of that row is full by now, and nobody tells.
+    pub fn end_line(&mut self, place: TracePlace, took: i64) -> bool {
+        self.put_duration(place, took)
+    }
+}
+
+impl LineRow {
+    fn words(&self) -> Words {
+        Words {
+            longs: [self.ts, NO_DURATION],
+            words: [
+                self.line,
+                self.thread_id,
+                step_word(self.step),
+                shape(self.depth, LINE),
+            ],
+        }
+    }
 }
 
 impl TraceRow {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn words(&self) -> Words {
-        let shape = u32::from(self.depth) << 8 | u32::from(self.did as u8);
+        let shape = shape(self.depth, self.did as u8);
         Words {
             longs: [self.ts, self.duration_nanos.unwrap_or(NO_DURATION)],
             words: [self.function, self.thread_id, step_word(self.step), shape],
         }
     }
+}
+
+#[inline]
+fn shape(depth: u16, kind: u8) -> u32 {
+    u32::from(depth) << 8 | u32::from(kind)
 }
 
 #[inline]

@@ -88,6 +88,12 @@ impl Writer {
         is_told
     }
 
+    /// Tells in a row how long what it tells of took, which has no end of its own: whether the row is one of the chunk that is
+    /// being written.
+    pub(crate) fn put_duration(&mut self, place: TracePlace, took: i64) -> bool {
+        self.traced.chunk == place.chunk() && self.memory.put_duration(place.row(), took)
+    }
+
     /// A chunk has begun: where its rows go, if this is a ring of tracers.
     pub(super) fn begin_traced(&mut self) {
         if !self.is_packed {

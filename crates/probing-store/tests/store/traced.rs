@@ -1,15 +1,15 @@
-//! Rows of tracers: a record is a row when something begins, and two when that has ended.
+//! Rows of tracers: a record is a row when something begins, and two when that has ended; that of a line stays one.
 
 use std::path::Path;
 
-use probing_store::packed::{self, Did, TraceRow};
+use probing_store::packed::{self, Did, LineRow, TraceRow};
 use probing_store::{TracePlace, Writer, Zone};
 use proptest::prelude::*;
 use tempfile::tempdir_in;
 
 use crate::{Cell, cell, snapshot, writer};
 
-const NAMES: [&str; 5] = ["call", "return", "yield", "resume", "exception"];
+const NAMES: [&str; 6] = ["call", "return", "yield", "resume", "exception", "line"];
 
 /// A row as it is read back: what, depth, duration, step.
 type Row = (&'static str, i64, Option<i64>, Option<i64>);
@@ -20,6 +20,8 @@ struct Traced {
     function: u32,
     now: i64,
     open: Vec<(TracePlace, i64)>,
+    /// The line that the thread is at, when it came there, and which of the expected rows that is.
+    line: Option<(TracePlace, i64, usize)>,
     step: Option<i64>,
     expected: Vec<Row>,
 }
@@ -32,6 +34,7 @@ impl Traced {
             writer,
             now: 1000,
             open: Vec::new(),
+            line: None,
             step: None,
             expected: Vec::new(),
         }
@@ -55,6 +58,35 @@ impl Traced {
         self.expected.push((name, depth, took, self.step));
     }
 
+    /// Comes to a line; the one before has ended. Whether that could be told.
+    fn line(&mut self) -> bool {
+        self.now += 10;
+        let is_told = self.end_line();
+        let place = self.writer.append_line(&LineRow {
+            ts: self.now,
+            line: self.function,
+            thread_id: 42,
+            depth: self.open.len() as u16,
+            step: self.step,
+        });
+        self.line = Some((place, self.now, self.expected.len()));
+        self.expected
+            .push((NAMES[5], self.open.len() as i64, None, self.step));
+        is_told
+    }
+
+    fn end_line(&mut self) -> bool {
+        let Some((place, began, row)) = self.line.take() else {
+            return true;
+        };
+        let took = self.now - began;
+        let is_told = self.writer.end_line(place, took);
+        if is_told {
+            self.expected[row].2 = Some(took);
+        }
+        is_told
+    }
+
     fn begin(&mut self, did: Did) {
         self.now += 10;
         let place = self.writer.append_trace(&self.row(did, None));
@@ -65,6 +97,7 @@ impl Traced {
     /// Whether it had its place in the row of its beginning.
     fn end(&mut self, did: Did) -> bool {
         self.now += 10;
+        self.end_line();
         let Some((place, began)) = self.open.pop() else {
             return true;
         };
@@ -171,13 +204,32 @@ fn an_end_in_another_step_or_after_its_place_is_full_is_a_row_of_its_own() {
     assert_eq!(read(folder.path()), traced.expected);
 }
 
+#[test]
+fn a_line_is_one_row_that_is_told_how_long_it_took_while_its_place_is_not_full() {
+    let folder = tempdir_in("/dev/shm").unwrap();
+    let mut traced = Traced::new(folder.path(), 1 << 20);
+    traced.begin(Did::Call);
+    traced.line();
+    assert_eq!(read(folder.path()), traced.expected);
+    // In another step, too: it is the step in which it began.
+    traced.step = Some(1);
+    assert!(traced.line());
+    assert!(traced.expected[1].2.is_some());
+    for _ in 0..5000 {
+        traced.begin(Did::Call);
+    }
+    assert!(!traced.line());
+    traced.end(Did::Return);
+    assert_eq!(read(folder.path()), traced.expected);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_a_tracer_does_is_read_in_order(
-        // Begins, ends, and now and then a step or a look.
-        does in prop::collection::vec(0..40_u8, 1..900),
+        // Begins, ends, and now and then a line, a step or a look.
+        does in prop::collection::vec(0..45_u8, 1..900),
     ) {
         let folder = tempdir_in("/dev/shm").unwrap();
         // Chunks are small.
@@ -189,6 +241,9 @@ proptest! {
                     traced.end([Did::Return, Did::Yield, Did::Exception][what as usize % 3]);
                 }
                 37 => traced.step = Some(traced.step.map_or(0, |step| step + 1)),
+                38..43 => {
+                    traced.line();
+                }
                 _ => {
                     let read = read(folder.path());
                     let gone = traced.expected.len() - read.len();
