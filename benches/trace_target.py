@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -80,6 +81,20 @@ def watched_by_settrace(name: str) -> None:
     sys.settrace(trace)
 
 
+def timed_by_settrace() -> None:
+    """Set one that keeps when each line began, as many as a ring does."""
+    seen: deque[tuple[int, int]] = deque(maxlen=500_000)
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as `sys.settrace` takes it
+        if frame.f_code.co_name != "writing":
+            return None
+        if event == "line":
+            seen.append((time.perf_counter_ns(), frame.f_lineno))
+        return trace
+
+    sys.settrace(trace)
+
+
 # Runs of the program at a time.
 TIMES = 50
 
@@ -125,14 +140,24 @@ def followed(tool: str) -> tuple[float, Callable[[], object]]:
         for each in (leaf, cold, calling, fib, writing):
             probing.probe(budget=None)(each)
         return plain, run
-    return plain, _followed_by_viztracer(run, 2 * FIB_CALLS)
+    return plain, _followed_by_viztracer(run, without_c(2 * FIB_CALLS))
 
 
-def _followed_by_viztracer(run: Callable[[], object], entries: int) -> Callable[[], object]:
+def without_c(entries: int) -> Any:  # noqa: ANN401 - a `VizTracer`, which has no types
+    """Give a viztracer that follows what ours does: functions of Python."""
     from viztracer import VizTracer
 
-    tracer = VizTracer(tracer_entries=entries, verbose=0, ignore_c_function=True)
+    return VizTracer(tracer_entries=entries, verbose=0, ignore_c_function=True)
 
+
+def as_started() -> Any:  # noqa: ANN401 - a `VizTracer`, which has no types
+    """Give a viztracer as it is when nobody asks for anything else."""
+    from viztracer import VizTracer
+
+    return VizTracer(verbose=0)
+
+
+def _followed_by_viztracer(run: Callable[[], object], tracer: Any) -> Callable[[], object]:  # noqa: ANN401
     def once() -> None:
         tracer.start()
         run()
@@ -142,24 +167,40 @@ def _followed_by_viztracer(run: Callable[[], object], entries: int) -> Callable[
     return once
 
 
+def whole_program() -> None:
+    trace_program.main(TIMES)
+
+
 def whole(tool: str) -> float:
     """Nanoseconds of a call, of a program as programs are, all of which is followed."""
-
-    def run() -> None:
-        trace_program.main(TIMES)
-
-    calls = _calls_of(run)
-    plain = least(run)
+    calls = _calls_of(whole_program)
+    plain = least(whole_program)
     if tool == "ours":
         import probing
 
         probing.start()
         _probing("trace", "--module", trace_program.__name__, "--budget", "none")
-        once: Callable[[], object] = run
+        once: Callable[[], object] = whole_program
     else:
-        once = _followed_by_viztracer(run, 2 * calls)
+        once = _followed_by_viztracer(whole_program, without_c(2 * calls))
     least(once, FIRST_ROUNDS)
     return (least(once) - plain) / calls
+
+
+def whole_as_started(_tool: str) -> float:
+    """Nanoseconds of a record of viztracer's, of the same program, when it is started as everybody does."""
+    plain = least(whole_program)
+    tracer = as_started()
+    once = _followed_by_viztracer(whole_program, tracer)
+    least(once, FIRST_ROUNDS)
+    took = least(once)
+    tracer.start()
+    whole_program()
+    tracer.stop()
+    tracer.parse()
+    # What has a duration is a call; beside them there are names of processes and threads.
+    records = sum(event["ph"] == "X" for event in tracer.data["traceEvents"])
+    return (took - plain) / records
 
 
 def _calls_of(run: Callable[[], object]) -> int:
@@ -217,6 +258,23 @@ def watch(tool: str) -> float:
     armed = least(lambda: writing(count))
     sys.settrace(None)
     return (armed - plain) / count
+
+
+def lines(tool: str) -> float:
+    """Nanoseconds that a line costs whose time is recorded."""
+    count = CALLS // 5
+    plain = least(lambda: writing(count))
+    if tool == "ours":
+        import probing
+
+        probing.probe(lines=True, budget=None)(writing)
+    else:
+        timed_by_settrace()
+    least(lambda: writing(count), FIRST_ROUNDS)
+    told = least(lambda: writing(count))
+    sys.settrace(None)
+    # The head of its loop and four more.
+    return (told - plain) / (5 * count)
 
 
 def hostile(tool: str) -> float:
