@@ -1,6 +1,7 @@
 """Native half of the package."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 __version__: str
 
@@ -34,7 +35,11 @@ def span_end(
     span: tuple[int, int], name: str, parent: int | None, error: str | None, attributes: dict[str, object]
 ) -> None: ...
 def trace_function(
-    function: Callable[..., object], depth: int, watch: list[str], stats: bool, budget_ppm: int | None
+    function: Callable[..., object],
+    depth: int,
+    watch: list[str],
+    rows: Literal["calls", "lines", "none"],
+    budget_ppm: int | None,
 ) -> int: ...
 def block_enter(name: str, depth: int, watch: Sequence[str], budget_ppm: int | None) -> tuple[int, list[int]]: ...
 def block_exit(block: tuple[int, list[int]]) -> None: ...

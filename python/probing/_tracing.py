@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from probing import _probe
 from probing._recording import span
@@ -33,7 +33,12 @@ def probe(function: Function, /) -> Function: ...
 
 @overload
 def probe(
-    *, watch: Sequence[str] = (), depth: int = 0, stats: bool = False, budget: float | None = _BUDGET
+    *,
+    watch: Sequence[str] = (),
+    depth: int = 0,
+    stats: bool = False,
+    lines: bool = False,
+    budget: float | None = _BUDGET,
 ) -> Callable[[Function], Function]: ...
 
 
@@ -44,12 +49,14 @@ def probe(
     watch: Sequence[str] = (),
     depth: int = 0,
     stats: bool = False,
+    lines: bool = False,
     budget: float | None = _BUDGET,
 ) -> Function | Callable[[Function], Function]:
     """Trace a function or method: ``@probe`` or ``@probe(watch=["x"], depth=1)``.
 
     Calls, returns, durations and exceptions are rows of ``python.trace_event``, and of what it calls down to ``depth``;
-    changes of the variables named in ``watch`` are rows of ``python.variables``. With ``stats`` there are only sums, in
+    changes of the variables named in ``watch`` are rows of ``python.variables``. With ``lines`` each line that the
+    function comes to is a row, too, with how long it took. With ``stats`` there are only sums, in
     ``python.trace_stats``. ``budget`` is the most that it may cost, in percent of CPU time (None: no limit): a function
     that is called too often is recorded a part of the time.
 
@@ -57,11 +64,15 @@ def probe(
     (``functools.wraps``, ``lru_cache``), what is inside is traced. The function stays the object it is.
     """
 
+    if stats and lines:
+        raise ValueError("lines are rows, and with stats there are none: choose one of them")
+    rows: Literal["calls", "lines", "none"] = "none" if stats else "lines" if lines else "calls"
+
     def traced(function: Function) -> Function:
         inner = _innermost(function)
         if not hasattr(inner, "__code__"):
             raise TypeError(f"only functions of Python can be traced, not one of type {type(inner).__qualname__}")
-        _probe.trace_function(inner, depth, list(watch), stats, _ppm(budget))
+        _probe.trace_function(inner, depth, list(watch), rows, _ppm(budget))
         return function
 
     return traced if function is None else traced(function)

@@ -71,7 +71,7 @@ pub(crate) use self::armed::Address;
 pub(crate) use self::events::quietly;
 pub(crate) use self::frame::{code_of as code_of_frame, take_over_locals};
 pub(crate) use self::session::Order;
-pub(crate) use self::sites::{has_code_of, tell_trace};
+pub(crate) use self::sites::{has_code_of, tell_trace, tells_lines};
 pub(crate) use self::source::answer as source;
 pub(crate) use self::storage::of as storage;
 pub(crate) use self::tracing::Yields;

@@ -2,8 +2,8 @@
 //!
 //! From Python 3.12 on we are a tool of `sys.monitoring` (`tool.rs`), told of exactly the code objects that somebody wants
 //! to know of (`table.rs`). What begins and ends is a record of 32 bytes in a ring of its thread (`thread.rs`); events come
-//! there in a straight line (`quick.rs`), or by way of all that can be different (`events.rs`), also to what a *tap* does
-//! (`tap.rs`). That is a few nanoseconds: no lock, no dictionary, no allocation.
+//! there in a straight line (`quick.rs`), or by way of all that can be different (`events.rs`; lines: `lines.rs`), also to what
+//! a *tap* does (`tap.rs`). That is a few nanoseconds: no lock, no dictionary, no allocation.
 //!
 //! A *trace* (`traces.rs`) is what a client asks for: `arming.rs` finds its functions, `callees.rs` those that they call.
 //! What an event costs is measured (`cost.rs`), and every trace pays from a purse (`purse.rs`, `accounts.rs`): what is called
@@ -19,6 +19,7 @@ mod cost;
 mod current;
 mod events;
 mod functions;
+mod lines;
 mod older;
 mod profile;
 mod program;
@@ -42,7 +43,9 @@ use crate::monitoring;
 use crate::stops::site;
 use crate::worker;
 
-pub(crate) use self::older::{called, knows, left, returned, unwound, wants_calls};
+pub(crate) use self::older::{
+    at_line, called, knows, left, returned, unwound, wants_calls, wants_lines,
+};
 pub(crate) use self::program::add_to;
 pub(crate) use self::tap::{At, Tap, Wants};
 

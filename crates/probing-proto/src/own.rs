@@ -64,7 +64,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             "kind",
             Kind::Symbol,
             Always,
-            "`begin` when a span is entered, `span` when it is left (`ts` is when it began), `event`; of tracers: `call`, `return`, `yield`, `resume`, and `exception` for a function that was left by one",
+            "`begin` when a span is entered, `span` when it is left (`ts` is when it began), `event`; of tracers: `call`, `return`, `yield`, `resume`, `exception` for a function that was left by one, and `line` for a line that it came to",
         ),
         (
             "name",
@@ -84,7 +84,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             "duration_ns",
             Kind::I64,
             Perhaps,
-            "how long a span that was left lasted; of tracers, how long the function ran since its call, or since it was resumed",
+            "how long a span that was left lasted; of tracers, how long the function ran since its call, or since it was resumed; of a line, until the next one of that function, or its end",
         ),
         (
             "error",
@@ -108,7 +108,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             "lineno",
             Kind::U32,
             Perhaps,
-            "of tracers: the line where the function begins",
+            "of tracers: the line where the function begins; of a `line`, that one",
         ),
         (
             "function",

@@ -33,6 +33,9 @@ pub struct Trace {
     /// Only sums, in `python.trace_stats`; no row for each call.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stats: bool,
+    /// Each line that the function comes to is a row, too; not those of what it calls.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lines: bool,
     /// How long; 0 for ever. Without it, ten minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_millis: Option<u64>,

@@ -17,6 +17,7 @@ Examples:
   probing -t 4242 trace train.py:train_step            each call and return is a row of python.trace_event
   probing -t 4242 trace train_step --depth 2 --for 10s and what it calls, and what that calls
   probing -t 4242 trace Trainer.fit --watch lr         changes of its variable lr are rows of python.variables
+  probing -t 4242 trace train_step --lines             and each line that it comes to, with how long it took
   probing -t 4242 trace --module mypkg --stats         all of a package, only sums: python.trace_stats
   probing -t 4242 trace --list                         what is traced, and what that costs
   probing -t 4242 trace --export perfetto -o run.pftrace   what was recorded, for ui.perfetto.dev
@@ -42,6 +43,10 @@ pub(crate) struct TraceArguments {
     /// Only sums for each function, no row for each call
     #[arg(long, conflicts_with_all = ["list", "export"])]
     stats: bool,
+
+    /// Record each line that it comes to, too, with how long it took; not those of what it calls
+    #[arg(long, conflicts_with_all = ["list", "export", "stats"])]
+    lines: bool,
 
     /// How long; 0: until it is ended. Without it 10m
     #[arg(long = "for", value_name = "TIME", value_parser = seconds, conflicts_with_all = ["list", "export"])]
@@ -131,6 +136,7 @@ impl TraceArguments {
             depth: self.depth,
             watch: self.watch.clone(),
             stats: self.stats,
+            lines: self.lines,
             for_millis: self
                 .for_time
                 .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),

@@ -3,6 +3,7 @@
 mod beside;
 mod budget;
 mod files;
+mod lines;
 mod several;
 mod suspends;
 

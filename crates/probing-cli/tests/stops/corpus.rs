@@ -90,8 +90,9 @@ fn outcomes(sandbox: &Sandbox, python: &Python, module: Module, armed: Armed) ->
         }));
         client.arm(arm(Place::Uncaught));
     }
-    for function in some(&functions, armed.traces.max(1)).take(armed.traces) {
-        let begun = client.ask(Call::Trace(trace(function)));
+    let traced = some(&functions, armed.traces.max(1)).take(armed.traces);
+    for (index, function) in traced.enumerate() {
+        let begun = client.ask(Call::Trace(trace(index, function)));
         assert!(matches!(begun, Event::Traced(_)), "{begun:?}");
     }
     target.say("go");
@@ -118,7 +119,8 @@ fn some<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     all.iter().step_by(all.len().div_ceil(count).max(1))
 }
 
-fn trace(function: &str) -> Trace {
+/// Every other one with its lines.
+fn trace(index: usize, function: &str) -> Trace {
     Trace {
         scope: Scope::Function {
             function: function.to_owned(),
@@ -127,6 +129,7 @@ fn trace(function: &str) -> Trace {
         depth: 0,
         watch: Vec::new(),
         stats: false,
+        lines: index % 2 == 1,
         for_millis: None,
         steps: None,
         budget_ppm: None,

@@ -26,17 +26,21 @@ fn on_line(line: u32) -> Arm {
     })
 }
 
+/// Leaves out what `sys.monitoring` does not tell: each turn of a loop that stays on its line.
+fn as_monitored(counts: &mut Counts, python: &Python) {
+    if python.version >= (3, 12) {
+        let source = fs::read_to_string(root().join("tests/targets").join(PROGRAM)).unwrap();
+        let source: Vec<&str> = source.lines().collect();
+        counts.retain(|line, _| !source[*line as usize - 1].ends_with("# one line"));
+    }
+}
+
 /// What a trace function counts, and what points count, while the program does this.
 fn both(python: &Python, does: &str) -> (Counts, Counts) {
     let sandbox = sandbox();
     let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
     let mut expected: Counts = told(&mut target, &format!("traced({does})"));
-    if python.version >= (3, 12) {
-        // `sys.monitoring` does not tell a loop that stays on its line.
-        let source = fs::read_to_string(root().join("tests/targets").join(PROGRAM)).unwrap();
-        let source: Vec<&str> = source.lines().collect();
-        expected.retain(|line, _| !source[*line as usize - 1].ends_with("# one line"));
-    }
+    as_monitored(&mut expected, python);
     let result: serde_json::Value = told(&mut target, &format!("{does}()"));
     let mut client = Client::new(&sandbox, &target);
     for line in expected.keys() {
@@ -223,6 +227,52 @@ fn traces_of_every_function_change_nothing() {
             let parts: Vec<&str> = row.split(',').collect();
             assert_eq!(parts[1], parts[2], "{row}");
         }
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    });
+}
+
+/// Generators and coroutines included; what the program does, and what a trace function of its own sees, stays the same.
+#[test]
+fn lines_of_traces_are_those_that_a_trace_function_sees() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
+        let pid = target.pid().to_string();
+        let probing = |arguments: &[&str]| {
+            let ran = sandbox.probing([&["-t", &pid], arguments].concat());
+            assert_eq!(ran.status, 0, "{arguments:?}: {ran:?}");
+            ran.stdout
+        };
+        let result: serde_json::Value = told(&mut target, "main()");
+        let lines: Counts = told(&mut target, "traced(main)");
+        let mut expected: Counts = told(&mut target, "traced_functions(main)");
+        let functions: Vec<String> = told(&mut target, "[name for name, _ in functions()]");
+        for function in &functions {
+            let place = format!("{PROGRAM}:{function}");
+            probing(&["trace", &place, "--lines", "--budget", "none"]);
+        }
+        let traced: serde_json::Value = told(&mut target, "main()");
+        assert_eq!(traced, result);
+        let counted =
+            "select lineno, count(*) from python.trace_event where kind = 'line' group by lineno";
+        let counted = probing(&["query", "--csv", counted]);
+        let number = |row: &str| {
+            let (line, count) = row.split_once(',')?;
+            Some((line.parse().ok()?, count.parse().ok()?))
+        };
+        let mut counted: Counts = counted.lines().filter_map(number).collect();
+        as_monitored(&mut expected, python);
+        as_monitored(&mut counted, python);
+        assert!(expected.len() > 50, "{expected:?}");
+        assert_eq!(counted, expected);
+        let mut seen: Counts = told(&mut target, "traced(main)");
+        // Before 3.12, code around a generator has the line of its name.
+        seen.retain(|line, _| lines.contains_key(line));
+        assert_eq!(seen, lines);
+        probing(&["untrace", "all"]);
+        let again: serde_json::Value = told(&mut target, "main()");
+        assert_eq!(again, result);
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
     });

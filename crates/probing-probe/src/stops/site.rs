@@ -39,6 +39,10 @@ pub(crate) enum Tells {
     Line {
         line: u32,
     },
+    /// The same of a function that is followed line by line.
+    TracedLine {
+        line: u32,
+    },
     /// What follows the write of a variable, at this offset of the code that the twin was made of.
     Write {
         offset: u32,
@@ -164,6 +168,10 @@ unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
         Tells::Call => trace::called(py, site.code()),
         Tells::Return => trace::returned(py, site.code()),
         Tells::Unwind => true,
+        Tells::TracedLine { line } => {
+            trace::at_line(py, site.code(), line);
+            sites::reached(py, site)
+        }
         _ => sites::reached(py, site),
     })
 }

@@ -476,6 +476,12 @@ def entry_line(code: CodeType) -> int:
     return own[_entry(own)].line() or code.co_firstlineno
 
 
+def lines_in(code: CodeType) -> list[int]:
+    """Tell the lines that a function can come to."""
+    own = list(_decoded(code))
+    return sorted({line for it in own[_entry(own) :] if (line := it.line())})
+
+
 def may_have_twin(code: CodeType, are_all: bool) -> bool:
     """Tell whether functions can be given other code in place of this, and nobody is confused.
 

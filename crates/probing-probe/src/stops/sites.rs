@@ -91,6 +91,11 @@ pub(crate) fn tell_trace(code: &Bound<'_, PyAny>, functions: &[Bound<'_, PyAny>]
     calls_of(code).is_some_and(|calls| calls.traced)
 }
 
+/// Whether functions of this code tell each line now.
+pub(crate) fn tells_lines(code: &Bound<'_, PyAny>) -> bool {
+    calls_of(code).is_some_and(|calls| calls.every_line)
+}
+
 /// Where functions of this code call out now.
 fn calls_of(code: &Bound<'_, PyAny>) -> Option<Calls> {
     let sites = sites();
@@ -412,6 +417,12 @@ fn made<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> PyResult<Bound<'py, Py
     for line in &wanted.lines {
         lines.set_item(*line, site::new(code, Tells::Line { line: *line })?)?;
     }
+    if wanted.every_line {
+        let every: Vec<u32> = call(&python(py, "lines_in")?, (code,))?.extract()?;
+        for line in every {
+            lines.set_item(line, site::new(code, Tells::TracedLine { line })?)?;
+        }
+    }
     let start = if wanted.begin {
         let line = call(&python(py, "entry_line")?, (code,))?.extract()?;
         Some(site::new(code, Tells::Start { line })?)
@@ -513,7 +524,7 @@ fn met(py: Python<'_>, site: &Site) -> bool {
     };
     let place = match site.tells {
         Tells::Start { line } => (line, true),
-        Tells::Line { line } => (line, false),
+        Tells::Line { line } | Tells::TracedLine { line } => (line, false),
         Tells::Write { offset } => return watches::at_site(&frame, site.code(), offset),
         Tells::Call | Tells::Return | Tells::Unwind => return false,
     };

@@ -36,6 +36,7 @@ pub(super) fn begin(
     wanted: proto::Trace,
     owner: Owner,
 ) -> Result<Arc<Trace>, Failure> {
+    refuse_lines(py, &wanted)?;
     let finder = Finder::of_scope(py, &wanted.scope)
         .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
     let trace = new(py, wanted, owner, Some(finder))?;
@@ -71,6 +72,18 @@ pub(super) fn begin(
     Ok(trace)
 }
 
+/// Before 3.12, only functions that get code of their own can tell their lines.
+fn refuse_lines(py: Python<'_>, wanted: &proto::Trace) -> Result<(), Failure> {
+    let is_module = matches!(wanted.scope, Scope::Module { .. });
+    if wanted.lines && is_module && !monitoring::is_there(py) {
+        return Err(
+            Failure::new("lines of a whole module can be recorded from Python 3.12 on")
+                .with_hint("name a function: `probing trace FUNCTION --lines`"),
+        );
+    }
+    Ok(())
+}
+
 /// A trace of nothing yet.
 pub(super) fn new(
     py: Python<'_>,
@@ -95,7 +108,7 @@ pub(super) fn new(
 
 /// Code was found that a trace is to follow: from now on it is told of. What to say of code that another has.
 pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Option<String> {
-    let mut others = 0;
+    let (mut others, mut silent) = (0, 0);
     for Found { code, mut spot } in found {
         // A function begins where its name is, not at the first line that does something.
         spot.lineno = frame::first_line_of(&code);
@@ -130,9 +143,17 @@ pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Opt
         if is_new {
             trace.bind(spot);
             tool::tell(&code);
+            let wants_lines = trace.wanted.lines && role == Role::Root;
+            let tells = !wants_lines || monitoring::is_there(py) || stops::tells_lines(&code);
+            silent += u32::from(!tells);
         }
     }
     match others {
+        0 if silent > 0 => Some(
+            "no lines: before Python 3.12 they are told by functions that get code of their own, which none does that \
+             cannot be found, or while torch.compile or greenlet is loaded"
+                .to_owned(),
+        ),
         0 => None,
         1 => Some(format!("one of its functions is {FOLLOWED_ELSEWHERE}")),
         others => Some(format!(
@@ -246,7 +267,7 @@ pub(super) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
         let was_muted = {
             let mut table = table();
             let tracing = table.entry_mut(code).tracing.as_mut();
-            tracing.is_some_and(|tracing| std::mem::take(&mut tracing.is_muted))
+            tracing.is_some_and(Tracing::unmute)
         };
         if was_muted {
             tool::tell(code);

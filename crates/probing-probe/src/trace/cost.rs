@@ -119,6 +119,7 @@ fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
         depth: 0,
         watch: Vec::new(),
         stats: true,
+        lines: false,
         for_millis: None,
         steps: None,
         budget_ppm: None,

@@ -6,6 +6,7 @@ use probing_store::TracePlace;
 use probing_store::packed::Did;
 
 use super::clock;
+use super::lines;
 use super::table::{Table, Way};
 use super::tap::Tap;
 use super::thread::{self, NOWHERE, Open, Thread};
@@ -96,7 +97,7 @@ fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
             _ => {
                 tracing.events += 1;
                 return Err(if tracing.is_too_much() {
-                    muted(tracing)
+                    tracing.mute()
                 } else {
                     Way::ON
                 });
@@ -104,7 +105,7 @@ fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
         }
     };
     if tracing.is_too_much() {
-        return Err(muted(tracing));
+        return Err(tracing.mute());
     }
     Ok(levels)
 }
@@ -114,10 +115,13 @@ fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
     tracing.events += 1;
     let again = !(tracing.is_muted || tracing.trace.is_over());
     let left = thread.leave(code);
+    let now = clock::now();
+    if tracing.lines.is_some() {
+        lines::end(tracing, thread, code, now);
+    }
     let Some(open) = left.filter(|open| open.began >= tracing.since) else {
         return Way { again, ..Way::ON };
     };
-    let now = clock::now();
     let took = (now - open.began).max(0);
     if let Some(outer) = thread.open.last_mut() {
         outer.of_others += took;
@@ -149,17 +153,5 @@ fn over(tracing: &mut Tracing) -> Way {
         again: false,
         is_due: is_news,
         looks_again: false,
-    }
-}
-
-#[cold]
-fn muted(tracing: &mut Tracing) -> Way {
-    if !tracing.is_muted {
-        tracing.is_muted = true;
-        tracing.trace.mute_one();
-    }
-    Way {
-        again: false,
-        ..Way::ON
     }
 }

@@ -137,6 +137,15 @@ pub(crate) fn wants_calls(code: usize) -> bool {
     !table_if_free().is_some_and(suspends) && Wanted::of(code) == Wanted::ByFunction
 }
 
+/// Whether they are to tell each line, by a twin.
+pub(crate) fn wants_lines(code: usize) -> bool {
+    let has_lines = |table: Lent<'_, Table>| {
+        let tracing = table.entry(code).and_then(|entry| entry.tracing.as_ref());
+        tracing.is_some_and(|tracing| tracing.lines.is_some())
+    };
+    table_if_free().is_some_and(has_lines) && Wanted::of(code) == Wanted::ByFunction
+}
+
 /// Whether somebody wants to know of this code, be it muted.
 pub(crate) fn knows(code: usize) -> bool {
     table_if_free().is_some_and(|table| table.entry(code).is_some())
@@ -370,6 +379,12 @@ fn returned_unseen(py: Python<'_>, code: usize) -> bool {
         hear_calmly(py, code, Did::Return, None);
     }
     !is_seen
+}
+
+/// A function that tells its lines has come to one.
+pub(crate) fn at_line(py: Python<'_>, code: usize, line: u32) {
+    // Muted, or over: it gets its own code again when it is called next.
+    tool::at_line(py, code, line);
 }
 
 /// It returns this.

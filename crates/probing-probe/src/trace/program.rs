@@ -38,13 +38,13 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(block_exit, module)?)
 }
 
-/// Trace a function from now on. Returns the number of the trace.
+/// Trace a function from now on, with rows of calls, of lines, too, or with none. Returns the number of the trace.
 #[pyfunction]
 fn trace_function(
     function: &Bound<'_, PyAny>,
     depth: u32,
     watch: Vec<String>,
-    stats: bool,
+    rows: &str,
     budget_ppm: Option<u32>,
 ) -> PyResult<u32> {
     let py = function.py();
@@ -59,7 +59,8 @@ fn trace_function(
         },
         depth,
         watch,
-        stats,
+        stats: rows == "none",
+        lines: rows == "lines",
         for_millis: None,
         steps: None,
         budget_ppm,
@@ -168,6 +169,7 @@ fn follow_from(
             depth,
             watch: Vec::new(),
             stats: false,
+            lines: false,
             for_millis: None,
             steps: None,
             budget_ppm,

@@ -18,6 +18,8 @@ impl Wants {
     pub(super) const CALLS: Self = Self(16);
     /// Where it goes one of two ways.
     pub(crate) const BRANCHES: Self = Self(32);
+    /// The lines that it comes to.
+    pub(super) const LINES: Self = Self(64);
 
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -14,10 +14,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use probing_proto::trace::TraceId;
-use probing_store::packed::{Did, TraceRow};
+use probing_store::packed::{Did, LineRow, TraceRow};
 use probing_store::{TracePlace, Writer};
 
 use super::current::Current;
+use super::lines::Line;
 use super::{functions, traces};
 use crate::forked;
 use crate::recording;
@@ -59,6 +60,8 @@ pub(super) struct Thread {
     generation: u32,
     id: u32,
     pub(super) open: Vec<Open>,
+    /// The lines that it is at, in functions that are followed line by line, the innermost last.
+    pub(super) lines: Vec<Line>,
     /// Traces that had ended when it was last looked whose functions are open, and silences there had been.
     ended: u32,
     silences: u32,
@@ -95,6 +98,7 @@ thread_local! {
         generation: 0,
         id: 0,
         open: Vec::new(),
+        lines: Vec::new(),
         ended: 0,
         silences: 0,
         ring: None,
@@ -167,6 +171,7 @@ impl Thread {
         self.generation = forked::generation() + 1;
         self.id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         self.open.clear();
+        self.lines.clear();
         self.shares = false;
         std::mem::forget(self.ring.take());
     }
@@ -177,6 +182,8 @@ impl Thread {
         if self.ended != ended {
             self.ended = ended;
             self.open.retain(|open| traces::goes_on(open.trace));
+            // Where they were is counted by what is open.
+            self.lines.clear();
         }
     }
 
@@ -199,6 +206,7 @@ impl Thread {
             }
             is_there
         });
+        self.lines.clear();
     }
 
     /// Notes that a function begins, by a row, if there is room for all of that; else nothing is changed.
@@ -286,6 +294,11 @@ impl Thread {
         (open.levels > 0).then_some((open.code, open.levels))
     }
 
+    /// How many functions a thread was in already that is now in this one, whose beginning may not have been seen.
+    pub(super) fn depth_of(&self, code: usize) -> usize {
+        self.open.len() - usize::from(self.innermost(code).is_some())
+    }
+
     /// How much further to follow what a function calls that is the innermost one.
     pub(super) fn levels_of(&self, code: usize) -> Option<u32> {
         let open = self.open.last().filter(|open| open.code == code)?;
@@ -349,6 +362,34 @@ impl Thread {
         match &mut self.ring {
             Some(ring) => write(ring),
             None => self.with_some_ring(write),
+        };
+    }
+
+    /// Appends the row of a line.
+    pub(super) fn write_line(&mut self, line: u32, depth: usize, ts: i64) -> TracePlace {
+        let row = LineRow {
+            ts,
+            line,
+            thread_id: self.id,
+            depth: depth as u16,
+            step: step::now(),
+        };
+        match &mut self.ring {
+            Some(ring) => ring.write_line(row),
+            None => self.with_some_ring(|ring| ring.write_line(row)),
+        }
+    }
+
+    /// Tells in the row of a line how long it took.
+    pub(super) fn end_line(&mut self, place: TracePlace, took: i64) {
+        let end = |ring: &mut Ring| {
+            // Where its place is full by now, nobody says how long it took.
+            ring.writer.end_line(place, took);
+            TracePlace::NOWHERE
+        };
+        match &mut self.ring {
+            Some(ring) => end(ring),
+            None => self.with_some_ring(end),
         };
     }
 
@@ -420,12 +461,22 @@ impl Ring {
         reason = "a call to it, and the row in memory for it, are a tenth of what an event costs"
     )]
     fn write(&mut self, row: TraceRow) -> TracePlace {
-        let known = self.functions.get(row.function as usize).copied();
-        let function = match known {
-            Some(number) if number != UNKNOWN => number,
-            _ => self.learn(row.function),
-        };
+        let function = self.number(row.function);
         self.writer.append_trace(&TraceRow { function, ..row })
+    }
+
+    fn write_line(&mut self, row: LineRow) -> TracePlace {
+        let line = self.number(row.line);
+        self.writer.append_line(&LineRow { line, ..row })
+    }
+
+    /// The number that a function has here.
+    #[inline]
+    fn number(&mut self, function: u32) -> u32 {
+        match self.functions.get(function as usize) {
+            Some(number) if *number != UNKNOWN => *number,
+            _ => self.learn(function),
+        }
     }
 
     /// The number of a function that has no row here yet.

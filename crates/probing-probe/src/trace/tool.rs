@@ -14,11 +14,11 @@ use pyo3::prelude::*;
 use super::events::{self, Heard};
 use super::table::{Entry, Way, table, table_if_free};
 use super::tap::{At, Tap, Wants};
-use super::{accounts, arming, callees, clock, older, profile, quick};
+use super::{accounts, arming, callees, clock, lines, older, profile, quick};
 use crate::monitoring::{self, Asked, Callback, Function, Tool};
 
 /// What is told, and its places here.
-const EVENTS: [&str; 8] = [
+const EVENTS: [&str; 9] = [
     "PY_START",
     "PY_RETURN",
     "PY_YIELD",
@@ -27,6 +27,7 @@ const EVENTS: [&str; 8] = [
     "PY_THROW",
     "CALL",
     "BRANCH",
+    "LINE",
 ];
 const START: usize = 0;
 const RETURN: usize = 1;
@@ -36,9 +37,10 @@ const UNWIND: usize = 4;
 const THROW: usize = 5;
 const CALL: usize = 6;
 const BRANCH: usize = 7;
+const LINE: usize = 8;
 
 /// Callbacks, in the order of [`EVENTS`].
-const CALLBACKS: [Function; 8] = [
+const CALLBACKS: [Function; 9] = [
     told::<{ Did::Call as u8 }>,
     told::<{ Did::Return as u8 }>,
     told::<{ Did::Yield as u8 }>,
@@ -47,6 +49,7 @@ const CALLBACKS: [Function; 8] = [
     told_everywhere::<{ Did::Resume as u8 }>,
     calls,
     branched,
+    came_to_line,
 ];
 
 /// Ours, while something is tapped. Reached with the GIL held only.
@@ -146,6 +149,7 @@ fn local(wants: Wants) -> Vec<usize> {
         (Wants::YIELDS, RESUME),
         (Wants::CALLS, CALL),
         (Wants::BRANCHES, BRANCH),
+        (Wants::LINES, LINE),
     ];
     let events = events.iter().filter(|(event, _)| wants.has(*event));
     events.map(|(_, event)| *event).collect()
@@ -386,6 +390,38 @@ unsafe extern "C" fn branched(
         }
         monitoring::answer(py, true)
     }
+}
+
+/// # Safety
+///
+/// Called by the interpreter, with a code object and the number of a line.
+unsafe extern "C" fn came_to_line(
+    _: *mut PyObject,
+    arguments: *const *mut PyObject,
+    _: usize,
+    _: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as the interpreter promises; with the GIL held.
+    let (py, code, line) = unsafe {
+        let line = Borrowed::from_ptr(Python::assume_attached(), *arguments.add(1));
+        (line.py(), *arguments as usize, line.extract::<u32>())
+    };
+    let again = line.map_or(true, |line| at_line(py, code, line));
+    monitoring::answer(py, again)
+}
+
+/// A thread comes to a line: whether to be told again at this place.
+pub(super) fn at_line(py: Python<'_>, code: usize, line: u32) -> bool {
+    let mut again = true;
+    caught(|| {
+        let way = table_if_free().and_then(|mut table| lines::came(&mut table, code, line));
+        let way = way.unwrap_or(Way::ON);
+        if way.is_due {
+            accounts::look(py, false);
+        }
+        again = way.again;
+    });
+    again
 }
 
 /// No panic leaves the probe.

@@ -269,6 +269,11 @@ impl Trace {
 
     fn cost(&self, event_nanos: f64) -> String {
         let call = (2.0 * event_nanos).round();
+        let line = if self.wanted.lines {
+            format!(" and {} ns a line", event_nanos.round())
+        } else {
+            String::new()
+        };
         let budget = self.wanted.budget_ppm.map_or_else(
             || "no limit".to_owned(),
             |ppm| format!("at most {} % of CPU time", f64::from(ppm) / 10_000.0),
@@ -283,7 +288,7 @@ impl Trace {
                 "each function of other modules once, when it first begins"
             }
         };
-        format!("about {call} ns a call; {elsewhere}; {budget}")
+        format!("about {call} ns a call{line}; {elsewhere}; {budget}")
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::clock;
+use super::lines::Lines;
+use super::table::Way;
 use super::tap::Wants;
 use super::traces::Trace;
 
@@ -53,6 +55,8 @@ pub(super) struct Tracing {
     /// Since ever, where what it calls is followed.
     entries: u32,
     pub(super) sums: Sums,
+    /// What is known of its lines, where each of them is told.
+    pub(super) lines: Option<Lines>,
 }
 
 /// Of calls since the last look.
@@ -88,10 +92,16 @@ impl Tracing {
             } else {
                 Wants::default()
             };
-            runs.and(goes_on).and(calls)
+            let lines = if follows_lines(&trace, role) {
+                Wants::LINES
+            } else {
+                Wants::default()
+            };
+            runs.and(goes_on).and(calls).and(lines)
         };
         let is_always = role == Role::Root && trace.wanted.steps.is_none();
-        let is_row = !trace.wanted.stats && trace.wanted.depth == 0;
+        let lines = follows_lines(&trace, role).then(|| Lines::of(function));
+        let is_row = !trace.wanted.stats && trace.wanted.depth == 0 && lines.is_none();
         Self {
             recorded: match (is_always, is_row) {
                 (false, _) => Recorded::Perhaps,
@@ -109,6 +119,7 @@ impl Tracing {
             events: 0,
             entries: 0,
             sums: Sums::new(),
+            lines,
         }
     }
 
@@ -142,12 +153,38 @@ impl Tracing {
         self.entries.is_power_of_two()
     }
 
+    /// It is told of no more for the time being.
+    #[cold]
+    pub(super) fn mute(&mut self) -> Way {
+        if !self.is_muted {
+            self.is_muted = true;
+            self.trace.mute_one();
+        }
+        Way {
+            again: false,
+            ..Way::ON
+        }
+    }
+
+    /// It is told of again; whether it was not.
+    pub(super) fn unmute(&mut self) -> bool {
+        if let Some(lines) = &mut self.lines {
+            lines.restart();
+        }
+        std::mem::take(&mut self.is_muted)
+    }
+
     /// Whether it is to be told of no more for the time being.
     #[inline]
     pub(super) fn is_too_much(&self) -> bool {
         self.is_muted
             || self.trace.is_overdrawn() && (self.events > OFTEN || self.trace.is_deep_in_debt())
     }
+}
+
+/// Lines are those of the functions that a trace is of, not of what they call.
+fn follows_lines(trace: &Trace, role: Role) -> bool {
+    trace.wanted.lines && role == Role::Root
 }
 
 impl Sums {

@@ -96,7 +96,7 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
                 event["dur"] = micros(took).into();
                 events.push(event);
             }
-            (Kind::Span, Some(took)) => {
+            (Kind::Span | Kind::Line, Some(took)) => {
                 let mut event = common(row, "X", row.at);
                 event["dur"] = micros(took).into();
                 events.push(event);

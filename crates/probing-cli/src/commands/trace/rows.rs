@@ -37,6 +37,8 @@ pub(super) enum Kind {
     End,
     /// It ends by an exception.
     Failed,
+    /// It comes to a line.
+    Line,
     /// A span that was left; its time is when it began.
     Span,
     /// A span that was entered.
@@ -50,6 +52,7 @@ impl Kind {
             "call" | "resume" => Self::Begin,
             "return" | "yield" => Self::End,
             "exception" => Self::Failed,
+            "line" => Self::Line,
             "span" => Self::Span,
             "begin" => Self::Entered,
             "event" => Self::Event,
@@ -121,13 +124,18 @@ fn row(fields: &[String], processes: &mut Processes) -> Option<Row> {
     };
     let known = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
     let (pid, whose) = processes.find(host, pid.parse().ok()?, known(rank));
+    let kind = Kind::named(kind)?;
     Some(Row {
         pid,
         whose,
         thread: thread.parse().ok()?,
         at: at.parse().ok()?,
-        kind: Kind::named(kind)?,
-        name: name.clone(),
+        kind,
+        name: if kind == Kind::Line {
+            format!("{name}:{line}")
+        } else {
+            name.clone()
+        },
         file: file.clone(),
         line: line.parse().ok()?,
         took: known(took),
@@ -194,14 +202,19 @@ pub(super) enum Edge<'a> {
     Close(i64, &'a Row),
 }
 
-/// Calls of each thread as edges that nest. Ends whose beginnings are gone are left out; what has not ended stays open.
+/// Calls of each thread, and lines in them, as edges that nest. Ends whose beginnings are gone are left out; what has not ended
+/// stays open.
 pub(super) fn edges(rows: &[Row]) -> Vec<Edge<'_>> {
     let mut edges = Vec::with_capacity(rows.len());
     let mut open: HashMap<(u32, u32), Vec<&Row>> = HashMap::new();
     for row in rows {
         let stack = open.entry((row.pid, row.thread)).or_default();
+        if let Some(line) = stack.pop_if(|last| has_left(last, row)) {
+            let at = line.took.map_or(row.at, |took| line.at + took);
+            edges.push(Edge::Close(at, line));
+        }
         match row.kind {
-            Kind::Begin => {
+            Kind::Begin | Kind::Line => {
                 stack.push(row);
                 edges.push(Edge::Open(row));
             }
@@ -221,6 +234,15 @@ pub(super) fn edges(rows: &[Row]) -> Vec<Edge<'_>> {
         }
     }
     edges
+}
+
+/// Whether a line has ended when the next thing happens: it says so, or that is the next line.
+fn has_left(line: &Row, next: &Row) -> bool {
+    let has_ended = match line.took {
+        Some(took) => line.at + took <= next.at,
+        None => next.kind == Kind::Line,
+    };
+    line.kind == Kind::Line && has_ended
 }
 
 #[cfg(test)]
@@ -270,6 +292,42 @@ mod tests {
         let third = (9, Some("pid 8 on a"));
         let fourth = (10, Some("pid 9 on a"));
         assert_eq!(told, [first, second, third, first, fourth]);
+    }
+
+    #[test]
+    fn lines_lie_in_their_functions_and_calls_in_lines() {
+        let row = |at: u32, kind: &str, name: &str, line: u32, took: i32| {
+            format!("1,2,{at},{kind},{name},f.py,{line},{took},-1,-1,-1,-1,here\n")
+        };
+        let rows = [
+            row(1, "call", "f", 1, -1),
+            row(2, "line", "f", 2, 3),
+            row(3, "call", "g", 9, -1),
+            row(4, "return", "g", 9, 1),
+            row(5, "line", "f", 3, -1),
+            row(6, "line", "f", 4, -1),
+            row(7, "return", "f", 1, 6),
+            row(8, "line", "main", 20, 1),
+            row(10, "call", "f", 1, -1),
+        ];
+        assert_eq!(
+            names(&rows.concat()),
+            [
+                "+f",
+                "+f:2",
+                "+g",
+                "-g 4",
+                "-f:2 5",
+                "+f:3",
+                "-f:3 6",
+                "+f:4",
+                "-f:4 7",
+                "-f 7",
+                "+main:20",
+                "-main:20 9",
+                "+f",
+            ]
+        );
     }
 
     #[test]

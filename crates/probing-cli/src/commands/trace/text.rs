@@ -76,6 +76,9 @@ fn bound(trace: &Traced) -> String {
     if trace.wanted.depth > 0 {
         parts.push(format!("what it calls down to {}", trace.wanted.depth));
     }
+    if trace.wanted.lines {
+        parts.push("each of its lines".to_owned());
+    }
     if trace.wanted.stats {
         parts.push("sums only".to_owned());
     }

@@ -13,11 +13,13 @@ pub(super) struct Calls {
     pub(super) writes: Vec<u32>,
     /// Where it begins and ends.
     pub(super) traced: bool,
+    /// At each line, for a trace.
+    pub(super) every_line: bool,
 }
 
 impl Calls {
     pub(super) fn wanted(code: usize) -> Self {
-        let traced = trace::wants_calls(code);
+        let (traced, every_line) = (trace::wants_calls(code), trace::wants_lines(code));
         let armed = armed();
         let Some(arms) = armed.code(code) else {
             return Self {
@@ -25,6 +27,7 @@ impl Calls {
                 begin: false,
                 writes: Vec::new(),
                 traced,
+                every_line,
             };
         };
         let each_once = |mut numbers: Vec<u32>| {
@@ -37,6 +40,7 @@ impl Calls {
             begin: !arms.starts.is_empty(),
             writes: each_once(arms.stores.iter().map(Store::offset).collect()),
             traced,
+            every_line,
         }
     }
 
@@ -45,7 +49,7 @@ impl Calls {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.has_points() && !self.traced
+        !self.has_points() && !self.traced && !self.every_line
     }
 
     /// Whether what runs with these tells all that those do of points.

@@ -1,0 +1,134 @@
+//! Lines of functions that are followed line by line: each is a row when a thread comes to it, and is told how long it took
+//! when the thread comes to the next one of that function, or leaves it.
+
+use probing_proto::stops::Spot;
+use probing_store::TracePlace;
+
+use super::clock;
+use super::functions;
+use super::table::{Table, Way};
+use super::thread::{self, Thread};
+use super::tracing::Tracing;
+
+/// No number yet.
+const UNKNOWN: u32 = u32::MAX;
+/// Lines of one function whose numbers are at hand; those of others are looked up each time.
+const AT_HAND: usize = 1 << 14;
+
+/// What is known of the lines of one function.
+pub(super) struct Lines {
+    /// The line where it begins, and numbers of that one and those behind it: what rows say of them.
+    first: u32,
+    numbers: Vec<u32>,
+    /// What a thread came to before was not followed to its end.
+    since: i64,
+}
+
+/// A line that a thread has come to, and not left.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    code: usize,
+    /// That of its function.
+    depth: usize,
+    began: i64,
+    row: TracePlace,
+}
+
+impl Lines {
+    pub(super) fn of(function: u32) -> Self {
+        Self {
+            first: functions::with(function, |spot| spot.lineno).unwrap_or_default(),
+            numbers: Vec::new(),
+            since: 0,
+        }
+    }
+
+    /// They are followed again.
+    pub(super) fn restart(&mut self) {
+        self.since = clock::now();
+    }
+
+    /// The number of a line of this function.
+    fn number(&mut self, function: u32, line: u32) -> u32 {
+        let Some(place) = line
+            .checked_sub(self.first)
+            .map(|place| place as usize)
+            .filter(|place| *place < AT_HAND)
+        else {
+            return looked_up(function, line);
+        };
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, UNKNOWN);
+        }
+        if self.numbers[place] == UNKNOWN {
+            self.numbers[place] = looked_up(function, line);
+        }
+        self.numbers[place]
+    }
+}
+
+#[cold]
+fn looked_up(function: u32, line: u32) -> u32 {
+    let spot = functions::with(function, |spot| Spot {
+        lineno: line,
+        ..spot.clone()
+    });
+    spot.map_or(function, |spot| functions::number(&spot))
+}
+
+/// A thread comes to a line of some code; `None` when nobody wants to know of it.
+pub(super) fn came(table: &mut Table, code: usize, line: u32) -> Option<Way> {
+    let tracing = table.entry_there(code)?.tracing.as_mut()?;
+    let number = {
+        let lines = tracing.lines.as_mut()?;
+        lines.number(tracing.function, line)
+    };
+    if tracing.trace.is_over() {
+        return Some(Way {
+            again: false,
+            ..Way::ON
+        });
+    }
+    if tracing.is_too_much() {
+        return Some(tracing.mute());
+    }
+    tracing.events += 1;
+    let now = clock::now();
+    let is_due = thread::with_own(|thread| {
+        let depth = thread.depth_of(code);
+        end_at(tracing, thread, (code, depth), now);
+        let row = thread.write_line(number, depth, now);
+        thread.lines.push(Line {
+            code,
+            depth,
+            began: now,
+            row,
+        });
+        thread.is_due()
+    });
+    Some(Way {
+        is_due: is_due.unwrap_or(false),
+        ..Way::ON
+    })
+}
+
+/// A thread has left a function: the line that it was at has ended.
+pub(super) fn end(tracing: &Tracing, thread: &mut Thread, code: usize, now: i64) {
+    let depth = thread.open.len();
+    end_at(tracing, thread, (code, depth), now);
+}
+
+/// Ends the line that a thread is at in a function. Lines of functions inside that one have ended unseen.
+fn end_at(tracing: &Tracing, thread: &mut Thread, (code, depth): (usize, usize), now: i64) {
+    while thread.lines.last().is_some_and(|line| line.depth > depth) {
+        thread.lines.pop();
+    }
+    let is_it = |line: &Line| line.code == code && line.depth == depth;
+    let Some(line) = thread.lines.pop_if(|line| is_it(line)) else {
+        return;
+    };
+    let since = tracing.lines.as_ref().map_or(0, |lines| lines.since);
+    if line.began >= since.max(tracing.since) {
+        thread.end_line(line.row, (now - line.began).max(0));
+    }
+}
