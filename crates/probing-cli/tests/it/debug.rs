@@ -72,41 +72,64 @@ fn a_script_looks_around_steps_and_lets_go() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "steps.py");
-        let (begin, sum, price) = (line("begin"), line("sum"), line("price"));
-        let commands = "w\na\np count\nn\nn\ns\np item\nu\np item, found\nd\nr\nn\nfound = 40\np None\nwhatis found\nq\n";
-        let place = format!("steps.py:{begin}");
-        let ran = debugged(&sandbox, &mut target, &[&place], ("2", commands));
-        assert_eq!(ran.status, 0, "{ran:?}");
-        expect(
-            &ran,
-            &[
-                "> add_up (",
-                &format!("{begin} ->     found = extra"),
-                "main (",
-                ">   0  add_up (",
-                "count = 2",
-                "extra = 0",
-                "more = ()",
-                "2",
-                &format!("{} ->     for item in range(count)", begin + 1),
-                &format!("{sum} ->         found += price_of(item)"),
-                &format!("{price} ->     cost = item * 2"),
-                "0",
-                "> add_up (",
-                "(0, 0)",
-                "> price_of (",
-                "  returns 0",
-                &format!("{} ->", begin + 1),
-                "None",
-                "<class 'int'>",
-            ],
-        );
-        assert!(ran.stderr.contains("the program goes on"), "{ran:?}");
-        // What was assigned at the stop the program has used, and nothing is left armed.
-        assert_eq!(target.line(), "total 42");
-        let armed = probing(&sandbox, &target, &["breakpoints"]);
-        assert_eq!(armed.stderr, "nothing is armed\n");
+        looks_around(&sandbox, &mut target);
     });
+}
+
+#[test]
+fn a_script_steps_where_lines_are_recorded_as_anywhere() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        for function in ["add_up", "price_of"] {
+            probing(&sandbox, &target, &["trace", function, "--lines"]);
+        }
+        looks_around(&sandbox, &mut target);
+        let sql = "select function, count(*) from python.trace_event where kind = 'line' group by function order by 1";
+        let counted = probing(&sandbox, &target, &["query", "--csv", sql]);
+        assert!(
+            counted.stdout.ends_with("add_up,7\nprice_of,4\n"),
+            "{counted:?}"
+        );
+    });
+}
+
+/// Stops, steps in and out, assigns.
+fn looks_around(sandbox: &Sandbox, target: &mut Target) {
+    let (begin, sum, price) = (line("begin"), line("sum"), line("price"));
+    let commands = "w\na\np count\nn\nn\ns\np item\nu\np item, found\nd\nr\nn\nfound = 40\np None\nwhatis found\nq\n";
+    let place = format!("steps.py:{begin}");
+    let ran = debugged(sandbox, target, &[&place], ("2", commands));
+    assert_eq!(ran.status, 0, "{ran:?}");
+    expect(
+        &ran,
+        &[
+            "> add_up (",
+            &format!("{begin} ->     found = extra"),
+            "main (",
+            ">   0  add_up (",
+            "count = 2",
+            "extra = 0",
+            "more = ()",
+            "2",
+            &format!("{} ->     for item in range(count)", begin + 1),
+            &format!("{sum} ->         found += price_of(item)"),
+            &format!("{price} ->     cost = item * 2"),
+            "0",
+            "> add_up (",
+            "(0, 0)",
+            "> price_of (",
+            "  returns 0",
+            &format!("{} ->", begin + 1),
+            "None",
+            "<class 'int'>",
+        ],
+    );
+    assert!(ran.stderr.contains("the program goes on"), "{ran:?}");
+    // What was assigned at the stop the program has used, and nothing is left armed.
+    assert_eq!(target.line(), "total 42");
+    let armed = probing(sandbox, target, &["breakpoints"]);
+    assert_eq!(armed.stderr, "nothing is armed\n");
 }
 
 #[test]

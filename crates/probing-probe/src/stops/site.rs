@@ -39,9 +39,10 @@ pub(crate) enum Tells {
     Line {
         line: u32,
     },
-    /// The same of a function that is followed line by line.
+    /// The same of a function that is followed line by line; points may be there, too.
     TracedLine {
         line: u32,
+        has_points: bool,
     },
     /// What follows the write of a variable, at this offset of the code that the twin was made of.
     Write {
@@ -168,9 +169,9 @@ unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
         Tells::Call => trace::called(py, site.code()),
         Tells::Return => trace::returned(py, site.code()),
         Tells::Unwind => true,
-        Tells::TracedLine { line } => {
+        Tells::TracedLine { line, has_points } => {
             trace::at_line(py, site.code(), line);
-            sites::reached(py, site)
+            has_points && sites::reached(py, site)
         }
         _ => sites::reached(py, site),
     })

@@ -257,8 +257,9 @@ pub(super) fn seen(code: usize, line: u32, frame: &Bound<'_, PyAny>) -> Seen {
     let call = sites_if_free().and_then(|sites| {
         let twin = sites.as_ref()?.twins.get(&code)?;
         let place = twin.offsets.iter().position(|offset| *offset == at)?;
-        // That of the beginning comes first.
-        Some(twin.calls.begin && place == 0)
+        // That of the beginning comes first. One that only a trace wants tells nothing of points.
+        let begins = twin.calls.begin && place == 0;
+        (begins || has_line).then_some(begins)
     });
     Seen {
         code: original,
@@ -420,7 +421,9 @@ fn made<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> PyResult<Bound<'py, Py
     if wanted.every_line {
         let every: Vec<u32> = call(&python(py, "lines_in")?, (code,))?.extract()?;
         for line in every {
-            lines.set_item(line, site::new(code, Tells::TracedLine { line })?)?;
+            let has_points = wanted.lines.contains(&line);
+            let tells = Tells::TracedLine { line, has_points };
+            lines.set_item(line, site::new(code, tells)?)?;
         }
     }
     let start = if wanted.begin {
@@ -524,7 +527,7 @@ fn met(py: Python<'_>, site: &Site) -> bool {
     };
     let place = match site.tells {
         Tells::Start { line } => (line, true),
-        Tells::Line { line } | Tells::TracedLine { line } => (line, false),
+        Tells::Line { line } | Tells::TracedLine { line, .. } => (line, false),
         Tells::Write { offset } => return watches::at_site(&frame, site.code(), offset),
         Tells::Call | Tells::Return | Tells::Unwind => return false,
     };
