@@ -118,15 +118,18 @@ pub(super) fn end(tracing: &Tracing, thread: &mut Thread, code: usize, now: i64)
     end_at(tracing, thread, (code, depth), now);
 }
 
-/// Ends the line that a thread is at in a function. Lines of functions inside that one have ended unseen.
+/// Ends the line that a thread is at in a function. Lines of functions inside that one have ended unseen: of those that are
+/// deeper, and of those that a function of this depth has called whose beginning was not seen.
 fn end_at(tracing: &Tracing, thread: &mut Thread, (code, depth): (usize, usize), now: i64) {
-    while thread.lines.last().is_some_and(|line| line.depth > depth) {
-        thread.lines.pop();
-    }
-    let is_it = |line: &Line| line.code == code && line.depth == depth;
-    let Some(line) = thread.lines.pop_if(|line| is_it(line)) else {
+    while thread.lines.pop_if(|line| line.depth > depth).is_some() {}
+    let here = thread.lines.iter().rev();
+    let mut here = here.take_while(|line| line.depth == depth);
+    let Some(inside) = here.position(|line| line.code == code) else {
         return;
     };
+    let place = thread.lines.len() - 1 - inside;
+    let line = thread.lines[place];
+    thread.lines.truncate(place);
     let since = tracing.lines.as_ref().map_or(0, |lines| lines.since);
     if line.began >= since.max(tracing.since) {
         thread.end_line(line.row, (now - line.began).max(0));

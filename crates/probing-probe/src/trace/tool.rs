@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use probing_proto::message::Failure;
 use probing_store::packed::Did;
 use pyo3::Borrowed;
-use pyo3::ffi::PyObject;
+use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::events::{self, Heard};
@@ -403,10 +403,10 @@ unsafe extern "C" fn came_to_line(
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises; with the GIL held.
     let (py, code, line) = unsafe {
-        let line = Borrowed::from_ptr(Python::assume_attached(), *arguments.add(1));
-        (line.py(), *arguments as usize, line.extract::<u32>())
+        let line = ffi::PyLong_AsLong(*arguments.add(1));
+        (Python::assume_attached(), *arguments as usize, line)
     };
-    let again = line.map_or(true, |line| at_line(py, code, line));
+    let again = u32::try_from(line).map_or(true, |line| at_line(py, code, line));
     monitoring::answer(py, again)
 }
 
