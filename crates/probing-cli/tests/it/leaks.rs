@@ -303,6 +303,40 @@ fn sites_found(sandbox: &Sandbox, target: &mut Target) -> usize {
     told["sites"].as_array().unwrap().len()
 }
 
+/// Nobody waits for the sampler for ever: not who asks for memory without the GIL, not who holds a lock of its own then, not
+/// a child of a fork, not who ends; whoever switches it meanwhile.
+#[test]
+fn programs_that_allocate_in_every_way_go_on_while_they_are_sampled() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "allocating.py");
+        let target = target.env("PROBING", "1").env("PROBING_MEMORY", "1");
+        let mut target = target.start();
+        let pid = target.pid();
+        let ask = |arguments: &[&str]| {
+            let ran = ask(&sandbox, pid, arguments);
+            assert_eq!(ran.status, 0, "{ran:?}");
+        };
+        run(&mut target, "traced");
+        run(&mut target, "begin");
+        for _ in 0..3 {
+            ask(&["memory", "status"]);
+            ask(&["memory", "off"]);
+            ask(&["memory", "on"]);
+            ask(&["leak", "--for", "100ms"]);
+            ask(&["detach"]);
+            ask(&["memory", "on"]);
+        }
+        run(&mut target, "end");
+        assert!(is_sampled(&sandbox, pid));
+        let sql = "SELECT count(DISTINCT func) AS n FROM python.heap";
+        assert_ne!(rows(&sandbox, pid, sql)[0]["n"], 0);
+        ask(&["detach"]);
+        run(&mut target, "traced");
+        assert_eq!(target.end().stderr, [""; 0]);
+    });
+}
+
 #[test]
 fn leaks_are_found_with_every_kind_of_allocator() {
     let sandbox = sandbox();

@@ -74,6 +74,8 @@ const OFF: i64 = i64::MAX;
 static LEFT: AtomicI64 = AtomicI64::new(OFF);
 static LEFT_RAW: AtomicI64 = AtomicI64::new(OFF);
 static ARMED: AtomicBool = AtomicBool::new(false);
+/// Whether a thread tries, so that countdowns end at once: for that thread, not for others.
+static TRYING: AtomicBool = AtomicBool::new(false);
 
 /// A large block that the allocator of objects is about to ask the raw one for. Written and read with the GIL held.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -213,7 +215,8 @@ fn objects_come_from_raw(table: &Table, py: Python<'_>) -> bool {
 
 /// Whether a block of this size from there is counted by one of our hooks: tried, with a countdown that ends at once.
 fn passes_by(allocator: &Allocator, size: usize, _: Python<'_>) -> bool {
-    let left = [&LEFT, &LEFT_RAW].map(|left| left.swap(0, Ordering::Relaxed));
+    TRYING.store(true, Ordering::SeqCst);
+    let left = [&LEFT, &LEFT_RAW].map(|left| left.swap(0, Ordering::SeqCst));
     DOING.set(Doing::Trying);
     // SAFETY: an allocator that is in use, with the GIL held; the block is given back at once.
     unsafe {
@@ -223,6 +226,7 @@ fn passes_by(allocator: &Allocator, size: usize, _: Python<'_>) -> bool {
     let passed = DOING.replace(Doing::Nothing) == Doing::Passed;
     LEFT.store(left[0], Ordering::Relaxed);
     LEFT_RAW.store(left[1], Ordering::Relaxed);
+    TRYING.store(false, Ordering::Release);
     passed
 }
 
@@ -380,9 +384,9 @@ pub(super) fn mark_of(address: usize) -> usize {
 #[inline(never)]
 fn sample(domain: usize, block: *mut c_void, size: usize) {
     match DOING.get() {
-        Doing::Nothing => {}
+        Doing::Nothing if !TRYING.load(Ordering::Acquire) => {}
         Doing::Trying => return DOING.set(Doing::Passed),
-        Doing::Sampling | Doing::Passed => return,
+        Doing::Nothing | Doing::Sampling | Doing::Passed => return,
     }
     let is_armed = is_armed();
     let left = if domain == RAW { &LEFT_RAW } else { &LEFT };
@@ -400,8 +404,7 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
     let is_object = domain == OBJ || domain == RAW && asked;
     let address = block as usize;
     let known = state.samples().known(&stack);
-    // Not while they are locked: to ask an object for its name can free what a cache of Python's held, and so come to
-    // `forget`.
+    // Not while they are locked: `forget` must never be met by who has them.
     let words = known.is_none().then(|| stack.in_words());
     let mut samples = state.samples();
     let known = match &words {

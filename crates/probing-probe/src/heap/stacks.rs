@@ -1,20 +1,22 @@
 //! The Python code that asks for memory, seen from inside the allocator.
 //!
-//! Nothing here makes an object, allocates, collects garbage, runs code of the program or touches an exception that is on
-//! its way: names are copied character by character.
+//! Nothing here makes an object, allocates, frees, collects garbage, runs code of the program or touches an exception that
+//! is on its way: names are read where code objects have them, and copied character by character. To ask for them as
+//! attributes would free what a cache of Python's held, and so call the allocators again, under whatever lock the program
+//! (`tracemalloc`, for one) asked for memory.
 #![expect(
     unsafe_code,
     reason = "looks at code objects where no `Python` can be had"
 )]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ptr;
 use std::sync::OnceLock;
 
-use pyo3::ffi::{self, PyObject, PyThreadState};
+use pyo3::ffi::{self, PyMemberDef, PyObject, PyThreadState, PyTypeObject};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
 use super::frames::{Frame, Walk};
 use crate::guarded;
@@ -25,9 +27,11 @@ const DEPTH: usize = 24;
 /// Bytes of a name or a file; of a longer file its end is kept.
 const LONGEST: usize = 200;
 const ROOM: usize = 4096;
+/// A member that is an object or null, as CPython's headers have always called and numbered it.
+const T_OBJECT: c_int = 6;
 
 /// A stack that is known, to try on whether frames are read right.
-const KNOWN: &std::ffi::CStr = c"def inner(look):
+const KNOWN: &CStr = c"def inner(look):
     return look()
 
 def outer(look):
@@ -63,8 +67,9 @@ struct Seen {
 struct Means {
     current: unsafe extern "C" fn() -> *mut PyThreadState,
     walk: Walk,
-    func: Py<PyString>,
-    file: Py<PyString>,
+    /// Where a code object has its name and its file.
+    func: usize,
+    file: usize,
 }
 
 static MEANS: OnceLock<Option<Means>> = OnceLock::new();
@@ -82,16 +87,38 @@ fn means(py: Python<'_>) -> Option<Means> {
     };
     let has_long_names = py.version_info() >= (3, 11);
     let func = if has_long_names {
-        "co_qualname"
+        c"co_qualname"
     } else {
-        "co_name"
+        c"co_name"
     };
     Some(Means {
         current,
         walk: Walk::here(py)?,
-        func: PyString::intern(py, func).unbind(),
-        file: PyString::intern(py, "co_filename").unbind(),
+        func: member_of_code(func, py)?,
+        file: member_of_code(c"co_filename", py)?,
     })
+}
+
+/// Where in a code object the pointer to this object is, which it has for as long as it lives.
+fn member_of_code(name: &CStr, _: Python<'_>) -> Option<usize> {
+    // SAFETY: the GIL is held; the slot of a type that lives for ever is null or a list that ends with a member without a
+    // name, and never changes.
+    unsafe {
+        let code: *mut PyTypeObject =
+            libc::dlsym(libc::RTLD_DEFAULT, c"PyCode_Type".as_ptr()).cast();
+        if code.is_null() {
+            return None;
+        }
+        let mut member: *const PyMemberDef = ffi::PyType_GetSlot(code, ffi::Py_tp_members).cast();
+        while !member.is_null() && !(*member).name.is_null() {
+            let is_object = [T_OBJECT, ffi::Py_T_OBJECT_EX].contains(&(*member).type_code);
+            if is_object && CStr::from_ptr((*member).name) == name {
+                return usize::try_from((*member).offset).ok();
+            }
+            member = member.add(1);
+        }
+    }
+    None
 }
 
 /// Whether a stack that is known is told as it is.
@@ -213,12 +240,7 @@ impl Words {
     /// Takes in a frame; whether there is room for another.
     fn push(&mut self, means: &Means, code: *mut PyObject, line: c_int) -> bool {
         // SAFETY: frames are there only when the GIL is held, and it still is; the code is that of one that runs.
-        let (func, file) = unsafe {
-            (
-                self.copy(code, means.func.as_ptr()),
-                self.copy(code, means.file.as_ptr()),
-            )
-        };
+        let (func, file) = unsafe { (self.copy(code, means.func), self.copy(code, means.file)) };
         self.frames[self.count] = Seen {
             func,
             file,
@@ -228,17 +250,17 @@ impl Words {
         self.count < DEPTH && self.used + 2 * LONGEST <= ROOM
     }
 
-    /// Copies the text of a member of a code object.
+    /// Copies a text that a code object has.
     ///
     /// # Safety
     ///
-    /// The GIL is held, `code` is a code object and `name` the name of a plain member of it that is a text.
-    unsafe fn copy(&mut self, code: *mut PyObject, name: *mut PyObject) -> (usize, usize) {
+    /// The GIL is held, `code` is a code object, and a pointer to a text or null is `at` bytes into it.
+    unsafe fn copy(&mut self, code: *mut PyObject, at: usize) -> (usize, usize) {
         let begin = self.used;
-        // SAFETY: as the caller says. Reading such a member runs nothing and gives a reference to what is there; characters
-        // are read within the text's length, which needs no memory. Neither fails, so no exception is made or lost.
+        // SAFETY: as the caller says. The code is alive, and so is its text; characters are read within the text's length,
+        // which needs no memory. Neither fails, so no exception is made or lost.
         unsafe {
-            let text = ffi::PyObject_GetAttr(code, name);
+            let text = code.byte_add(at).cast::<*mut PyObject>().read();
             if text.is_null() {
                 return (begin, begin);
             }
@@ -254,7 +276,6 @@ impl Words {
                 }
                 self.used += character.encode_utf8(room).len();
             }
-            ffi::Py_DECREF(text);
         }
         (begin, self.used)
     }
