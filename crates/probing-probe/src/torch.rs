@@ -1,7 +1,7 @@
 //! What a training with torch does, recorded: rows of `python.torch_trace` and `python.tensors`.
 //!
-//! `library.rs` has torch tell when a module is called (`forward.rs`), a backward pass runs (`backward.rs`) and an optimizer
-//! steps (`steps.rs`), which is how steps are counted. What modules are called is found by `modules.rs`. What tensors hold is
+//! `library.rs` has torch tell when a module is called (`forward.rs`), a backward pass runs (`backward.rs`, `hooks.rs`) and an
+//! optimizer steps (`steps.rs`), which is how steps are counted. What modules are called is found by `modules.rs`. What tensors hold is
 //! looked at by `tensors.rs`, from memory (`numbers.rs`, `statistics.rs`) or by torch (`elsewhere.rs`). All of it is reached
 //! through `state.rs`. Where torch is not imported yet, `arrival.rs` waits for it.
 //!
@@ -13,6 +13,7 @@ mod backward;
 mod cuda;
 mod elsewhere;
 mod forward;
+mod hooks;
 mod library;
 mod modules;
 mod numbers;
@@ -152,7 +153,7 @@ fn off(py: Python<'_>) {
     if let Some(torch) = &mut state.torch {
         torch.leave(py);
     }
-    for hook in std::mem::take(&mut state.hooks) {
+    for hook in std::mem::take(&mut state.hooks).into_all() {
         hook.remove(py);
     }
     drop(state);

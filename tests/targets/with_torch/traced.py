@@ -5,6 +5,7 @@ import sys
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 torch.set_num_threads(1)
 torch.manual_seed(7)
@@ -60,6 +61,45 @@ def both(count):
         other.step()
         other.zero_grad()
         steps(1)
+
+
+def trained(module):
+    module(torch.randn(4, 8)).pow(2).mean().backward()
+    optimizer.step()
+
+
+def anew(count):
+    """One model after the other, each where the one before was."""
+    for _ in range(count):
+        trained(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)))
+
+
+def thawed():
+    """Parameters that get gradients in one step and not in the next."""
+    tuned = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    first = tuned[0]
+    for weight, bias in ((False, False), (True, True), (False, True), (True, True)):
+        first.weight.requires_grad = weight
+        first.bias.requires_grad = bias
+        trained(tuned)
+
+
+class Heard(TorchFunctionMode):
+    """What is asked of tensors while it is entered."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(repr(getattr(func, "__self__", func)))
+        return func(*args, **(kwargs or {}))
+
+
+def heard():
+    with Heard() as mode:
+        steps(2)
+    return [name for name in mode.names if "requires_grad" in name or "is_leaf" in name or "hook" in name]
 
 
 def fail():

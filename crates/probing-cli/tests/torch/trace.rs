@@ -78,6 +78,7 @@ fn a_training_is_recorded_and_its_first_nan_found() {
         rows_of_steps(&mut traced);
         settings_and_counting(&mut traced);
         what_is_not_finite(&mut traced);
+        parameters_that_come_and_go(&mut traced);
         the_dead_tell_it_too(traced);
     });
 }
@@ -165,6 +166,26 @@ fn settings_and_counting(traced: &mut Traced) {
     assert_eq!(traced.rows(tensors), [of_step(6), of_step(8)].concat());
     let sound = "SELECT count(*) FROM python.tensors WHERE nan = 0 AND inf = 0 AND min <= mean AND mean <= max AND norm > 0";
     assert_eq!(traced.rows(sound), ["8"]);
+}
+
+/// Each module that gets gradients is timed once in each pass, whenever it got its parameters, and by whichever has gradients.
+fn parameters_that_come_and_go(traced: &mut Traced) {
+    traced.probing(&["torch", "on", "--rate", "1"]).ok();
+    traced.run("steps(1)");
+    let begun = traced
+        .rows("SELECT max(step) FROM python.torch_trace")
+        .concat();
+    traced.run("anew(6)");
+    traced.run("thawed()");
+    let passes = format!(
+        "SELECT string_agg(module, ' ') FROM (SELECT step, module FROM python.torch_trace \
+         WHERE step > {begun} AND stage = 'post backward' ORDER BY step, seq) GROUP BY step ORDER BY step"
+    );
+    let mut expected = ["1 0 Sequential"; 10];
+    expected[6] = "1 Sequential";
+    assert_eq!(traced.rows(&passes), expected);
+    // Nobody else hears that they are looked at.
+    assert_eq!(traced.printed("heard()"), "[]");
 }
 
 fn what_is_not_finite(traced: &mut Traced) {

@@ -16,9 +16,11 @@ use probing_store::monotonic_nanos;
 use pyo3::Borrowed;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use super::forward::seconds;
-use super::state;
+use super::hooks::Wanting;
+use super::state::{self, State};
 use super::tensors;
 use crate::forked;
 use crate::guarded::{call, release};
@@ -50,6 +52,7 @@ pub(super) fn began(py: Python<'_>, nanos: i64) {
 pub(super) fn ended(py: Python<'_>, nanos: i64) {
     let took = seconds(nanos - BEGAN.get());
     record(py, ROOT.get(), Stage::PostBackward, nanos, took);
+    state::look_for_hooks();
 }
 
 fn record(py: Python<'_>, called: Option<Called>, stage: Stage, nanos: i64, duration: f64) {
@@ -76,7 +79,7 @@ static mut READY: ffi::PyMethodDef = ffi::PyMethodDef {
     ml_doc: c"".as_ptr(),
 };
 
-/// A hook of a parameter: what it is called, and how it is taken out.
+/// A hook of a parameter: how it is taken out.
 #[derive(Debug)]
 pub(super) struct Hook {
     handle: Py<PyAny>,
@@ -103,31 +106,61 @@ fn own_mark() -> u64 {
 
 /// Has modules tell when their gradients are ready: one parameter of each, or all where gradients are looked at.
 pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
-    let wanted = {
+    let Some((all_of_them, modules, _unheard)) = state::state().and_then(|state| {
+        let all_of_them = state.wants_all_gradients()?;
+        let modules = addresses.iter();
+        let modules = modules.filter_map(|at| Some((*at, state.modules.at(*at)?.tensors(py))));
+        let modules: Vec<_> = modules.collect();
+        Some((all_of_them, modules, state.torch.as_ref()?.unheard(py)?))
+    }) else {
+        return;
+    };
+    let most = if all_of_them { usize::MAX } else { 1 };
+    let wanting = modules.into_iter().map(|(address, tensors)| {
+        let tensors = tensors.into_iter();
+        let parameters = tensors.filter(|(_, tensor)| gets_gradients(tensor));
+        let parameters = parameters.take(most).collect();
+        Wanting {
+            address,
+            parameters,
+        }
+    });
+    let wanting: Vec<Wanting<'_>> = wanting.collect();
+    let (due, gone) = {
         let Some(mut state) = state::state() else {
             return;
         };
-        state.not_yet_hooked(py, addresses)
+        let State { hooks, modules, .. } = &mut *state;
+        let due = hooks.due(modules, wanting);
+        let gone = if due.is_empty() {
+            Vec::new()
+        } else {
+            hooks.gone()
+        };
+        (due, gone)
     };
-    let mut hooks = Vec::with_capacity(wanted.len());
-    for (number, tensor) in wanted {
-        hooks.extend(hooked(&tensor, number));
-    }
-    if let Some(mut state) = state::state() {
-        state.hooks.extend(hooks);
+    drop(gone);
+    for due in due {
+        let hook = hooked(&due.tensor, due.number);
+        if let Some(mut state) = state::state() {
+            state.hooks.add(due, hook);
+        }
     }
 }
 
-/// Puts a hook on a leaf that gets gradients.
-fn hooked(tensor: &Bound<'_, PyAny>, number: usize) -> Option<Hook> {
+/// Whether it is a leaf for which gradients are added up.
+fn gets_gradients(tensor: &Bound<'_, PyAny>) -> bool {
     let py = tensor.py();
-    let is = |name: &Bound<'_, pyo3::types::PyString>| {
+    let is = |name: &Bound<'_, PyString>| {
         let flag = tensor.getattr(name);
         flag.is_ok_and(|flag| flag.is_truthy().unwrap_or(false))
     };
-    if !is(interned!(py, "requires_grad")) || !is(interned!(py, "is_leaf")) {
-        return None;
-    }
+    is(interned!(py, "requires_grad")) && is(interned!(py, "is_leaf"))
+}
+
+/// Puts a hook on a parameter.
+fn hooked(tensor: &Bound<'_, PyAny>, number: usize) -> Option<Hook> {
+    let py = tensor.py();
     let number = (own_mark() | number as u64).into_pyobject(py).ok()?;
     // SAFETY: the definition is static and nobody changes it; the number is a live object; no module is needed.
     let function: Bound<'_, PyAny> = unsafe {
@@ -167,7 +200,7 @@ unsafe extern "C" fn ready(number: *mut PyObject, parameter: *mut PyObject) -> *
 }
 
 fn tell(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {
-    if let Some(called) = state::timed(number)
+    if let Some(called) = state::timed(number, parameter)
         && let Some((step, seq)) = state::next(py)
     {
         let now = monotonic_nanos();

@@ -24,6 +24,8 @@ use crate::traceback::text_of;
 pub(super) struct Torch {
     pub(super) module_class: Py<PyAny>,
     pub(super) to_dlpack: Py<PyAny>,
+    /// While one of these is entered, no class or mode of the program hears of what is asked of tensors.
+    unheard: Py<PyAny>,
     pub(super) cuda: Py<PyAny>,
     pub(super) version: String,
     call: Py<PyAny>,
@@ -68,8 +70,10 @@ impl Torch {
         } else {
             None
         };
+        let native = torch.getattr("_C")?;
         Ok(Self {
-            to_dlpack: torch.getattr("_C")?.getattr("_to_dlpack")?.unbind(),
+            to_dlpack: native.getattr("_to_dlpack")?.unbind(),
+            unheard: native.getattr("DisableTorchFunction")?.unbind(),
             cuda: torch.getattr("cuda")?.unbind(),
             version: text_of(torch.getattr("__version__")?.str()?.as_any()),
             call: module_class.getattr("_call_impl")?.unbind(),
@@ -114,12 +118,30 @@ impl Torch {
         }
     }
 
+    /// What has classes and modes of the program not hear of what is asked of tensors, until it is dropped.
+    pub(super) fn unheard<'py>(&self, py: Python<'py>) -> Option<Unheard<'py>> {
+        let unheard = self.unheard.bind(py).call0().ok()?;
+        unheard.call_method0(interned!(py, "__enter__")).ok()?;
+        Some(Unheard(unheard))
+    }
+
     /// How it is told.
     pub(super) fn by(&self) -> &'static str {
         match self.step {
             Some(_) => "sys.monitoring",
             None => "code in the place of torch's",
         }
+    }
+}
+
+pub(super) struct Unheard<'py>(Bound<'py, PyAny>);
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        let py = self.0.py();
+        let nothing = (py.None(), py.None(), py.None());
+        // A function of torch's own, which sets a flag.
+        drop(self.0.call_method1(interned!(py, "__exit__"), nothing));
     }
 }
 

@@ -34,6 +34,18 @@ pub(super) struct Module {
     pub(super) is_root: bool,
     /// Its own parameters, with their names in the model, which are not kept alive.
     pub(super) parameters: Vec<Parameter>,
+    /// The hook that tells how long its part of a backward pass took.
+    pub(super) timed_by: Option<usize>,
+}
+
+impl Module {
+    /// Those of its parameters that are alive, with their places.
+    pub(super) fn tensors<'py>(&self, py: Python<'py>) -> Vec<(usize, Bound<'py, PyAny>)> {
+        let parameters = self.parameters.iter().enumerate();
+        parameters
+            .filter_map(|(place, parameter)| Some((place, parameter.tensor(py)?)))
+            .collect()
+    }
 }
 
 #[derive(Debug)]
@@ -74,6 +86,10 @@ impl Modules {
 
     pub(super) fn at(&self, address: usize) -> Option<&Module> {
         self.known.get(&address)
+    }
+
+    pub(super) fn at_mut(&mut self, address: usize) -> Option<&mut Module> {
+        self.known.get_mut(&address)
     }
 
     pub(super) fn addresses(&self) -> Vec<usize> {
@@ -268,6 +284,7 @@ pub(super) fn named(model: Model<'_>) -> (Vec<(usize, Module)>, String) {
             parameters: parameters.collect(),
             name: name.into_boxed_str(),
             is_root,
+            timed_by: None,
         };
         all.push((module.as_ptr() as usize, known));
     }

@@ -1,13 +1,12 @@
 //! What is recorded of torch in this process, and what is known of its models. Reached with the GIL held.
 
-use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use probing_proto::torch::{MemoryRead, TensorKind, Wanted};
 use pyo3::prelude::*;
 
-use super::backward::Hook;
+use super::hooks::{About, Hooks};
 use super::library::Torch;
 use super::modules::Modules;
 use super::steps::Counter;
@@ -41,21 +40,8 @@ pub(super) struct State {
     pub(super) torch: Option<Torch>,
     pub(super) modules: Modules,
     pub(super) counter: Counter,
-    pub(super) hooks: Vec<Hook>,
-    hooked: Vec<Hooked>,
-    /// Addresses of parameters that have a hook.
-    has_hook: HashSet<usize>,
+    pub(super) hooks: Hooks,
     pub(super) findings: Findings,
-}
-
-/// A parameter that tells when its gradient is ready.
-#[derive(Debug, Clone)]
-pub(super) struct Hooked {
-    pub(super) called: Called,
-    /// Whether it is the one by which its module is timed.
-    pub(super) tells_time: bool,
-    pub(super) name: Box<str>,
-    pub(super) module: Box<str>,
 }
 
 /// The state, lent.
@@ -110,9 +96,7 @@ pub(super) fn begin() -> Option<Ours> {
             torch: None,
             modules: Modules::default(),
             counter: Counter::default(),
-            hooks: Vec::new(),
-            hooked: Vec::new(),
-            has_hook: HashSet::new(),
+            hooks: Hooks::default(),
             findings: Findings::default(),
         }));
     }
@@ -143,6 +127,11 @@ pub(super) fn apply(wanted: &Wanted) {
     NAN.store(wanted.nan, Ordering::Relaxed);
     let memory = wanted.trace.as_ref().map(|trace| trace.memory);
     MODULE_MEMORY.store(memory == Some(MemoryRead::Module), Ordering::Relaxed);
+    look_for_hooks();
+}
+
+/// Has the thread that trains look which parameters get gradients, when it next calls a model.
+pub(super) fn look_for_hooks() {
     HOOKS_DUE.store(true, Ordering::Relaxed);
 }
 
@@ -152,7 +141,7 @@ pub(super) fn reads_module_memory() -> bool {
     MODULE_MEMORY.load(Ordering::Relaxed)
 }
 
-/// Whether settings have changed since parameters were hooked.
+/// Whether other parameters than before may get gradients, or are to be looked at.
 pub(super) fn are_hooks_due() -> bool {
     HOOKS_DUE.swap(false, Ordering::Relaxed)
 }
@@ -200,17 +189,17 @@ pub(super) fn looks_for_nan() -> bool {
     NAN.load(Ordering::Relaxed)
 }
 
-/// The hook of a number.
-pub(super) fn hooked(number: usize) -> Option<Hooked> {
-    state()?.hooked.get(number).cloned()
+/// What the hook of a number tells of, if it is this parameter's.
+pub(super) fn hooked(number: usize, parameter: &Bound<'_, PyAny>) -> Option<About> {
+    state()?.hooks.about(number, parameter).cloned()
 }
 
 /// What is called so by a hook's rows, if it is the one by which its module is timed.
 #[inline]
-pub(super) fn timed(number: usize) -> Option<Called> {
+pub(super) fn timed(number: usize, parameter: &Bound<'_, PyAny>) -> Option<Called> {
     let state = state()?;
-    let hooked = state.hooked.get(number)?;
-    hooked.tells_time.then_some(hooked.called)
+    let about = state.hooks.about(number, parameter)?;
+    about.tells_time.then_some(about.called)
 }
 
 impl State {
@@ -220,39 +209,9 @@ impl State {
         trace.map_or(MemoryRead::Never, |trace| trace.memory)
     }
 
-    /// Parameters of these modules that are to tell when their gradients are ready, and have not been asked to.
-    pub(super) fn not_yet_hooked<'py>(
-        &mut self,
-        py: Python<'py>,
-        addresses: &[usize],
-    ) -> Vec<(usize, Bound<'py, PyAny>)> {
+    /// Whether one parameter of each module is to tell when its gradient is ready, or all; `None` when none is.
+    pub(super) fn wants_all_gradients(&self) -> Option<bool> {
         let wants_time = self.wanted.trace.is_some();
-        let wants_all = self.wanted.nan;
-        let mut wanted = Vec::new();
-        if !wants_time && !wants_all {
-            return wanted;
-        }
-        for module in addresses.iter().filter_map(|it| self.modules.at(*it)) {
-            for (place, parameter) in module.parameters.iter().enumerate() {
-                if place > 0 && !wants_all {
-                    break;
-                }
-                let Some(tensor) = parameter.tensor(py) else {
-                    continue;
-                };
-                if !self.has_hook.insert(tensor.as_ptr() as usize) {
-                    continue;
-                }
-                let number = self.hooked.len();
-                self.hooked.push(Hooked {
-                    called: module.called,
-                    tells_time: place == 0,
-                    name: parameter.name.clone(),
-                    module: module.name.clone(),
-                });
-                wanted.push((number, tensor));
-            }
-        }
-        wanted
+        (wants_time || self.wanted.nan).then_some(self.wanted.nan)
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn after_call(frame: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) {
 
 /// A gradient has been added to a parameter.
 pub(super) fn after_gradient(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {
-    let Some(hooked) = state::hooked(number) else {
+    let Some(hooked) = state::hooked(number, parameter) else {
         return;
     };
     let label = |kind| Label {
