@@ -8,7 +8,7 @@ use probing_process::proc;
 use probing_process::processes::{Process, PythonVersion};
 use probing_process::threads::{self, Place, Tid};
 use probing_process::usage::Usage;
-use probing_proto::process::{Pid, Stat};
+use probing_proto::process::Pid;
 
 use crate::error::ClientError;
 use crate::meeting;
@@ -84,7 +84,7 @@ impl Target {
             folder: link("cwd"),
             state: word(process.stat.state),
             threads: process.stat.threads,
-            started_at_nanos: started_at(&process.stat),
+            started_at_nanos: started_at(process.stat.start_ticks),
             usage: Usage::of(pid).ok_or(ClientError::Ended { pid })?,
             open_files: fs::read_dir(proc(pid, "fd")).ok().map(Iterator::count),
             probed: matches!(meeting::socket_of(&process), Ok(Some(_))),
@@ -117,7 +117,7 @@ fn thread(pid: Pid, tid: Tid) -> Option<ThreadFacts> {
             }),
             Place::Running | Place::Other => None,
         },
-        started_at_nanos: started_at(&stat),
+        started_at_nanos: started_at(stat.start_ticks),
         usage: Usage::of_thread(pid, tid)?,
     })
 }
@@ -135,14 +135,20 @@ fn word(state: char) -> &'static str {
     }
 }
 
-fn started_at(stat: &Stat) -> u64 {
+/// When a living process was started.
+pub fn started_at_nanos(pid: Pid) -> Option<u64> {
+    Process::read(pid).map(|process| started_at(process.key().start_ticks))
+}
+
+/// The same, of ticks since the machine was.
+pub(crate) fn started_at(start_ticks: u64) -> u64 {
     let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let since_boot = Duration::new(since_boot.tv_sec as u64, since_boot.tv_nsec as u32);
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let ticks = rustix::param::clock_ticks_per_second().max(1);
-    let begun = Duration::from_secs_f64(stat.start_ticks as f64 / ticks as f64);
+    let begun = Duration::from_secs_f64(start_ticks as f64 / ticks as f64);
     let age = since_boot.saturating_sub(begun);
     now.saturating_sub(age).as_nanos() as u64
 }

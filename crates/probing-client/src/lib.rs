@@ -51,7 +51,7 @@ pub use calls::{Calls, Place};
 pub use contact::Contact;
 pub use core_file::Left;
 pub use error::ClientError;
-pub use facts::{ProcessFacts, ThreadFacts, host_name};
+pub use facts::{ProcessFacts, ThreadFacts, host_name, started_at_nanos};
 pub use hang_up::HangUp;
 pub use idle::run as on_a_kept_thread;
 pub use list::list;

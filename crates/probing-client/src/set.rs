@@ -15,6 +15,7 @@ use crate::ask::{Manner, ask_each};
 use crate::candidate::{Bearer, Candidate, Claim, bearers, failed};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
+use crate::facts::started_at;
 use crate::probe::Probe;
 use crate::ranks::{RankChoice, Ranks};
 use crate::recording::Recording;
@@ -276,6 +277,30 @@ impl TargetSet {
         }
         all.sort_by(|one, other| one.who.cmp(&other.who));
         Ok(Members { all, missing })
+    }
+
+    /// Processes of this machine that have ended and left rows in this table, where everybody is meant, and when they were
+    /// started, in nanoseconds. Not those whose numbers others have by now.
+    pub fn dead_with(&self, table: &str) -> Vec<(Member, u64)> {
+        let is_everybody = self.choices.is_empty() || self.choices.contains(&Choice::All);
+        let is_any_rank = matches!(self.ranks, None | Some(RankChoice::All));
+        if self.is_empty() || !is_everybody || !is_any_rank {
+            return Vec::new();
+        }
+        let has_rows = |dead: &Recording| {
+            let tables = dead.report().tables;
+            let mut tables = tables.iter();
+            tables.any(|recorded| recorded.name == table && recorded.rows > 0)
+        };
+        let is_nobody = |dead: &Recording| processes::parent(dead.pid).is_none();
+        let dead = Recording::of_the_dead().into_iter();
+        let dead = dead.filter(|dead| is_nobody(dead) && has_rows(dead));
+        let member = |dead: &Recording| {
+            let candidate = Candidate::dead(Target::Local(dead.pid), dead.pid, dead.rank());
+            candidate.member(Bearer::OneOfSeveral)
+        };
+        dead.map(|dead| (member(&dead), started_at(dead.key.start_ticks)))
+            .collect()
     }
 
     fn candidates(&self) -> Result<Vec<Candidate>, ClientError> {

@@ -1,6 +1,7 @@
 //! `probing -t … collectives`: who is late, and in a hang who never came or does something else.
 
 mod alignment;
+mod runs;
 mod text;
 mod verdict;
 
@@ -8,10 +9,11 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probing_client::{Entry, Group, Manner, Members, Recording, ask_each};
+use probing_client::{
+    ClientError, Entry, Group, Manner, Member, Members, Ranks, Target, ask_each, started_at_nanos,
+};
 use probing_engine::{Engine, Format, Terms};
 use probing_proto::process::Pid;
-use probing_proto::report::DeadProcess;
 use probing_proto::tracers::{Tracer, TracerCall};
 use serde_json::Value;
 
@@ -47,9 +49,22 @@ pub(crate) fn switch(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Res
 
 /// Shows what was recorded.
 pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result<Status> {
-    let members = aim.members()?;
-    let asked = looked(&members);
-    let rows = rows(&members)?;
+    let dead = aim.targets.dead_with(TABLE);
+    let with_dead = !dead.is_empty();
+    let started: Vec<(u64, u64)> = dead
+        .iter()
+        .filter_map(|(member, at)| Some((u64::from(member.pid?.0), *at)))
+        .collect();
+    let members = members(aim, dead)?;
+    let mut asked = looked(&members);
+    asked.started.extend(started);
+    let mut rows = rows(&members)?;
+    if with_dead {
+        let told = runs::told(rows, &asked);
+        told.note()
+            .map_or(Ok(()), |note| writeln!(anstream::stderr(), "{note}"))?;
+        rows = told.rows;
+    }
     if rows.is_empty() {
         bail!(why_nothing(&asked));
     }
@@ -64,6 +79,27 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
     Ok(exit::OK)
 }
 
+/// Who asks all asks those that have ended, too: a rank that has died is the one that matters.
+fn members(aim: &Aim, dead: Vec<(Member, u64)>) -> anyhow::Result<Members> {
+    let mut members = match aim.members() {
+        Err(error) if dead.is_empty() || !is_nobody(&error) => return Err(error),
+        Err(_) => Members {
+            all: Vec::new(),
+            missing: Ranks::default(),
+        },
+        Ok(members) => members,
+    };
+    members
+        .all
+        .extend(dead.into_iter().map(|(member, _)| member));
+    Ok(members)
+}
+
+fn is_nobody(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<ClientError>();
+    matches!(error, Some(ClientError::NobodyChosen { .. }))
+}
+
 fn why_nothing(asked: &Asked) -> String {
     let on: Group = asked.on.iter().collect();
     if on.count() > 0 {
@@ -71,26 +107,7 @@ fn why_nothing(asked: &Asked) -> String {
             "no operation is recorded: it is on in {on}, and none has been asked for since"
         );
     }
-    let dead = dead_with_operations();
-    if dead.is_empty() {
-        return "no operation is recorded; switch it on with `probing -t … collectives on`, or start with PROBING_TORCH=collectives".to_owned();
-    }
-    format!(
-        "no operation is recorded by what runs, but by processes that have ended: `probing -t {} collectives` asks them",
-        dead.join(",")
-    )
-}
-
-/// Pids, of this machine.
-fn dead_with_operations() -> Vec<String> {
-    let dead = Recording::of_the_dead().into_iter();
-    let dead = dead.map(|recording| recording.report());
-    let has_operations = |dead: &DeadProcess| {
-        let mut tables = dead.tables.iter();
-        tables.any(|table| table.name == TABLE && table.rows > 0)
-    };
-    let dead = dead.filter(has_operations);
-    dead.map(|dead| dead.pid.to_string()).collect()
+    "no operation is recorded; switch it on with `probing -t … collectives on`, or start with PROBING_TORCH=collectives".to_owned()
 }
 
 /// What one of them is found to be.
@@ -126,6 +143,12 @@ fn looked(members: &Members) -> Asked {
         }
     });
     let mut asked = Asked::default();
+    let pids = members.all.iter().filter_map(|member| match member.target {
+        Target::Local(pid) => Some(pid),
+        _ => None,
+    });
+    let started = pids.filter_map(|pid| Some((u64::from(pid.0), started_at_nanos(pid)?)));
+    asked.started.extend(started);
     for (seen, member) in answers.into_iter().zip(&members.all) {
         match seen {
             Some(Seen::Recording(recorder)) => {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_torch, root, wait_until};
+use probing_testkit::{Ran, Sandbox, Target, every_torch, root, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -234,22 +234,23 @@ fn every_operation_is_seen_and_who_never_came_is_named() {
         "{told:#}"
     );
     assert_eq!(world["ended"], Value::from(vec![0, 1, 2]), "{told:#}");
-    check_that_who_asks_all_hears_of_the_dead(&job.sandbox, &job.pids);
+    check_that_who_asks_all_hears_of_the_dead(&job.sandbox, &told);
 }
 
-/// Those that run have recorded nothing; those that have ended are asked by their pids.
+/// Who asks all gets the same verdict, whether something else runs or nothing does any more.
 #[track_caller]
-fn check_that_who_asks_all_hears_of_the_dead(sandbox: &Sandbox, pids: &Pids) {
-    let running = sandbox.target(&Python::with_torch(), "idle.py").start();
-    let all = sandbox.probing(["-t", "all", "collectives"]);
-    drop(running);
-    let (_, named) = all.stderr.split_once("have ended: `probing -t ").unwrap();
-    let (named, _) = named.split_once(" collectives` asks them").unwrap();
-    let mut named: Vec<&str> = named.split(',').collect();
-    let mut pids: Vec<&str> = pids.0.iter().map(String::as_str).collect();
-    named.sort_unstable();
-    pids.sort_unstable();
-    assert_eq!((all.status, named), (1, pids), "{all:?}");
+fn check_that_who_asks_all_hears_of_the_dead(sandbox: &Sandbox, dead: &Value) {
+    let all = sandbox.probing(["-t", "all", "collectives", "--json"]);
+    let told = all.json();
+    assert_eq!(world_of(&told["jobs"][0]), world_of(&dead["jobs"][0]));
+    let note = "nothing that runs has recorded an operation: this is what ended last left\n";
+    assert!(all.stderr.contains(note), "{all:?}");
+    let words = sandbox.probing(["--ranks", "all", "collectives"]);
+    let ended = "\n  ended: ranks 0,1,2\n";
+    assert!(
+        words.status == 0 && words.stdout.contains(ended),
+        "{words:?}"
+    );
 }
 
 #[test]

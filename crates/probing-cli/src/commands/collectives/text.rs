@@ -83,6 +83,7 @@ fn group(group: &GroupReport) -> Vec<String> {
             ranks(&group.ranks)
         ));
     }
+    let has_ended = |ranks: &[i64]| ranks.iter().all(|rank| group.ended.contains(rank));
     match &group.verdict {
         Verdict::InStep { seq } => {
             lines.push(format!("group {name}: in step, {all} have done #{seq}"));
@@ -94,14 +95,18 @@ fn group(group: &GroupReport) -> Vec<String> {
             last,
             waited_seconds,
         } => {
+            let waited = if has_ended(waiting) {
+                format!("waited when {} ended", it(waiting))
+            } else {
+                let perhaps = perhaps(*waited_seconds);
+                format!("{} waited for {waited_seconds:.1} s{perhaps}", has(waiting))
+            };
             lines.push(format!(
-                "group {name}: {} {} not come to {}, in which {} {} waited for {waited_seconds:.1} s{}",
+                "group {name}: {} {} not come to {}, in which {} {waited}",
                 ranks(absent),
                 has(absent),
                 told(operation),
                 ranks(waiting),
-                has(waiting),
-                perhaps(*waited_seconds)
             ));
             let last = last.as_ref().map(told);
             let whose = if absent.len() == 1 { "its" } else { "their" };
@@ -113,6 +118,12 @@ fn group(group: &GroupReport) -> Vec<String> {
             lines.extend(
                 sides.map(|side| format!("  {}: {}", ranks(&side.ranks), told(&side.operation))),
             );
+        }
+        Verdict::Transport { operation, .. } if has_ended(&group.ranks) => {
+            lines.push(format!(
+                "group {name}: {all} were in {} when they ended",
+                told(operation)
+            ));
         }
         Verdict::Transport {
             operation,
@@ -143,6 +154,10 @@ fn group(group: &GroupReport) -> Vec<String> {
         lines.push(format!("  ended: {}", ranks(&group.ended)));
     }
     lines
+}
+
+fn it(ranks: &[i64]) -> &'static str {
+    if ranks.len() == 1 { "it" } else { "they" }
 }
 
 fn has(ranks: &[i64]) -> &'static str {

@@ -134,6 +134,8 @@ pub(super) type Ranks = BTreeMap<i64, Doings>;
 pub(super) struct Asked {
     /// Pids of those that have ended.
     pub(super) ended: HashSet<u64>,
+    /// When those of this machine were started, in nanoseconds.
+    pub(super) started: HashMap<u64, u64>,
     /// Those that live and record.
     pub(super) on: Vec<Who>,
     /// The same: what they have not recorded they have not done.
@@ -141,6 +143,17 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Whether somebody lives who records operations of this job.
+    pub(super) fn records_in(&self, job: Option<&str>) -> bool {
+        self.recording_in(job).next().is_some()
+    }
+
+    /// Whether this rank does.
+    pub(super) fn records(&self, job: Option<&str>, rank: i64) -> bool {
+        let mut recording = self.recording_in(job);
+        recording.any(|recorder| recorder.rank == Some(rank))
+    }
+
     fn recording_in(&self, job: Option<&str>) -> impl Iterator<Item = &Recorder> {
         let is_in = move |recorder: &&Recorder| recorder.job.as_deref() == job;
         self.recording.iter().filter(is_in)
@@ -376,4 +389,4 @@ fn straggler(lateness: &[Lateness]) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

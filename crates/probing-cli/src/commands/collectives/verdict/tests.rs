@@ -4,7 +4,7 @@ use super::*;
 
 const MILLI: i64 = 1_000_000;
 
-fn row(rank: i64, seq: i64, what: &str, at_millis: i64, is_done: bool) -> Row {
+pub(in super::super) fn row(rank: i64, seq: i64, what: &str, at_millis: i64, is_done: bool) -> Row {
     let (op, shapes) = what.split_once(' ').unwrap();
     Row {
         pid: rank as u64 + 100,
@@ -31,7 +31,7 @@ fn row(rank: i64, seq: i64, what: &str, at_millis: i64, is_done: bool) -> Row {
     }
 }
 
-fn recorder(job: &str, rank: i64) -> Recorder {
+pub(in super::super) fn recorder(job: &str, rank: i64) -> Recorder {
     Recorder {
         job: Some(job.into()),
         rank: Some(rank),
