@@ -3,6 +3,7 @@
 pub(crate) mod export;
 mod perfetto;
 mod rows;
+mod spans;
 mod text;
 
 use anyhow::bail;

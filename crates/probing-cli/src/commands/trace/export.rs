@@ -14,6 +14,7 @@ use super::super::Aim;
 use super::super::query::said_whom_it_lacks;
 use super::perfetto;
 use super::rows::{self, Edge, Kind, Row, SQL, edges};
+use super::spans::{First, Stretch, spans};
 use crate::arguments::{TraceArguments, TraceFormat, Tracing};
 use crate::exit::{self, Status};
 
@@ -74,8 +75,13 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
             notes.insert("file".to_owned(), row.file.clone().into());
             notes.insert("line".to_owned(), row.line.into());
         }
-        if let Some(step) = row.step {
-            notes.insert("step".to_owned(), step.into());
+        let numbers = [
+            ("step", row.step),
+            ("span", row.span),
+            ("parent", row.parent),
+        ];
+        for (name, number) in numbers {
+            notes.extend(number.map(|number| (name.to_owned(), number.into())));
         }
         if row.kind == Kind::Failed {
             notes.insert("left by".to_owned(), "an exception".into());
@@ -91,13 +97,8 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
     };
     for row in rows {
         match (row.kind, row.took) {
-            (Kind::End | Kind::Failed, Some(took)) => {
+            (Kind::End | Kind::Failed | Kind::Line, Some(took)) => {
                 let mut event = common(row, "X", began(row));
-                event["dur"] = micros(took).into();
-                events.push(event);
-            }
-            (Kind::Span | Kind::Line, Some(took)) => {
-                let mut event = common(row, "X", row.at);
                 event["dur"] = micros(took).into();
                 events.push(event);
             }
@@ -111,6 +112,24 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
     }
     for row in still_open(rows) {
         events.push(common(row, "B", row.at));
+    }
+    for Stretch { row, ended, lane } in spans(rows, First::SpansAmongCalls) {
+        if lane > 0 {
+            // What overlaps others of its thread is on a track of its own, which its number stands for.
+            let id = format!("{}.{lane}", row.thread);
+            for (phase, at) in [("b", Some(row.at)), ("e", ended)] {
+                let Some(at) = at else { continue };
+                let mut event = common(row, phase, at);
+                event["id"] = id.clone().into();
+                events.push(event);
+            }
+        } else if let Some(ended) = ended {
+            let mut event = common(row, "X", row.at);
+            event["dur"] = micros(ended - row.at).into();
+            events.push(event);
+        } else {
+            events.push(common(row, "B", row.at));
+        }
     }
     json!({"traceEvents": events, "displayTimeUnit": "ns"})
 }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use super::rows::{Edge, Kind, Row, edges};
+use super::spans::{First, edges_of_spans};
 
 /// Fields of the messages that we write, by number.
 mod field {
@@ -91,16 +92,16 @@ pub(super) fn file(rows: &[Row]) -> Vec<u8> {
             Edge::Close(at, row) => writer.event(row, at, END, None),
         }
     }
-    for row in rows {
-        match (row.kind, row.took, row.span) {
-            (Kind::Span, Some(took), Some(span)) => {
-                let track = writer.track_of_span(row, row.parent.unwrap_or(span));
-                writer.event(row, row.at, BEGIN, Some(track));
-                writer.event(row, row.at + took, END, Some(track));
-            }
-            (Kind::Event, ..) => writer.event(row, row.at, INSTANT, None),
-            _ => {}
-        }
+    for (lane, edge) in edges_of_spans(rows, First::Spans) {
+        let (row, at, kind) = match edge {
+            Edge::Open(row) => (row, row.at, BEGIN),
+            Edge::Close(at, row) => (row, at, END),
+        };
+        let track = writer.track_of_spans(row, lane);
+        writer.event(row, at, kind, Some(track));
+    }
+    for row in rows.iter().filter(|row| row.kind == Kind::Event) {
+        writer.event(row, row.at, INSTANT, None);
     }
     writer.out.0
 }
@@ -109,8 +110,8 @@ pub(super) fn file(rows: &[Row]) -> Vec<u8> {
 struct Writer {
     out: Bytes,
     names: HashMap<String, u64>,
-    /// By process; thread (0 is none); span that they are in.
-    tracks: HashMap<(u32, u32, i64), u64>,
+    /// By process; thread (0 is none); lane of spans.
+    tracks: HashMap<(u32, u32, Option<usize>), u64>,
 }
 
 impl Writer {
@@ -174,7 +175,7 @@ impl Writer {
     }
 
     fn track_of_process(&mut self, row: &Row) -> u64 {
-        self.track((row.pid, 0, -1), row.at, |track| {
+        self.track((row.pid, 0, None), row.at, |track| {
             track.message(field::TRACK_PROCESS, |process| {
                 process.number(field::PROCESS_PID, row.pid.into());
                 if let Some(whose) = &row.whose {
@@ -186,7 +187,7 @@ impl Writer {
 
     fn track_of_thread(&mut self, row: &Row) -> u64 {
         let parent = self.track_of_process(row);
-        self.track((row.pid, row.thread, -1), row.at, |track| {
+        self.track((row.pid, row.thread, None), row.at, |track| {
             track.number(field::TRACK_PARENT, parent);
             track.message(field::TRACK_THREAD, |thread| {
                 thread.number(field::THREAD_PID, row.pid.into());
@@ -195,16 +196,21 @@ impl Writer {
         })
     }
 
-    /// Spans of tasks overlap: those of one parent have a track, and tracks of one name are shown as one.
-    fn track_of_span(&mut self, row: &Row, parent: i64) -> u64 {
+    /// Tracks of one name are shown as one.
+    fn track_of_spans(&mut self, row: &Row, lane: usize) -> u64 {
         let thread = self.track_of_thread(row);
-        self.track((row.pid, row.thread, parent), row.at, |track| {
+        self.track((row.pid, row.thread, Some(lane)), row.at, |track| {
             track.number(field::TRACK_PARENT, thread);
             track.bytes(field::TRACK_NAME, b"spans");
         })
     }
 
-    fn track(&mut self, key: (u32, u32, i64), at: i64, fill: impl FnOnce(&mut Bytes)) -> u64 {
+    fn track(
+        &mut self,
+        key: (u32, u32, Option<usize>),
+        at: i64,
+        fill: impl FnOnce(&mut Bytes),
+    ) -> u64 {
         if let Some(uuid) = self.tracks.get(&key) {
             return *uuid;
         }
