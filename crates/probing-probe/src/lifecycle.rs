@@ -3,6 +3,7 @@
 //! Called with the GIL held, which orders the calls among themselves.
 
 use std::ffi::{c_int, c_void};
+use std::fs;
 use std::io;
 use std::ptr;
 use std::sync::Once;
@@ -25,7 +26,7 @@ use crate::{eval, forked, forks, main_thread, moment, output, stops, torch, trac
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long a fork may wait for our thread to be put away.
+/// How long a fork may wait for our threads to be put away.
 const GOODBYE: Duration = Duration::from_millis(2);
 
 /// The server of this process, or null. An atomic and not a lock: a fork may come at any moment.
@@ -143,21 +144,43 @@ pub(crate) fn may_be_started() -> bool {
 }
 
 /// Python warns, from 3.12 on, when a process with more than one thread forks, and may be told to make that an error. Ours
-/// must not be that thread: where it is the only one beside the main thread, it goes away for the moment.
+/// must not be those threads: where there are no others beside the main thread, the one that waits goes away for the moment,
+/// and those that do something short are waited for.
 fn before_fork(py: Python<'_>) {
     forks::before(py);
-    let only_ours = || own_stat().is_some_and(|stat| stat.threads == 2);
-    if py.version_info() < (3, 12) || !is_main_thread() || !only_ours() {
+    if py.version_info() < (3, 12) || !is_main_thread() || !has_only_our_threads() {
         return;
     }
     if let Some(server) = running() {
         server.pause();
         // A thread that has been joined is counted until the kernel has put it away.
         let until = Instant::now() + GOODBYE;
-        while only_ours() && Instant::now() < until {
-            thread::yield_now();
+        while has_several_threads() && Instant::now() < until {
+            py.detach(thread::yield_now);
         }
     }
+}
+
+fn has_several_threads() -> bool {
+    own_stat().is_some_and(|stat| stat.threads > 1)
+}
+
+/// Whether there are threads beside the main thread, and all of them are ours: by what they are called.
+fn has_only_our_threads() -> bool {
+    let is_ours = |task: fs::DirEntry| {
+        // One that is gone by now is nobody's.
+        let name = fs::read_to_string(task.path().join("comm"));
+        name.map_or(true, |name| name.starts_with("probing"))
+    };
+    let Ok(main) = fs::read_link("/proc/self") else {
+        return false;
+    };
+    let tasks = || fs::read_dir("/proc/self/task").into_iter().flatten();
+    has_several_threads()
+        && tasks()
+            .flatten()
+            .filter(|task| task.file_name() != *main)
+            .all(is_ours)
 }
 
 /// In the parent of a fork. Up to 3.13 Python counts its threads after this, so the thread comes back a little later.

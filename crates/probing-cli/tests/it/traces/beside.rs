@@ -82,3 +82,24 @@ fn a_function_is_traced_watched_and_stopped_in_at_once() {
         }
     });
 }
+
+/// From 3.12 on Python warns when a process with more than one thread forks.
+#[test]
+fn a_fork_prints_no_warning_because_of_a_trace() {
+    const FORK: &str = "
+import os, warnings
+with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    pid = os.fork()
+    if pid == 0: os._exit(0)
+    os.waitpid(pid, 0)";
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        for _ in 0..10 {
+            traced.probing(&["trace", "leaf"]);
+            traced.run(FORK);
+            traced.probing(&["untrace", "all"]);
+            traced.run(FORK);
+        }
+    });
+}
