@@ -87,6 +87,8 @@ pub(crate) fn all(py: Python<'_>) -> Vec<State<'_>> {
             state = next(state);
         }
     }
+    // A thread that C code has just made is among them before it is complete: it needs no GIL for that, only to run.
+    states.retain(|state| !state.field::<*const c_void>(layout.frame).is_null());
     states
 }
 

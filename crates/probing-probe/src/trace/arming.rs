@@ -255,9 +255,12 @@ pub(super) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
         let forgotten = table().take_if_empty(code);
         drop(forgotten);
     }
-    thread::trace_ended();
     tool::release_if_idle(py);
-    changed();
+    // It may have been put away before: then nobody need look again.
+    if !codes.is_empty() || !points.is_empty() {
+        thread::trace_ended();
+        changed();
+    }
 }
 
 /// Functions of a trace that were muted are told of again.
@@ -402,7 +405,9 @@ pub(super) fn tick() {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let any = all.iter().any(|trace| !trace.is_over());
     let is_due = any && last.is_none_or(|last| now - last >= LOOK_EVERY);
-    let is_muted = all.iter().any(|trace| trace.is_overdrawn());
+    let is_muted = all
+        .iter()
+        .any(|trace| trace.is_overdrawn() && !trace.is_over());
     if expired.is_empty() && !is_due && !is_muted {
         return;
     }
