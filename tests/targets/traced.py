@@ -164,6 +164,28 @@ def trained(steps):
     return digest.hexdigest()
 
 
+def counting(n):
+    """Calls nothing but functions of C."""
+    for _ in range(n):
+        abs(-1)
+
+
+def spend_in_c(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        counting(10_000)
+
+
+def summed(n):
+    return sum(leaf(x) for x in range(n))
+
+
+def first_elsewhere():
+    """Calls a function that something else has called before it."""
+    summed(2)
+    return leaf(1)
+
+
 trainer = Trainer()
 names = globals()
 

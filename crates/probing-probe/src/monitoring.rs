@@ -138,7 +138,19 @@ impl Asked {
         Ok(())
     }
 
-    /// The same, also when others come later, for what is told of single instructions. Of each, Python notes who wants to know,
+    /// The same, of what all code was asked, too, until just now: a place that was disabled then tells again only if it was
+    /// asked nothing of that kind in between, but for something else.
+    pub(crate) fn locally_anew(
+        &self,
+        code: &Bound<'_, PyAny>,
+        wanted: &[usize],
+        else_wanted: usize,
+    ) -> PyResult<()> {
+        self.locally(code, &[else_wanted])?;
+        self.locally(code, wanted)
+    }
+
+    /// The same as [`Asked::locally`], also when others come later, for what is told of single instructions. Of each, Python notes who wants to know,
     /// but only from when two tools want the same of a code object, and forgets who had asked before (3.12 to 3.14): a watch
     /// would end where a profiler begins. So another tool asks, too, while ours does. Where none is free, that is how it is.
     pub(crate) fn locally_for_good(

@@ -134,9 +134,8 @@ fn forget(py: Python<'_>) {
         return;
     }
     let codes = table::table().take_all();
-    for code in &codes {
-        tool::tell(code.bind(py));
-    }
+    let codes: Vec<_> = codes.into_iter().map(|code| code.into_bound(py)).collect();
+    tool::tell_each(py, &codes);
     older_or_not(py);
     tool::release_if_idle(py);
 }

@@ -162,6 +162,59 @@ fn what_a_function_calls_through_c_is_followed_too() {
 }
 
 #[test]
+fn what_a_function_calls_is_followed_though_something_else_called_it_first() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.probing(&["trace", "first_elsewhere", "--depth", "1"]);
+        traced.run("assert first_elsewhere() == 2");
+        assert_eq!(
+            traced.rows(),
+            [
+                "call,first_elsewhere,0",
+                "call,summed,1",
+                "return,summed,1",
+                "call,leaf,1",
+                "return,leaf,1",
+                "return,first_elsewhere,0",
+            ]
+        );
+    });
+}
+
+/// While a trace waits for code, or follows what functions call, all code is asked whether it is wanted, once.
+#[test]
+fn a_function_is_traced_that_ran_while_another_trace_looked_for_code() {
+    every_python(|python| {
+        for other in [
+            &["trace", "later"][..],
+            &["trace", "middle", "--depth", "1"],
+        ] {
+            let mut traced = Traced::start(python);
+            traced.probing(other);
+            traced.run("middle(1); recursive(1); negative(1)");
+            let before = traced.rows().len();
+            traced.probing(&["trace", "negative"]);
+            traced.probing(&["trace", "caught", "--depth", "1"]);
+            traced.run("negative(1); recursive(1); caught(1)");
+            assert_eq!(
+                traced.rows()[before..],
+                [
+                    "call,negative,0",
+                    "return,negative,0",
+                    "call,caught,0",
+                    "call,failing,1",
+                    "exception,failing,1",
+                    "call,leaf,1",
+                    "return,leaf,1",
+                    "return,caught,0",
+                ],
+                "{other:?}"
+            );
+        }
+    });
+}
+
+#[test]
 fn threads_beyond_those_with_rings_of_their_own_have_rows_too() {
     every_python(|python| {
         let mut traced = Traced::start(python);

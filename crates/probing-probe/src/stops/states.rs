@@ -176,7 +176,7 @@ impl<'py> State<'py> {
     }
 
     /// As `threading.get_ident` tells it.
-    pub(super) fn ident(self) -> u64 {
+    pub(crate) fn ident(self) -> u64 {
         self.field(self.layout.ident)
     }
 
@@ -188,7 +188,7 @@ impl<'py> State<'py> {
     }
 
     /// Whether its function is this one.
-    pub(super) fn has(self, hook: Hook, function: TraceFunction) -> bool {
+    pub(crate) fn has(self, hook: Hook, function: TraceFunction) -> bool {
         self.function(hook) == function as *const c_void
     }
 

@@ -43,9 +43,13 @@ pub(super) fn look(py: Python<'_>, at_once: bool) {
     let passed_by = profile::passed_by();
     for trace in traces.all() {
         trace.pay_for_others(passed_by);
-        let events = events.iter().filter(|(of, _)| Arc::ptr_eq(of, &trace));
-        let events = events.map(|(_, count)| count).sum();
-        judge(py, &trace, events);
+        let its = || {
+            events
+                .iter()
+                .filter(|seen| Arc::ptr_eq(&seen.trace, &trace))
+        };
+        trace.pay_for_calls(its().map(|seen| seen.calls).sum());
+        judge(py, &trace, its().map(|seen| seen.events).sum());
     }
 }
 
@@ -95,33 +99,47 @@ fn say(py: Python<'_>, trace: &Trace, action: &str) {
     recording::budget(py, &row);
 }
 
-type Events = Vec<(Arc<Trace>, u64)>;
+/// What was seen for a trace: what became rows or sums, and what its functions call.
+struct Seen {
+    trace: Arc<Trace>,
+    events: u64,
+    calls: u64,
+}
+
 /// Trace and function, by number.
 type OfFunction = (u32, u32, Sums);
 
 /// What was seen since the last look, by trace; and sums by function. `None` while the table is being changed.
-fn taken(with_sums: bool) -> Option<(Events, Vec<OfFunction>)> {
+fn taken(with_sums: bool) -> Option<(Vec<Seen>, Vec<OfFunction>)> {
     let mut table = table_if_free()?;
-    let mut events: Events = Vec::new();
+    let mut all: Vec<Seen> = Vec::new();
     let mut sums = Vec::new();
     for tracing in table.tracings() {
-        let seen = u64::from(std::mem::take(&mut tracing.events));
-        if seen == 0 && tracing.sums.calls == 0 {
+        let events = u64::from(std::mem::take(&mut tracing.events));
+        let calls = u64::from(std::mem::take(&mut tracing.calls));
+        if events + calls + tracing.sums.calls == 0 {
             continue;
         }
-        let of_trace = events
+        let of_trace = all
             .iter_mut()
-            .find(|(trace, _)| Arc::ptr_eq(trace, &tracing.trace));
+            .find(|seen| Arc::ptr_eq(&seen.trace, &tracing.trace));
         match of_trace {
-            Some((_, count)) => *count += seen,
-            None => events.push((Arc::clone(&tracing.trace), seen)),
+            Some(seen) => {
+                seen.events += events;
+                seen.calls += calls;
+            }
+            None => all.push(Seen {
+                trace: Arc::clone(&tracing.trace),
+                events,
+                calls,
+            }),
         }
         // What measures itself is nobody's.
         if with_sums && tracing.trace.id.0 > 0 && tracing.sums.calls > 0 {
             sums.push((tracing.trace.id.0, tracing.function, tracing.sums.take()));
         }
     }
-    Some((events, sums))
+    Some((all, sums))
 }
 
 /// The sums of a function become a row.

@@ -108,18 +108,21 @@ pub(super) fn new(
 
 /// Code was found that a trace is to follow: from now on it is told of. What to say of code that another has.
 pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Option<String> {
-    let (mut others, mut silent) = (0, 0);
+    let mut others = 0;
+    let mut note = None;
+    let mut told = Vec::new();
     for Found { code, mut spot } in found {
         // A function begins where its name is, not at the first line that does something.
         spot.lineno = frame::first_line_of(&code);
         if trace.functions() >= MAX_FUNCTIONS {
-            return Some(format!(
-                "only the first {MAX_FUNCTIONS} functions are followed"
-            ));
+            let first = format!("only the first {MAX_FUNCTIONS} functions are followed");
+            note = Some(first);
+            break;
         }
         let py = code.py();
         if tool::claim(py).is_err() {
-            return Some("tools of the program use up all of sys.monitoring".to_owned());
+            note = Some("tools of the program use up all of sys.monitoring".to_owned());
+            break;
         }
         let function = functions::number(&spot);
         let suspends = frame::suspends(&code);
@@ -142,24 +145,33 @@ pub(super) fn bind(trace: &Arc<Trace>, found: Vec<Found<'_>>, role: Role) -> Opt
         };
         if is_new {
             trace.bind(spot);
-            tool::tell(&code);
-            let wants_lines = trace.wanted.lines && role == Role::Root;
-            let tells = !wants_lines || monitoring::is_there(py) || stops::tells_lines(&code);
-            silent += u32::from(!tells);
+            told.push(code);
         }
     }
-    match others {
-        0 if silent > 0 => Some(
-            "no lines: before Python 3.12 they are told by functions that get code of their own, which none does that \
-             cannot be found, or while torch.compile or greenlet is loaded"
-                .to_owned(),
-        ),
+    if let Some(code) = told.first() {
+        tool::tell_each(code.py(), &told);
+        note = note.or_else(|| silent(trace, role, &told));
+    }
+    note.or(match others {
         0 => None,
         1 => Some(format!("one of its functions is {FOLLOWED_ELSEWHERE}")),
         others => Some(format!(
             "{others} of its functions are {FOLLOWED_ELSEWHERE}"
         )),
-    }
+    })
+}
+
+/// What to say when lines are wanted of code that does not tell them.
+fn silent(trace: &Trace, role: Role, told: &[Bound<'_, PyAny>]) -> Option<String> {
+    let are_wanted = trace.wanted.lines && role == Role::Root;
+    let is_silent =
+        |code: &Bound<'_, PyAny>| !monitoring::is_there(code.py()) && !stops::tells_lines(code);
+    let is_said = are_wanted && told.iter().any(is_silent);
+    is_said.then(|| {
+        "no lines: before Python 3.12 they are told by functions that get code of their own, which none does that cannot \
+         be found, or while torch.compile or greenlet is loaded"
+            .to_owned()
+    })
 }
 
 /// Variables of the function are watched as long as it is traced.
@@ -251,10 +263,10 @@ pub(super) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
         {
             accounts::write(py, trace.id.0, tracing.function, &tracing.sums.take());
         }
-        tool::tell(code);
-        let forgotten = table().take_if_empty(code);
-        drop(forgotten);
     }
+    tool::tell_each(py, &codes);
+    let forgotten = table().take_empty();
+    drop(forgotten);
     tool::release_if_idle(py);
     // It may have been put away before: then nobody need look again.
     if !codes.is_empty() || !points.is_empty() {
@@ -265,20 +277,13 @@ pub(super) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
 
 /// Functions of a trace that were muted are told of again.
 pub(super) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
-    let codes = table().codes_of(py, trace);
-    for code in &codes {
-        let was_muted = {
-            let mut table = table();
-            let tracing = table.entry_mut(code).tracing.as_mut();
-            tracing.is_some_and(Tracing::unmute)
-        };
-        if was_muted {
-            tool::tell(code);
-        }
-    }
-    if is_seeking() {
-        tool::restart(py);
-    }
+    let mut codes = table().codes_of(py, trace);
+    codes.retain(|code| {
+        let mut table = table();
+        let tracing = table.entry_mut(code).tracing.as_mut();
+        tracing.is_some_and(Tracing::unmute)
+    });
+    tool::tell_each(py, &codes);
     profile_or_not(py);
 }
 

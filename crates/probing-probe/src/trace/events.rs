@@ -48,6 +48,20 @@ pub(super) fn heard(table: &mut Table, code: usize, did: Did) -> Option<Heard> {
     })
 }
 
+/// A function whose calls are followed calls something: that costs, too, though it is no row.
+pub(super) fn calls(table: &mut Table, code: usize) -> Option<Way> {
+    let tracing = table.entry_there(code)?.tracing.as_mut()?;
+    tracing.calls += 1;
+    if tracing.is_too_much() {
+        return Some(muted(tracing));
+    }
+    let is_due = thread::with_own(Thread::is_due);
+    Some(Way {
+        is_due: is_due.unwrap_or(false),
+        ..Way::ON
+    })
+}
+
 #[inline]
 fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> Way {
     let levels = if tracing.is_plain() {

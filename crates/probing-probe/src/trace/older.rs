@@ -435,5 +435,6 @@ pub(super) fn forget(py: Python<'_>) {
     }
     let forgotten = std::mem::take(&mut *swaps());
     drop(forgotten);
+    profile::forget_followers();
     profile::refresh(py);
 }

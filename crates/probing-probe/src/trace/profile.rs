@@ -7,6 +7,7 @@
 use std::ffi::c_int;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probing_store::packed::Did;
 use pyo3::ffi::{PyFrameObject, PyObject};
@@ -17,7 +18,7 @@ use super::quick;
 use super::table::table_if_free;
 use super::table::{Entry, table};
 use super::thread;
-use super::{accounts, arming, callees};
+use super::{accounts, arming, callees, traces};
 use crate::stops::frame::caller_of as caller_of_frame;
 use crate::stops::site;
 use crate::stops::states::{self, Hook, State};
@@ -29,6 +30,10 @@ pub(super) const NAME: &str = "profile function";
 
 /// Whether all threads have it.
 static EVERYWHERE: AtomicBool = AtomicBool::new(false);
+/// Whether those have it that are inside a function whose calls are followed; and which these are, as `threading.get_ident`
+/// tells it. Reached with the GIL held only.
+static INSIDE: AtomicBool = AtomicBool::new(false);
+static FOLLOWERS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// Code that no trace wants.
 static STRANGERS: Strangers = Strangers::new();
 /// How often such code was told of since the last look: whoever had it told pays for that.
@@ -36,40 +41,66 @@ static PASSED_BY: AtomicU64 = AtomicU64::new(0);
 /// So often at most.
 const LOOK_EVERY: u64 = 4096;
 
-/// Inside a function whose calls are followed, this thread has it.
+/// Inside a function whose calls are followed, this thread has it, as long as a trace can pay.
 pub(super) fn set_on_this_thread() {
-    if EVERYWHERE.load(Ordering::Relaxed) {
-        return;
-    }
-    let wants = thread::with_own(|thread| {
+    let change = thread::with_own(|thread| {
         let follows = thread.open.iter().any(|open| open.levels > 0);
-        let is_change = follows != thread.is_profiled;
-        thread.is_profiled = follows;
+        let is_change = follows != thread.follows_calls;
+        thread.follows_calls = follows;
         is_change.then_some(follows)
     });
-    if let Some(Some(follows)) = wants {
-        // SAFETY: the GIL is held by who is told of an event.
-        if let Some(state) = states::own(unsafe { Python::assume_attached() }) {
-            set(state, follows);
-        }
+    let Some(Some(follows)) = change else {
+        return;
+    };
+    // SAFETY: the GIL is held by who is told of an event.
+    let Some(state) = states::own(unsafe { Python::assume_attached() }) else {
+        return;
+    };
+    let mut followers = followers();
+    followers.retain(|ident| *ident != state.ident());
+    if follows {
+        followers.push(state.ident());
+    }
+    drop(followers);
+    if !EVERYWHERE.load(Ordering::Relaxed) {
+        set(state, follows && traces::follow_calls_now());
     }
 }
 
-/// Sets it on all threads, or takes it from them, as is wanted now.
+/// Sets it on all threads, or on those that are inside a function whose calls are followed, or takes it from them, as is
+/// wanted now.
 pub(super) fn refresh(py: Python<'_>) {
-    let wanted = arming::seeks_now() || table().needs_profile();
-    if EVERYWHERE.swap(wanted, Ordering::AcqRel) == wanted {
+    let everywhere = arming::seeks_now() || table().needs_profile();
+    let inside = traces::follow_calls_now();
+    let was_everywhere = EVERYWHERE.swap(everywhere, Ordering::AcqRel);
+    let was_inside = INSIDE.swap(inside, Ordering::AcqRel);
+    if (everywhere, inside) == (was_everywhere, was_inside) {
         return;
     }
+    let followers = followers().clone();
     for state in states::all(py) {
-        set(state, wanted);
+        let wanted = everywhere || inside && followers.contains(&state.ident());
+        if wanted != state.has(Hook::Profile, profiled) {
+            set(state, wanted);
+        }
     }
-    if wanted {
+    if everywhere || inside {
         thread::silence_ends();
     }
-    let begin = wanted.then_some(begin_here as fn(Python<'_>));
-    // Without it, threads that begin later are not profiled.
-    drop(states::on_new_threads(py, Hook::Profile, begin));
+    if everywhere != was_everywhere {
+        let begin = everywhere.then_some(begin_here as fn(Python<'_>));
+        // Without it, threads that begin later are not profiled.
+        drop(states::on_new_threads(py, Hook::Profile, begin));
+    }
+}
+
+/// In the child of a fork: threads of the parent are not there.
+pub(super) fn forget_followers() {
+    followers().clear();
+}
+
+fn followers() -> MutexGuard<'static, Vec<u64>> {
+    FOLLOWERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has all code be asked again whether a trace wants it.
@@ -115,7 +146,15 @@ unsafe extern "C" fn profiled(
         CALL => Did::Call,
         RETURN if argument.is_null() => Did::Exception,
         RETURN => Did::Return,
-        _ => return 0,
+        // Functions of C are nobody's.
+        _ => {
+            if pass_by() >= LOOK_EVERY {
+                // SAFETY: as below.
+                let py = unsafe { Python::assume_attached() };
+                drop(panic::catch_unwind(|| accounts::look(py, false)));
+            }
+            return 0;
+        }
     };
     // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
     let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame.cast()) };
@@ -191,12 +230,19 @@ fn exactly(did: Did, frame: &Bound<'_, PyAny>, yields: Option<&Yields>) -> Did {
 /// Whether code that nobody knows of is passed by: of such only the beginning may be news.
 #[inline]
 fn is_nobodys(code: usize, did: Did) -> bool {
-    // With the GIL nobody else counts meanwhile.
-    let passed_by = PASSED_BY.load(Ordering::Relaxed) + 1;
-    PASSED_BY.store(passed_by, Ordering::Relaxed);
+    let passed_by = pass_by();
     let is_news =
         did == Did::Call && (follows().is_some() || arming::is_seeking() && !STRANGERS.know(code));
     !is_news && passed_by < LOOK_EVERY
+}
+
+/// Counts what is told and nobody wants: how often, since the last look.
+#[inline]
+fn pass_by() -> u64 {
+    // With the GIL nobody else counts meanwhile.
+    let passed_by = PASSED_BY.load(Ordering::Relaxed) + 1;
+    PASSED_BY.store(passed_by, Ordering::Relaxed);
+    passed_by
 }
 
 /// The function whose calls this thread follows now, and how much further.

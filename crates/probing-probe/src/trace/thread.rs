@@ -69,8 +69,8 @@ pub(super) struct Thread {
     /// It got none, and uses the one that is everybody's.
     shares: bool,
     until_look: u32,
-    /// Before 3.12: whether it has our profile function, because it is in a function whose calls are followed.
-    pub(super) is_profiled: bool,
+    /// Before 3.12: whether it is in a function whose calls are followed, as far as `profile.rs` was told.
+    pub(super) follows_calls: bool,
 }
 
 /// A ring, and the numbers that functions have in it.
@@ -104,7 +104,7 @@ thread_local! {
         ring: None,
         shares: false,
         until_look: LOOK_EVERY,
-        is_profiled: false,
+        follows_calls: false,
     }) };
 }
 
@@ -172,6 +172,7 @@ impl Thread {
         self.id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         self.open.clear();
         self.lines.clear();
+        self.follows_calls = false;
         self.shares = false;
         std::mem::forget(self.ring.take());
     }

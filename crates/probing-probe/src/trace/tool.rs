@@ -56,6 +56,8 @@ const CALLBACKS: [Function; 9] = [
 static TOOL: Mutex<Option<Tool>> = Mutex::new(None);
 /// What was last asked of all code.
 static EVERYWHERE: AtomicU8 = AtomicU8::new(0);
+/// Whether that it begins is.
+static STARTS_EVERYWHERE: AtomicBool = AtomicBool::new(false);
 /// Whether what a function calls is followed, so that code that nobody knows of may be wanted when it begins.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
 
@@ -91,22 +93,40 @@ pub(super) fn know(function: &Bound<'_, PyAny>) {
 
 /// Has a code object tell what is wanted of it now, and all others what only all together can be asked for.
 pub(super) fn tell(code: &Bound<'_, PyAny>) {
-    let py = code.py();
+    tell_each(code.py(), std::slice::from_ref(code));
+}
+
+/// The same of many.
+pub(super) fn tell_each(py: Python<'_>, codes: &[Bound<'_, PyAny>]) {
     if !monitoring::is_there(py) {
-        older::tell(code);
+        codes.iter().for_each(older::tell);
         return;
     }
-    let Some(tool) = asked(py) else {
+    let Some(tool) = asked(py).filter(|_| !codes.is_empty()) else {
         return;
     };
     let (here, wanted) = {
         let table = table();
-        let here = table.entry(code.as_ptr() as usize);
-        (here.map(Entry::wants).unwrap_or_default(), table.wants())
+        let wants = |code: &Bound<'_, PyAny>| table.entry(code.as_ptr() as usize).map(Entry::wants);
+        let here: Vec<_> = codes.iter().map(wants).collect();
+        (here, table.wants())
     };
-    // It fails when the program has freed our number behind our back; then nothing is told any more.
-    drop(tool.locally(code, &local(here)));
-    if EVERYWHERE.swap(wanted.everywhere(), Ordering::Relaxed) != wanted.everywhere() {
+    // Code may have been told to be silent when it began and nobody wanted it. While all code is asked, it stays so.
+    let all_begin = STARTS_EVERYWHERE.load(Ordering::Relaxed);
+    // What is asked fails when the program has freed our number behind our back; then nothing is told any more.
+    if all_begin {
+        drop(tool.everywhere(py, &everywhere(wanted, false)));
+    }
+    for (code, wants) in codes.iter().zip(here) {
+        let wanted = local(wants.unwrap_or_default());
+        drop(if all_begin {
+            tool.locally_anew(code, &wanted, RETURN)
+        } else {
+            tool.locally(code, &wanted)
+        });
+    }
+    let is_news = EVERYWHERE.load(Ordering::Relaxed) != wanted.everywhere();
+    if is_news || all_begin {
         refresh(py);
     }
 }
@@ -121,16 +141,21 @@ pub(super) fn refresh(py: Python<'_>) {
         return;
     };
     let wanted = table().wants();
+    let starts = arming::is_seeking() || wanted.has(Wants::CALLS);
     EVERYWHERE.store(wanted.everywhere(), Ordering::Relaxed);
+    STARTS_EVERYWHERE.store(starts, Ordering::Relaxed);
     FOLLOWS.store(wanted.has(Wants::CALLS), Ordering::Relaxed);
-    let everywhere = [
+    drop(tool.everywhere(py, &everywhere(wanted, starts)));
+}
+
+fn everywhere(wanted: Wants, starts: bool) -> Vec<usize> {
+    let events = [
         (wanted.has(Wants::UNWINDS), UNWIND),
         (wanted.has(Wants::YIELDS), THROW),
-        (arming::is_seeking() || wanted.has(Wants::CALLS), START),
+        (starts, START),
     ];
-    let everywhere = everywhere.iter().filter(|(is_wanted, _)| *is_wanted);
-    let everywhere: Vec<_> = everywhere.map(|(_, event)| *event).collect();
-    drop(tool.everywhere(py, &everywhere));
+    let events = events.iter().filter(|(is_wanted, _)| *is_wanted);
+    events.map(|(_, event)| *event).collect()
 }
 
 /// Has all code tell again what it was told not to.
@@ -362,8 +387,18 @@ unsafe extern "C" fn calls(
     unsafe {
         let py = Python::assume_attached();
         let callable = Bound::from_borrowed_ptr(py, *arguments.add(2));
-        caught(|| callees::called(*arguments as usize, &callable));
-        monitoring::answer(py, true)
+        let caller = *arguments as usize;
+        let heard = table_if_free().and_then(|mut table| events::calls(&mut table, caller));
+        let way = heard.unwrap_or(Way::ON);
+        caught(|| {
+            if way.again {
+                callees::called(caller, &callable);
+            }
+            if way.is_due {
+                accounts::look(py, false);
+            }
+        });
+        monitoring::answer(py, way.again)
     }
 }
 

@@ -193,13 +193,27 @@ impl Trace {
 
     /// Before 3.12, what looks for code of a module has all other code tell, too, which is passed by for about half the price.
     pub(super) fn pay_for_others(&self, passed_by: u64) {
-        if passed_by > 0 && self.by == profile::NAME && !self.is_over() {
+        if passed_by > 0 && self.may_profile() && !self.is_over() {
             let mut state = self.state();
             let (_, _, event_nanos) = state.purse.bill();
             state
                 .purse
                 .charge((passed_by as f64 * event_nanos / 2.0) as i64);
         }
+    }
+
+    /// To be told what its functions call costs as much as an event.
+    pub(super) fn pay_for_calls(&self, calls: u64) {
+        if calls > 0 {
+            let mut state = self.state();
+            let (_, _, event_nanos) = state.purse.bill();
+            state.purse.charge((calls as f64 * event_nanos) as i64);
+        }
+    }
+
+    /// Before 3.12: whether it has threads tell all that they call.
+    pub(super) fn may_profile(&self) -> bool {
+        self.by == profile::NAME || self.wanted.depth > 0
     }
 
     /// What it has cost: share, events, and what one costs.
@@ -342,6 +356,13 @@ pub(super) fn if_any() -> Option<&'static Traces> {
 pub(super) fn goes_on(id: TraceId) -> bool {
     let is_it = |trace: &Arc<Trace>| trace.id == id && !trace.is_over();
     if_any().is_some_and(|traces| traces.lock().iter().any(is_it))
+}
+
+/// Whether one that follows what functions call can pay for that at the moment.
+pub(super) fn follow_calls_now() -> bool {
+    let pays =
+        |trace: &Arc<Trace>| trace.wanted.depth > 0 && !trace.is_over() && !trace.is_overdrawn();
+    if_any().is_some_and(|traces| traces.lock().iter().any(pays))
 }
 
 impl Traces {

@@ -50,8 +50,9 @@ pub(super) struct Tracing {
     pub(super) is_summed: bool,
     pub(super) wants: Wants,
     pub(super) is_muted: bool,
-    /// Since the last look.
+    /// Since the last look; and how often it was told that it calls something.
     pub(super) events: u32,
+    pub(super) calls: u32,
     /// Since ever, where what it calls is followed.
     entries: u32,
     pub(super) sums: Sums,
@@ -117,6 +118,7 @@ impl Tracing {
             wants,
             is_muted: false,
             events: 0,
+            calls: 0,
             entries: 0,
             sums: Sums::new(),
             lines,
@@ -177,8 +179,8 @@ impl Tracing {
     /// Whether it is to be told of no more for the time being.
     #[inline]
     pub(super) fn is_too_much(&self) -> bool {
-        self.is_muted
-            || self.trace.is_overdrawn() && (self.events > OFTEN || self.trace.is_deep_in_debt())
+        let is_often = || self.events.max(self.calls) > OFTEN;
+        self.is_muted || self.trace.is_overdrawn() && (is_often() || self.trace.is_deep_in_debt())
     }
 }
 

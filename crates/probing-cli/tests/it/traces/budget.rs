@@ -27,10 +27,14 @@ fn cost(traced: &Traced) -> (f64, f64) {
 
 /// Spends CPU time, and sees that the trace has cost no more of it than it may; the share that it has cost.
 fn spend(traced: &mut Traced) -> f64 {
+    spend_by(traced, "spend")
+}
+
+fn spend_by(traced: &mut Traced, function: &str) -> f64 {
     let mut spent = 0.0;
     let mut last = 0.0;
     for seconds in [1.0, 1.0] {
-        traced.run(&format!("spend({seconds})"));
+        traced.run(&format!("{function}({seconds})"));
         spent += seconds;
         let (share, event_nanos) = cost(traced);
         let overshoot = BETWEEN_LOOKS * event_nanos * 1e-9;
@@ -102,5 +106,29 @@ fn a_loop_that_does_nothing_but_call_costs_its_budget_from_the_first_second_on()
             top.starts_with("by python.trace_stats: a part of the calls"),
             "{top}"
         );
+    });
+}
+
+/// Also those of C, which become no rows, and while one call of a function lasts.
+#[test]
+fn what_a_followed_function_calls_is_paid_for_too() {
+    every_python(|python| {
+        let ways = [
+            ("spend", "hostile"),
+            ("spend", "spend"),
+            ("spend_in_c", "counting"),
+        ];
+        for (spends, followed) in ways {
+            let mut traced = Traced::start(python);
+            traced.probing(&["trace", followed, "--depth", "2"]);
+            let share = spend_by(&mut traced, spends);
+            assert!(share > 0.005, "{share}: {followed}");
+            let mutings = "select count(*) > 1 from python.probe_budget where action = 'mute'";
+            assert_eq!(traced.query(mutings), ["true"], "{followed}");
+            // It was quiet by turns: what came later is there, too.
+            let calls = "select count(*) > 10000 from python.trace_event where function = 'leaf' and kind = 'call'";
+            let is_seen = spends == "spend";
+            assert_eq!(traced.query(calls), [is_seen.to_string()], "{followed}");
+        }
     });
 }
