@@ -35,7 +35,7 @@ mod tracing;
 use std::time::Instant;
 
 use probing_proto::message::{Event, Failure};
-use probing_proto::trace::{Trace, TraceId};
+use probing_proto::trace::{Trace, TraceId, Traced};
 use pyo3::prelude::*;
 
 use self::traces::Owner;
@@ -52,7 +52,7 @@ pub(crate) use self::tap::{At, Tap, Wants};
 /// Begins a trace that a client asks for, on a thread that has the GIL.
 pub(crate) fn begin(py: Python<'_>, wanted: Trace) -> Event {
     match arming::begin(py, wanted, Owner::Client) {
-        Ok(trace) => Event::Traced(trace.told()),
+        Ok(trace) => Event::Traced(told_of(&trace, arming::others_profile(py))),
         Err(failure) => Event::Failed(failure),
     }
 }
@@ -68,9 +68,27 @@ pub(crate) fn told(py: Python<'_>) -> Event {
     let traces = traces::if_any()
         .map(traces::Traces::all)
         .unwrap_or_default();
+    let others = arming::others_profile(py);
     Event::Traces {
-        traces: traces.iter().map(|trace| trace.told()).collect(),
+        traces: traces.iter().map(|trace| told_of(trace, others)).collect(),
     }
+}
+
+/// A trace, and what it cannot see, because profile functions of others are in its way.
+fn told_of(trace: &traces::Trace, others: usize) -> Traced {
+    let mut told = trace.told();
+    if others > 0 && trace.may_profile() && !told.ended {
+        let threads = match others {
+            1 => "a thread".to_owned(),
+            others => format!("{others} threads"),
+        };
+        let unseen = format!(
+            "what {threads} with a profile function of another tool (sys.setprofile, cProfile) calls is not seen until that is gone"
+        );
+        let notes = [unseen].into_iter().chain(told.note);
+        told.note = Some(notes.collect::<Vec<_>>().join("; "));
+    }
+    told
 }
 
 /// When [`tick`] has something to do.

@@ -292,6 +292,11 @@ pub(super) fn profile_or_not(py: Python<'_>) {
     older_only(py, || profile::refresh(py));
 }
 
+/// Before 3.12: how many threads a profile function of another tool keeps from telling us what they call.
+pub(super) fn others_profile(py: Python<'_>) -> usize {
+    older_only(py, || profile::renew(py)).unwrap_or(0)
+}
+
 fn older_only<T>(py: Python<'_>, work: impl FnOnce() -> T) -> Option<T> {
     (!monitoring::is_there(py)).then(work)
 }
@@ -423,6 +428,7 @@ pub(super) fn tick() {
     let look = move || {
         worker::with_interpreter(|py| {
             accounts::look(py, false);
+            others_profile(py);
             for trace in &expired {
                 if trace.end() {
                     trace.note(Some("ended: its time is over".to_owned()));

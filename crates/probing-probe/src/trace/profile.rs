@@ -94,6 +94,35 @@ pub(super) fn refresh(py: Python<'_>) {
     }
 }
 
+/// How many threads tell another tool, so that what they call is not seen. Those that tell nobody, as such a tool has ended,
+/// tell us again.
+pub(super) fn renew(py: Python<'_>) -> usize {
+    let everywhere = EVERYWHERE.load(Ordering::Acquire);
+    if !everywhere && !INSIDE.load(Ordering::Acquire) {
+        return 0;
+    }
+    let followers = followers().clone();
+    let mut others = 0;
+    let mut is_news = false;
+    for state in states::all(py) {
+        let wanted = everywhere || followers.contains(&state.ident());
+        if state.has_others(Hook::Profile, profiled) {
+            others += 1;
+        } else if wanted && !state.has(Hook::Profile, profiled) {
+            set(state, true);
+            is_news = true;
+        }
+    }
+    if is_news {
+        thread::silence_ends();
+    }
+    if everywhere {
+        // As in `refresh`; one of another tool stays.
+        drop(states::on_new_threads(py, Hook::Profile, Some(begin_here)));
+    }
+    others
+}
+
 /// In the child of a fork: threads of the parent are not there.
 pub(super) fn forget_followers() {
     followers().clear();

@@ -1,7 +1,7 @@
 //! A function that is traced may have breakpoints and watches, too: each tells what it does alone, whichever comes first, and
-//! in the end the function has its own code.
+//! in the end the function has its own code. Profile functions of others go on beside a trace, and after them so does that.
 
-use probing_testkit::every_python;
+use probing_testkit::{every_python, wait_until};
 
 use super::Traced;
 
@@ -79,6 +79,37 @@ fn a_function_is_traced_watched_and_stopped_in_at_once() {
                 }
             }
             traced.run("assert Trainer.fit.__code__ is own");
+        }
+    });
+}
+
+#[test]
+fn a_trace_goes_on_when_a_profile_function_of_another_tool_is_gone() {
+    every_python(|python| {
+        for begins_first in [true, false] {
+            let mut traced = Traced::start(python);
+            let wanted = ["trace", "--module", "__main__"];
+            if begins_first {
+                traced.probing(&wanted);
+            }
+            traced.run("seen = []; sys.setprofile(lambda frame, what, _: seen.append(what))");
+            if !begins_first {
+                traced.probing(&wanted);
+            }
+            traced.run("trainer.fit(1.0)");
+            // From 3.12 on they do not meet.
+            let listed = traced.probing(&["trace", "--list"]);
+            let is_older = python.version < (3, 12);
+            let note = "a thread with a profile function of another tool";
+            assert_eq!(listed.contains(note), is_older, "{listed}");
+            assert_eq!(traced.rows().is_empty(), is_older);
+            traced.run("sys.setprofile(None); assert seen.count('call') >= 3");
+            wait_until("it is told again", || {
+                traced.run("negative(1)");
+                traced.rows().iter().any(|row| row == "call,negative,0")
+            });
+            let listed = traced.probing(&["trace", "--list"]);
+            assert!(!listed.contains(note), "{listed}");
         }
     });
 }
