@@ -27,9 +27,16 @@ WRAPPERS = 10
 GUARDS = 100_000
 # Classes that are looked at for one method.
 CLASSES = 1000
+# How often a module is looked through for names of its code.
+LOOKS = 100
 
 # Before 3.12: the functions that have a code, by its id, as far as the last search saw them.
-_functions: dict[int, list[FunctionType]] = {}
+_functions: dict[int, dict[int, FunctionType]] = {}
+
+# Before 3.11: qualified names of code, by its id, as far as modules were looked through since the last search, and how often
+# each was.
+_named: dict[int, tuple[CodeType, str]] = {}
+_looks: dict[str, int] = {}
 
 _names_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 _mro_of: Callable[[type], tuple[type, ...] | None] = type.__dict__["__mro__"].__get__
@@ -73,8 +80,7 @@ class Line:
 
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and lines, and what to say about it."""
-        _put_around.clear()
-        _functions.clear()
+        _forget()
         codes: dict[int, Any] = {}
         for module, names in _modules():
             file = names.get("__file__")
@@ -145,14 +151,16 @@ class Function:
         self._file = None if file is None else Line(file, 0)
         self._leaves_out_library = False
         self._parts = function.split(".")
+        # What was found: codes by their ids, and where modules have them.
+        self._codes: dict[int, CodeType] = {}
+        self._places: set[tuple[str, str]] = set()
 
     def name(self) -> str:
         return self._parts[-1]
 
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
-        _put_around.clear()
-        _functions.clear()
+        _forget()
         codes: dict[int, tuple[CodeType, str, str]] = {}
         near: set[str] = set()
         wanted = self.name()
@@ -177,13 +185,26 @@ class Function:
         """Tell whether a code object that begins to run is meant."""
         if code.co_name != self.name():
             return []
-        qualname = _qualname(code)
-        if not hasattr(code, "co_qualname") and len(self._parts) > 1:
-            names = getattr(sys.modules.get(module), "__dict__", {})
-            qualname = next((name for found, _, name in _codes_of_module(module, names) if found is code), qualname)
+        qualname = _qualname_in(code, module)
         if (self._leaves_out_library and is_of_library(code)) or _is_made_by_torch(code):
             return []
-        return [(code, qualname, first_line(code))] if self._is_meant(code, module, qualname) else []
+        return [self._noted(code, module, qualname)] if self._is_meant(code, module, qualname) else []
+
+    def again(self) -> list[tuple[CodeType, str, int]]:
+        """Choose what is new where functions were found before: one may have been defined again."""
+        found = []
+        for module, name in list(self._places):
+            names = getattr(sys.modules.get(module), "__dict__", {})
+            for code, owner, qualname in _codes_of(names.get(name), module, set(), 0):
+                is_new = code.co_name == self.name() and id(code) not in self._codes
+                if is_new and self._is_meant(code, owner, qualname):
+                    found.append(self._noted(code, owner, qualname))
+        return found
+
+    def _noted(self, code: CodeType, module: str, qualname: str) -> tuple[CodeType, str, int]:
+        self._codes[id(code)] = code
+        self._places.add((module, qualname.split(".")[0]))
+        return code, qualname, first_line(code)
 
     def _preferred(self, codes: list[tuple[CodeType, str, str]]) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Choose what the program has of its own before what a library calls the same."""
@@ -195,7 +216,7 @@ class Function:
             others = sorted({f"{module}.{qualname}" for code, module, qualname in codes if is_of_library(code)})
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             note = f"left out, as they are a library's: {', '.join(others[:3])}{more}; break MODULE.FUNCTION means one"
-        found = [(code, qualname, first_line(code)) for code, _, qualname in chosen]
+        found = [self._noted(*one) for one in chosen]
         return found, _together(note, _compiled(found))
 
     def _is_meant(self, code: CodeType, module: str, qualname: str) -> bool:
@@ -219,7 +240,7 @@ class Module:
 
     def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
         """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
-        _functions.clear()
+        _forget()
         codes: dict[int, tuple[CodeType, str]] = {}
         near: set[str] = set()
         for module, names in _modules():
@@ -246,7 +267,7 @@ class Module:
         """Choose a code object that begins to run, and those inside it."""
         if not self._is_in(module):
             return []
-        nested = _with_nested(code, _qualname(code))
+        nested = _with_nested(code, _qualname_in(code, module))
         return [(code, qualname, first_line(code)) for code, qualname in nested if code.co_flags & OPTIMIZED]
 
     def _is_in(self, module: str) -> bool:
@@ -355,7 +376,42 @@ def _is_class(value: object) -> TypeGuard[type]:
 
 def functions_of(code: CodeType) -> list[FunctionType]:
     """Give the functions that have this code; only before 3.12, which finds none otherwise."""
-    return _functions.get(id(code), [])
+    return list(_functions.get(id(code), {}).values())
+
+
+def qualname_of(code: CodeType, frame: FrameType) -> str:
+    """Give the qualified name of what a frame runs."""
+    return _qualname_in(code, _module_of(frame), frame.f_globals)
+
+
+def _qualname_in(code: CodeType, module: str, names: dict[str, Any] | None = None) -> str:
+    """Give the qualified name of code of a module: before 3.11 only functions know it, not their code."""
+    if hasattr(code, "co_qualname"):
+        return code.co_qualname  # type: ignore[no-any-return]
+    found, qualname = _named.get(id(code), (None, ""))
+    if found is code:
+        return qualname
+    if names is None:
+        names = getattr(sys.modules.get(module), "__dict__", {})
+    _looks[module] = _looks.get(module, 0) + 1
+    if _looks[module] <= LOOKS:
+        # This is no search: code that runs already is not to be told of by its functions, which would get other code.
+        functions = dict(_functions)
+        codes = _codes_of_module(module, names)
+        _named.update({id(found): (found, qualname) for found, _, qualname in codes})
+        _functions.clear()
+        _functions.update(functions)
+    found, qualname = _named.get(id(code), (None, ""))
+    if found is not code:
+        qualname = code.co_name
+        _named[id(code)] = code, qualname
+    return qualname
+
+
+def _forget() -> None:
+    """Begin a search: what the last one saw may be gone."""
+    for seen in (_put_around, _functions, _named, _looks):
+        seen.clear()
 
 
 def globals_of(code: CodeType) -> dict[str, Any] | None:
@@ -376,7 +432,7 @@ def _own_code(function: FunctionType) -> CodeType:
             if type(constant).__name__ == "Told" and type(constant).__module__ == "probing._probe":
                 code = constant.function.__code__
         code = _original(code)
-        _functions.setdefault(id(code), []).append(function)
+        _functions.setdefault(id(code), {})[id(function)] = function
     return code
 
 
@@ -426,7 +482,11 @@ def _frames() -> Iterator[FrameType]:
 
 def _with_nested(code: CodeType, qualname: str) -> Iterator[tuple[CodeType, str]]:
     yield code, qualname
-    inside = f"{qualname}.<locals>." if code.co_flags & OPTIMIZED else ""
+    if code.co_flags & OPTIMIZED:
+        inside = f"{qualname}.<locals>."
+    else:
+        # The body of a class, or of a module.
+        inside = "" if code.co_name == "<module>" else f"{qualname}."
     for constant in code.co_consts:
         if type(constant) is CODE:
             yield from _with_nested(constant, getattr(constant, "co_qualname", f"{inside}{constant.co_name}"))
@@ -471,12 +531,18 @@ def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterato
 def _codes_of_function(
     function: FunctionType, module: str, seen: set[int], depth: int
 ) -> Iterator[tuple[CodeType, str, str]]:
-    owner = function.__module__ if type(function.__module__) is str else module
+    owner, name = function.__module__, function.__qualname__
     # Asked for by name: for `__dict__` Python would make each function of the program a dictionary, and keep it.
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None:
+        # It bears the names of what it wraps. Its code is that of all which the decorator wraps.
+        owner, name = function.__globals__.get("__name__"), _qualname(_own_code(function))
+    if type(owner) is not str:
+        owner = module
     inner = getattr(function, "_torchdynamo_orig_callable", None)
     if type(inner) is FUNCTION:
         _put_around.add(id(inner.__code__))
-    for code, qualname in _with_nested(_own_code(function), function.__qualname__):
+    for code, qualname in _with_nested(_own_code(function), name):
         if id(code) not in seen:
             seen.add(id(code))
             _globals[id(code)] = function.__globals__
@@ -487,7 +553,6 @@ def _codes_of_function(
         except ValueError:
             continue
         yield from _codes_of(inside, module, seen, depth + 1)
-    wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:
         yield from _codes_of(wrapped, module, seen, depth + 1)
 

@@ -98,6 +98,14 @@ impl Finder {
         all(&call(&bind, (code, module))?)
     }
 
+    /// Functions that were found before and have been defined again since.
+    pub(crate) fn again<'py>(&self, py: Python<'py>) -> PyResult<Vec<Found<'py>>> {
+        match self.hint {
+            Hint::Name(_) => all(&call(&self.search.bind(py).getattr("again")?, ())?),
+            Hint::File(_) | Hint::Nothing => Ok(Vec::new()),
+        }
+    }
+
     fn may_be(&self, code: &Bound<'_, PyAny>) -> bool {
         match &self.hint {
             Hint::File(names) => {
@@ -146,6 +154,16 @@ pub(crate) fn globals_of<'py>(code: &Bound<'py, PyAny>) -> Option<Bound<'py, PyA
 pub(crate) fn forget_globals(py: Python<'_>) {
     let forget = namespace(py).and_then(|it| it.as_any().get_item("forget_globals"));
     drop(forget.and_then(|forget| call(&forget, ())));
+}
+
+/// The qualified name of what a frame runs, whose code this is: before 3.11 code itself does not know it.
+pub(crate) fn qualname_of(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> String {
+    if frame::has_qualnames(code.py()) {
+        return frame::name_of(code);
+    }
+    let qualname_of = namespace(code.py()).and_then(|it| it.as_any().get_item("qualname_of"));
+    let name = qualname_of.and_then(|qualname_of| call(&qualname_of, (code, frame)));
+    name.map_or_else(|_| frame::name_of(code), |name| text_of(&name))
 }
 
 /// The module that a frame's code belongs to.

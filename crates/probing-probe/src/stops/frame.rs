@@ -90,12 +90,17 @@ pub(super) fn spot_at(frame: &Bound<'_, PyAny>, line: Option<u32>) -> Spot {
     }
 }
 
-/// The qualified name from 3.11 on.
-pub(crate) fn name_of(code: &Bound<'_, PyAny>) -> String {
+/// Whether code knows its qualified name.
+pub(crate) fn has_qualnames(py: Python<'_>) -> bool {
     // Asked once: to tell a version is to read it from a text.
     static HAS_QUALNAMES: OnceLock<bool> = OnceLock::new();
+    *HAS_QUALNAMES.get_or_init(|| py.version_info() >= (3, 11))
+}
+
+/// The qualified name from 3.11 on.
+pub(crate) fn name_of(code: &Bound<'_, PyAny>) -> String {
     let py = code.py();
-    let name = if *HAS_QUALNAMES.get_or_init(|| py.version_info() >= (3, 11)) {
+    let name = if has_qualnames(py) {
         code.getattr(interned!(py, "co_qualname"))
     } else {
         code.getattr(interned!(py, "co_name"))

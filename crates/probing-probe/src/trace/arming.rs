@@ -383,6 +383,18 @@ pub(super) fn has_muted() {
     }
 }
 
+/// Functions that have been defined again since they were found, by `importlib.reload` or at a prompt, are followed, too.
+fn find_again(py: Python<'_>, traces: &[Arc<Trace>]) {
+    for trace in traces.iter().filter(|trace| !trace.is_over()) {
+        let again = trace.finder.as_ref().map(|finder| finder.again(py));
+        if let Some(Ok(found)) = again
+            && !found.is_empty()
+        {
+            bind(trace, found, Role::Root);
+        }
+    }
+}
+
 /// When [`tick`] has something to do.
 pub(super) fn next_deadline() -> Option<Instant> {
     let traces = traces::if_any()?.all();
@@ -429,6 +441,7 @@ pub(super) fn tick() {
         worker::with_interpreter(|py| {
             accounts::look(py, false);
             others_profile(py);
+            find_again(py, &all);
             for trace in &expired {
                 if trace.end() {
                     trace.note(Some("ended: its time is over".to_owned()));

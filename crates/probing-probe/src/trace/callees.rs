@@ -16,7 +16,7 @@ use super::tap::Wants;
 use super::traces::Trace;
 use super::tracing::Role;
 use super::{arming, thread, tool};
-use crate::codes::Found;
+use crate::codes::{self, Found};
 use crate::interned::interned;
 use crate::stops::{frame, site, symbols};
 
@@ -67,7 +67,8 @@ pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
         };
         Arc::clone(&tracing.trace)
     };
-    follow_for(&trace, code, levels);
+    let name = frame::name_of(&code);
+    follow_for(&trace, (code, name), levels);
 }
 
 /// Code that nobody knows of begins: it may have been called by a function that is followed, through C, which does not say
@@ -95,19 +96,22 @@ pub(super) fn follow(
         Some(Arc::clone(&tracing.trace))
     });
     match trace.filter(|_| is_its) {
-        Some(trace) => follow_for(&trace, code, levels),
-        None => return false,
+        Some(trace) => {
+            let name = codes::qualname_of(&code, frame);
+            follow_for(&trace, (code, name), levels);
+            true
+        }
+        None => false,
     }
-    true
 }
 
-fn follow_for(trace: &Arc<Trace>, code: Bound<'_, PyAny>, levels: u32) {
+fn follow_for(trace: &Arc<Trace>, (code, func): (Bound<'_, PyAny>, String), levels: u32) {
     let file = frame::file_of(&code);
     if trace.is_over() || is_ours(&file) {
         return;
     }
     let spot = Spot {
-        func: frame::name_of(&code),
+        func,
         file,
         lineno: frame::first_line_of(&code),
     };
