@@ -53,7 +53,7 @@ pub(super) fn calls(table: &mut Table, code: usize) -> Option<Way> {
     let tracing = table.entry_there(code)?.tracing.as_mut()?;
     tracing.calls += 1;
     if tracing.is_too_much() {
-        return Some(muted(tracing));
+        return Some(tracing.mute());
     }
     let is_due = thread::with_own(Thread::is_due);
     Some(Way {

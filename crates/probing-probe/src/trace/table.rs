@@ -135,11 +135,12 @@ impl Table {
         if is_empty { self.take(address) } else { None }
     }
 
-    /// Forgets all code objects that have neither a tap nor a trace. What is given back is to be dropped outside.
-    pub(super) fn take_empty(&mut self) -> Vec<Box<Entry>> {
+    /// Forgets all code objects that have neither a tap nor a trace: these, which are to be dropped outside.
+    pub(super) fn take_empty(&mut self) -> Vec<Py<PyAny>> {
         let is_empty = |entry: &mut Box<Entry>| entry.tracing.is_none() && entry.tap.is_none();
         let places = self.places.iter_mut();
-        let taken: Vec<_> = places.filter_map(|place| place.take_if(is_empty)).collect();
+        let taken = places.filter_map(|place| place.take_if(is_empty));
+        let taken: Vec<_> = taken.map(|entry| entry.code).collect();
         if !taken.is_empty() {
             // Those behind them may have been put there because they were in their way.
             self.resize(self.places.len());
