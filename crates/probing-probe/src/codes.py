@@ -33,8 +33,8 @@ LOOKS = 100
 # Before 3.12: the functions that have a code, by its id, as far as the last search saw them.
 _functions: dict[int, dict[int, FunctionType]] = {}
 
-# Before 3.11: qualified names of code, by its id, as far as modules were looked through since the last search, and how often
-# each was.
+# Before 3.11: qualified names of code, by its id, as far as modules were looked through since the last search, and how
+# often each was.
 _named: dict[int, tuple[CodeType, str]] = {}
 _looks: dict[str, int] = {}
 
@@ -215,7 +215,7 @@ class Function:
         if len(chosen) < len(codes):
             others = sorted({f"{module}.{qualname}" for code, module, qualname in codes if is_of_library(code)})
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            note = f"left out, as they are a library's: {', '.join(others[:3])}{more}; break MODULE.FUNCTION means one"
+            note = f"left out, as they are a library's: {', '.join(others[:3])}{more}; MODULE.FUNCTION means one"
         found = [self._noted(*one) for one in chosen]
         return found, _together(note, _compiled(found))
 

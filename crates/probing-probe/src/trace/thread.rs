@@ -198,6 +198,7 @@ impl Thread {
     /// Of what is open, only what this thread still runs is: the code of its frames, the outermost first.
     #[cold]
     pub(super) fn forget_unless_among(&mut self, running: &[usize]) {
+        let open = self.open.len();
         let mut running = running.iter();
         self.open.retain(|open| {
             let mut inside = running.clone();
@@ -207,7 +208,10 @@ impl Thread {
             }
             is_there
         });
-        self.lines.clear();
+        if self.open.len() < open {
+            // Where they were is counted by what is open.
+            self.lines.clear();
+        }
     }
 
     /// Notes that a function begins, by a row, if there is room for all of that; else nothing is changed.
