@@ -1,4 +1,4 @@
-"""Allocates and frees in every way that it knows, on many threads at once; says when it has begun and when it is done."""
+"""Allocates and frees in every way that it knows, on many threads at once; says when it is done."""
 
 import gc
 import itertools

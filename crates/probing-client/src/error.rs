@@ -262,7 +262,7 @@ impl ClientError {
             Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
             Self::NotExplicit { .. } => "add --all to run it on every one of them, or choose with --ranks 0,2-5".to_owned(),
             Self::TooLong { .. } => "the process may be stuck in the kernel: state D in `ps`".to_owned(),
-            Self::NobodyChosen { .. } | Self::NoneFailed => "`probing list` shows the processes that can be looked at, and their ranks".to_owned(),
+            Self::NobodyChosen { .. } | Self::NoneFailed => WHO_IS_THERE.to_owned(),
             Self::NothingLeft { .. } => {
                 "they have ended, or run on another machine: name that, too, with -t HOST:PORT. Of those that are started with \
                  PROBING=1 what they recorded stays; `--ranks all backtrace` shows where the others are"
@@ -335,6 +335,9 @@ fn listed(matches: &[(Pid, String)]) -> String {
         .map(|(pid, command)| format!("\n  {pid}  {command}"))
         .collect()
 }
+
+const WHO_IS_THERE: &str = "`probing list` shows the processes that can be looked at, and their ranks; `probing list --dead` \
+     those that have ended and left rows, which -t PID asks";
 
 fn nobody(ranks: &Ranks) -> String {
     if ranks.is_empty() {
