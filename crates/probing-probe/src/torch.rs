@@ -57,7 +57,7 @@ pub(crate) fn answer(py: Python<'_>, asked: &TorchCall) -> Event {
     }
 }
 
-/// What the program's environment asks for, when the probe starts. There is nobody to tell what is wrong with it.
+/// What the program's environment asks for, when the probe starts. What is wrong with it [`status`] tells who asks.
 pub(crate) fn start(py: Python<'_>) {
     let Some(asked) = PROBING_TORCH.value() else {
         return;
@@ -68,6 +68,10 @@ pub(crate) fn start(py: Python<'_>) {
         drop(begin(py, &wanted));
     }
 }
+
+/// Words that ask for something, or for nothing.
+const KNOWN: [&str; 6] = ["0", "1", "trace", "tensors", "nan", "collectives"];
+const NOT_INSTALLED: &str = "torch is not installed where this program runs";
 
 /// `1`, or words: `trace`, `tensors`, `nan`. Other words are for others.
 fn asked_for(text: &str) -> Wanted {
@@ -99,10 +103,8 @@ fn on(py: Python<'_>, wanted: &Wanted) -> Result<(), Failure> {
 pub(crate) fn check_installed(py: Python<'_>) -> Result<(), Failure> {
     eval::prepare(py).map_err(|error| Failure::new(error.to_string()))?;
     if library::imported(py).is_none() && !arrival::may_come(py) {
-        return Err(
-            Failure::new("torch is not installed where this program runs")
-                .with_hint("`probing -t PID trace` records any function, without torch"),
-        );
+        return Err(Failure::new(NOT_INSTALLED)
+            .with_hint("`probing -t PID trace` records any function, without torch"));
     }
     Ok(())
 }
@@ -175,6 +177,33 @@ pub(crate) fn leave_soon() {
 }
 
 fn status(py: Python<'_>) -> TorchStatus {
+    let mut status = status_of_now(py);
+    status.note = misspelt().or_else(|| {
+        let is_missing = status.state == TorchState::Waiting && check_installed(py).is_err();
+        is_missing.then(|| NOT_INSTALLED.to_owned())
+    });
+    status
+}
+
+/// What the program's environment asks for in words that nobody knows.
+fn misspelt() -> Option<String> {
+    let asked = PROBING_TORCH.value()?;
+    let asked = asked.to_string_lossy();
+    let words = asked.split(',').map(str::trim);
+    let unknown = words.filter(|word| !word.is_empty() && !KNOWN.contains(word));
+    let unknown: Vec<&str> = unknown.collect();
+    let [_, known @ ..] = KNOWN;
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "{} asks for what nobody knows: {}; known are {}",
+            PROBING_TORCH.name,
+            unknown.join(", "),
+            known.join(", ")
+        )
+    })
+}
+
+fn status_of_now(py: Python<'_>) -> TorchStatus {
     let version = library::imported(py)
         .and_then(|torch| torch.getattr("__version__").ok()?.str().ok())
         .map(|version| crate::traceback::text_of(version.as_any()));
@@ -190,6 +219,7 @@ fn status(py: Python<'_>) -> TorchStatus {
             roots: Vec::new(),
             modules: 0,
             findings: 0,
+            note: None,
         };
     };
     let counted_by = if step::is_told() {
@@ -214,6 +244,7 @@ fn status(py: Python<'_>) -> TorchStatus {
         roots: state.modules.roots.clone(),
         modules: state.modules.count() as u64,
         findings: state.findings.count() as u64,
+        note: None,
     }
 }
 

@@ -112,6 +112,9 @@ pub struct TorchStatus {
     pub modules: u64,
     /// How many values that are not finite were recorded.
     pub findings: u64,
+    /// Why nothing may come of what was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

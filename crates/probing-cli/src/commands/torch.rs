@@ -61,7 +61,8 @@ impl Told for Answered {
     }
 
     fn words(&self) -> Vec<String> {
-        Vec::new()
+        let note = self.status.iter().filter_map(|status| status.note.as_ref());
+        note.map(|note| format!("note: {note}")).collect()
     }
 
     fn report(self) -> TorchReport {

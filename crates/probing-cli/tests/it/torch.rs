@@ -15,6 +15,10 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
         let status = torch("status");
         let (first, _) = status.ok().split_once('\n').unwrap();
         assert_eq!(first, "waiting for the program to import torch");
+        assert_eq!(
+            status.stderr,
+            "note: torch is not installed where this program runs\n"
+        );
         let on = torch("on");
         assert_eq!((on.status, on.stdout.as_str()), (1, ""));
         assert!(
@@ -46,6 +50,26 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
         assert_eq!(
             target.line(),
             "TypeError: not a tensor of torch: one of type list"
+        );
+        let ended = target.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
+    });
+}
+
+#[test]
+fn words_of_the_environment_that_nobody_knows_are_told() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let program = sandbox.target(python, "waiting.py");
+        let target = program
+            .env("PROBING_TORCH", "true, grads,collectives")
+            .start();
+        let pid = target.pid().to_string();
+        let status = sandbox.probing(["-t", &pid, "torch", "status"]);
+        assert_eq!(status.ok(), "off\n");
+        assert_eq!(
+            status.stderr,
+            "note: PROBING_TORCH asks for what nobody knows: true, grads; known are 1, trace, tensors, nan, collectives\n"
         );
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, vec![]));
