@@ -78,10 +78,11 @@ def thawed():
     """Parameters that get gradients in one step and not in the next."""
     tuned = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
     first = tuned[0]
-    for weight, bias in ((False, False), (True, True), (False, True), (True, True)):
+    for passes, weight, bias in ((1, False, False), (3, True, True), (2, False, True), (1, True, True)):
         first.weight.requires_grad = weight
         first.bias.requires_grad = bias
-        trained(tuned)
+        for _ in range(passes):
+            trained(tuned)
 
 
 class Heard(TorchFunctionMode):

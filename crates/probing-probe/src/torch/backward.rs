@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use probing_store::monotonic_nanos;
 use pyo3::Borrowed;
@@ -20,7 +20,7 @@ use pyo3::types::PyString;
 
 use super::forward::seconds;
 use super::hooks::Wanting;
-use super::state::{self, State};
+use super::state::{self, Looks, State};
 use super::tensors;
 use crate::forked;
 use crate::guarded::{call, release};
@@ -37,6 +37,10 @@ thread_local! {
 /// When the pass began, or its last gradient became ready. Passes run on threads of torch's own, too.
 static MARK: AtomicI64 = AtomicI64::new(0);
 
+/// How many modules have told in this pass, and how many in the one before.
+static TOLD: AtomicU32 = AtomicU32::new(0);
+static TOLD_BEFORE: AtomicU32 = AtomicU32::new(0);
+
 pub(super) fn remember_root(called: Called) {
     ROOT.set(Some(called));
 }
@@ -52,7 +56,13 @@ pub(super) fn began(py: Python<'_>, nanos: i64) {
 pub(super) fn ended(py: Python<'_>, nanos: i64) {
     let took = seconds(nanos - BEGAN.get());
     record(py, ROOT.get(), Stage::PostBackward, nanos, took);
-    state::look_for_hooks();
+    let told = TOLD.swap(0, Ordering::Relaxed);
+    let is_as_before = TOLD_BEFORE.swap(told, Ordering::Relaxed) == told;
+    state::look_for_hooks(if is_as_before {
+        Looks::WhereSomeLack
+    } else {
+        Looks::Everywhere
+    });
 }
 
 fn record(py: Python<'_>, called: Option<Called>, stage: Stage, nanos: i64, duration: f64) {
@@ -117,11 +127,14 @@ pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
     };
     let most = if all_of_them { usize::MAX } else { 1 };
     let wanting = modules.into_iter().map(|(address, tensors)| {
+        let wanted = tensors.len().min(most);
         let tensors = tensors.into_iter();
         let parameters = tensors.filter(|(_, tensor)| gets_gradients(tensor));
-        let parameters = parameters.take(most).collect();
+        let parameters: Vec<_> = parameters.take(most).collect();
+        let first = parameters.iter().take_while(|(place, _)| *place < wanted);
         Wanting {
             address,
+            lacks_some: first.count() < wanted,
             parameters,
         }
     });
@@ -200,7 +213,11 @@ unsafe extern "C" fn ready(number: *mut PyObject, parameter: *mut PyObject) -> *
 }
 
 fn tell(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {
-    if let Some(called) = state::timed(number, parameter)
+    let called = state::timed(number, parameter);
+    if called.is_some() {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Some(called) = called
         && let Some((step, seq)) = state::next(py)
     {
         let now = monotonic_nanos();

@@ -49,8 +49,8 @@ pub(super) fn began(py: Python<'_>, nanos: i64, module: &Bound<'_, PyAny>, frame
     });
     if is_root {
         backward::remember_root(called);
-        if state::are_hooks_due() {
-            let known = state::state().map(|state| state.modules.addresses());
+        if let Some(looks) = state::hooks_due() {
+            let known = state::state().map(|state| state.modules.addresses(looks));
             backward::hook(py, &known.unwrap_or_default());
         }
     }

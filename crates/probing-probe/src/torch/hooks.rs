@@ -1,8 +1,9 @@
 //! Which parameters tell when their gradients are ready: of each module one by which it is timed, or all where gradients are
 //! looked at.
 //!
-//! Which parameters get gradients changes: layers are frozen and thawed, and models are made anew where others were. So this
-//! is looked at again behind each backward pass, when a model is next called.
+//! Which parameters get gradients changes: layers are frozen and thawed, and models are made anew where others were. So it is
+//! looked again when a model is next called: behind each backward pass at modules where some got none, and at all behind one in
+//! which other modules told than in the one before.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -52,6 +53,8 @@ pub(super) struct Wanting<'py> {
     pub(super) address: usize,
     /// With their places among all of the module's.
     pub(super) parameters: Vec<(usize, Bound<'py, PyAny>)>,
+    /// Whether others would be among them that get none.
+    pub(super) lacks_some: bool,
 }
 
 /// A parameter that is to get a hook with this number.
@@ -80,11 +83,13 @@ impl Hooks {
         for Wanting {
             address,
             parameters,
+            lacks_some,
         } in wanting
         {
             let Some(module) = modules.at_mut(address) else {
                 continue;
             };
+            module.lacks_some = lacks_some;
             let mut is_first = true;
             for (place, tensor) in parameters {
                 let known = self.number_of(&tensor);

@@ -15,6 +15,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use super::state::Looks;
 use crate::interned::interned;
 use crate::recording::{self, Called};
 use crate::stops::{Address, frame};
@@ -36,6 +37,8 @@ pub(super) struct Module {
     pub(super) parameters: Vec<Parameter>,
     /// The hook that tells how long its part of a backward pass took.
     pub(super) timed_by: Option<usize>,
+    /// Some of its parameters that would tell get no gradients, so that others do, or none.
+    pub(super) lacks_some: bool,
 }
 
 impl Module {
@@ -92,8 +95,11 @@ impl Modules {
         self.known.get_mut(&address)
     }
 
-    pub(super) fn addresses(&self) -> Vec<usize> {
-        self.known.keys().copied().collect()
+    /// Those that are to be looked at.
+    pub(super) fn addresses(&self, looks: Looks) -> Vec<usize> {
+        let all = self.known.iter();
+        let looked_at = all.filter(|(_, module)| looks == Looks::Everywhere || module.lacks_some);
+        looked_at.map(|(address, _)| *address).collect()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Module> {
@@ -285,6 +291,7 @@ pub(super) fn named(model: Model<'_>) -> (Vec<(usize, Module)>, String) {
             name: name.into_boxed_str(),
             is_root,
             timed_by: None,
+            lacks_some: false,
         };
         all.push((module.as_ptr() as usize, known));
     }

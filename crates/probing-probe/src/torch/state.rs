@@ -1,7 +1,7 @@
 //! What is recorded of torch in this process, and what is known of its models. Reached with the GIL held.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 
 use probing_proto::torch::{MemoryRead, TensorKind, Wanted};
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ static ACTIVATIONS_EVERY: AtomicU32 = AtomicU32::new(0);
 static NAN: AtomicBool = AtomicBool::new(false);
 static MODULE_MEMORY: AtomicBool = AtomicBool::new(false);
 /// Parameters are to be hooked, by the thread that trains: one that is in a backward pass must not meet it half-way.
-static HOOKS_DUE: AtomicBool = AtomicBool::new(false);
+static HOOKS_DUE: AtomicU8 = AtomicU8::new(Looks::NOWHERE);
 
 /// The step that rows are numbered in, and the next number.
 static SEQ_OF: AtomicI64 = AtomicI64::new(i64::MIN);
@@ -127,12 +127,25 @@ pub(super) fn apply(wanted: &Wanted) {
     NAN.store(wanted.nan, Ordering::Relaxed);
     let memory = wanted.trace.as_ref().map(|trace| trace.memory);
     MODULE_MEMORY.store(memory == Some(MemoryRead::Module), Ordering::Relaxed);
-    look_for_hooks();
+    look_for_hooks(Looks::Everywhere);
+}
+
+/// At which modules it is looked, for parameters that get gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Looks {
+    /// Where some got none when it was last looked.
+    WhereSomeLack = 1,
+    Everywhere = 2,
+}
+
+impl Looks {
+    const NOWHERE: u8 = 0;
 }
 
 /// Has the thread that trains look which parameters get gradients, when it next calls a model.
-pub(super) fn look_for_hooks() {
-    HOOKS_DUE.store(true, Ordering::Relaxed);
+pub(super) fn look_for_hooks(looks: Looks) {
+    HOOKS_DUE.fetch_max(looks as u8, Ordering::Relaxed);
 }
 
 /// Whether the memory of a GPU is read behind each module.
@@ -141,9 +154,13 @@ pub(super) fn reads_module_memory() -> bool {
     MODULE_MEMORY.load(Ordering::Relaxed)
 }
 
-/// Whether other parameters than before may get gradients, or are to be looked at.
-pub(super) fn are_hooks_due() -> bool {
-    HOOKS_DUE.swap(false, Ordering::Relaxed)
+/// Where other parameters than before may get gradients, or are to be looked at.
+pub(super) fn hooks_due() -> Option<Looks> {
+    match HOOKS_DUE.swap(Looks::NOWHERE, Ordering::Relaxed) {
+        Looks::NOWHERE => None,
+        due if due == Looks::Everywhere as u8 => Some(Looks::Everywhere),
+        _ => Some(Looks::WhereSomeLack),
+    }
 }
 
 /// The step and number of the next row; `None` when this step is not recorded.
