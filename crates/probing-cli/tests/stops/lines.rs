@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use probing_proto::stops::{Arm, Place};
-use probing_testkit::{Python, Target, every_python, root};
+use probing_testkit::{Python, Sandbox, Target, every_python, root};
 
 use crate::debugger::{Client, Debugged, arm, at, in_function, sandbox};
 
@@ -17,6 +17,13 @@ fn told<T: serde::de::DeserializeOwned>(target: &mut Target, expression: &str) -
     target.say(expression);
     let line = target.line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// What a command says that must succeed.
+fn succeeded(sandbox: &Sandbox, pid: &str, arguments: &[&str]) -> String {
+    let ran = sandbox.probing([&["-t", pid], arguments].concat());
+    assert_eq!(ran.status, 0, "{arguments:?}: {ran:?}");
+    ran.stdout
 }
 
 fn on_line(line: u32) -> Arm {
@@ -201,11 +208,7 @@ fn traces_of_every_function_change_nothing() {
         let sandbox = sandbox();
         let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
         let pid = target.pid().to_string();
-        let probing = |arguments: &[&str]| {
-            let ran = sandbox.probing([&["-t", &pid], arguments].concat());
-            assert_eq!(ran.status, 0, "{arguments:?}: {ran:?}");
-            ran.stdout
-        };
+        let probing = |arguments: &[&str]| succeeded(&sandbox, &pid, arguments);
         let result: serde_json::Value = told(&mut target, "main()");
         let lines: Counts = told(&mut target, "traced(main)");
         let functions: Vec<String> = told(&mut target, "going_through()");
@@ -239,11 +242,7 @@ fn lines_of_traces_are_those_that_a_trace_function_sees() {
         let sandbox = sandbox();
         let mut target = sandbox.target(python, PROGRAM).env("PROBING", "1").start();
         let pid = target.pid().to_string();
-        let probing = |arguments: &[&str]| {
-            let ran = sandbox.probing([&["-t", &pid], arguments].concat());
-            assert_eq!(ran.status, 0, "{arguments:?}: {ran:?}");
-            ran.stdout
-        };
+        let probing = |arguments: &[&str]| succeeded(&sandbox, &pid, arguments);
         let result: serde_json::Value = told(&mut target, "main()");
         let lines: Counts = told(&mut target, "traced(main)");
         let mut expected: Counts = told(&mut target, "traced_functions(main)");
