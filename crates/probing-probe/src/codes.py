@@ -149,6 +149,8 @@ class Function:
     def __init__(self, function: str, file: str | None = None) -> None:
         self._function = function
         self._file = None if file is None else Line(file, 0)
+        # Modules can be meant in its place, as in entry points: `package.module:function`.
+        self._module = file
         self._leaves_out_library = False
         self._parts = function.split(".")
         # What was found: codes by their ids, and where modules have them.
@@ -178,8 +180,10 @@ class Function:
                     _globals.setdefault(id(code), frame.f_globals)
         if codes:
             return self._preferred(list(codes.values()))
-        hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
-        return [], f"no function that is loaded is called {self._function}: armed for when one is{hint}"
+        nearest = sorted(near, key=lambda name: (not name.endswith(f".{wanted}"), len(name)))
+        hint = f"; near: {', '.join(nearest[:3])}" if near else ""
+        called = self._function if self._module is None else f"{self._function} in {self._module}"
+        return [], f"no function that is loaded is called {called}: armed for when one is{hint}"
 
     def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
         """Tell whether a code object that begins to run is meant."""
@@ -220,7 +224,7 @@ class Function:
         return found, _together(note, _compiled(found))
 
     def _is_meant(self, code: CodeType, module: str, qualname: str) -> bool:
-        if self._file is not None and not self._file.is_in(code.co_filename):
+        if self._file is not None and not self._file.is_in(code.co_filename) and module != self._module:
             return False
         names = [part for part in qualname.split(".") if part != "<locals>"]
         modules = [module.split(".")]

@@ -61,7 +61,7 @@ use pyo3::prelude::*;
 
 use self::points::Points;
 use self::sessions::Sessions;
-use crate::codes::Found;
+use crate::codes::{Finder, Found};
 use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
 use crate::worker;
@@ -134,9 +134,18 @@ pub(crate) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
     arming::arm(py, wanted, client)
 }
 
-/// The same for a trace, which disarms it.
-pub(crate) fn arm_for_trace(py: Python<'_>, wanted: Arm) -> Result<PointId, Failure> {
-    arming::try_arm(py, wanted, None).map(|point| point.point)
+/// The same for a trace, which disarms it, and may know better where it is.
+pub(crate) fn arm_for_trace(
+    py: Python<'_>,
+    wanted: Arm,
+    finder: Option<Finder>,
+) -> Result<PointId, Failure> {
+    arming::try_arm(py, wanted, None, finder).map(|point| point.point)
+}
+
+/// Functions may have been defined again since these points found them; on a thread that has the GIL.
+pub(crate) fn find_again(py: Python<'_>, points: &[PointId]) {
+    arming::find_again(py, points);
 }
 
 /// A change that a client has seen from outside is a row, too.

@@ -73,7 +73,7 @@ pub(crate) struct TraceArguments {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// A function: `train_step`, `Trainer.fit`, `pkg.module.function`; or `FILE:FUNCTION`
+    /// A function: `train_step`, `Trainer.fit`, `pkg.module.function`; or `FILE:FUNCTION`, `MODULE:FUNCTION`
     #[arg(value_name = "FUNCTION")]
     function: Option<FunctionPlace>,
 

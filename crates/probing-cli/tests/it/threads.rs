@@ -1,7 +1,7 @@
 //! `probing eval --thread` and `--frame`: code on a thread of the program, or with the locals of one of its frames.
 
 use insta::assert_snapshot;
-use probing_testkit::{Ran, Sandbox, Target, every_python};
+use probing_testkit::{Ran, Sandbox, Target, every_python, wait_until};
 
 use crate::sandbox;
 
@@ -130,12 +130,11 @@ fn code_runs_on_any_thread_from_3_12_on() {
             "{ran:?}"
         );
         assert!(ran.stderr.contains("os.read(pipe, 1)"), "{ran:?}");
-        // Nothing is watched any more, and the thread goes on.
+        // The thread goes on. What it was told to tell is taken back by the next thread that can, which may be behind the answer.
         let tools = "import sys; [sys.monitoring.get_tool(tool) for tool in range(6)]";
-        assert_eq!(
-            eval(&[tools]).ok(),
-            "[None, None, None, None, None, None]\n"
-        );
+        wait_until("nothing is watched any more", || {
+            eval(&[tools]).ok() == "[None, None, None, None, None, None]\n"
+        });
         assert_eq!(
             eval(&["computing.is_alive(), 'late' in globals()"]).ok(),
             "(True, False)\n"

@@ -126,6 +126,13 @@ fn what_a_function_calls_is_followed_as_deep_as_asked() {
                 "return,caught,0",
             ]
         );
+        traced.probing(&["untrace", "all"]);
+        traced.probing(&["trace", "__main__:leaf"]);
+        traced.run("leaf(1)");
+        assert_eq!(traced.rows()[10..], ["call,leaf,0", "return,leaf,0"]);
+        let waits = traced.probing(&["trace", "elsewhere:leaf"]);
+        let note = "no function that is loaded is called leaf in elsewhere: waits for when one is; near: __main__.leaf";
+        assert!(waits.contains(note), "{waits}");
     });
 }
 
@@ -349,18 +356,36 @@ fn a_trace_ends_by_steps_and_by_time_and_waits_for_code() {
 }
 
 #[test]
+fn variables_are_watched_in_the_functions_that_are_traced_and_in_no_others() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.run("other = sys.modules['other'] = type(sys)('other')");
+        traced.run(
+            "exec(compile('''class Trainer:\n    def fit(self, lr): rate = lr''', 'other.py', 'exec'), other.__dict__)",
+        );
+        traced.probing(&["trace", "traced.py:Trainer.fit", "--watch", "rate"]);
+        traced.run("other.Trainer().fit(9.0); trainer.fit(1.0)");
+        let changes = traced.query("select new from python.variables order by ts");
+        assert_eq!(changes, ["0.5", "4.5"]);
+    });
+}
+
+#[test]
 fn a_function_that_is_defined_again_is_traced_again() {
     every_python(|python| {
         let mut traced = Traced::start(python);
-        let define = "class Later:\n    def fit(self): return leaf(1)";
+        let define = "class Later:\n    def fit(self, x): got = leaf(x); return got";
         traced.run(define);
-        traced.probing(&["trace", "Later.fit"]);
-        traced.run("Later().fit()");
+        traced.probing(&["trace", "Later.fit", "--watch", "got"]);
+        traced.run("Later().fit(1)");
         assert_eq!(traced.rows(), ["call,Later.fit,0", "return,Later.fit,0"]);
         traced.run(define);
-        wait_until("the new one is told of", || {
-            traced.run("Later().fit()");
-            traced.rows().len() > 2
+        let mut calls = 1;
+        wait_until("the new one is told of, and its variables are", || {
+            calls += 1;
+            traced.run(&format!("Later().fit({calls})"));
+            let changes = "select new from python.variables where name = 'got'";
+            traced.rows().len() > 2 && traced.query(changes).len() > 1
         });
         assert_eq!(
             traced.rows()[2..4],

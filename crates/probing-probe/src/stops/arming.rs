@@ -22,7 +22,7 @@ pub(super) use crate::monitoring::is_there as has_monitoring;
 
 /// Arms a point; what came of it.
 pub(super) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
-    let armed = match try_arm(py, wanted, Some(client)) {
+    let armed = match try_arm(py, wanted, Some(client), None) {
         Ok(point) => Event::Armed(point),
         Err(failure) => Event::Failed(failure),
     };
@@ -42,11 +42,12 @@ pub(super) fn disarm_owned(py: Python<'_>, client: &Arc<Outbox>) {
     }
 }
 
-/// Arms a point for a client, or for the program itself.
+/// Arms a point for a client, or for the program itself. Whoever knows better than its place where it is brings a finder.
 pub(super) fn try_arm(
     py: Python<'_>,
     wanted: Arm,
     client: Option<&Arc<Outbox>>,
+    finder: Option<Finder>,
 ) -> Result<stops::Point, Failure> {
     forks::settle(py);
     let stops = of_this_process();
@@ -57,9 +58,11 @@ pub(super) fn try_arm(
         );
     }
     let owner = client.filter(|_| wanted.own).map(Arc::downgrade);
+    let parts = parts(py, &wanted)?;
     let parts = Parts {
         owner,
-        ..parts(py, &wanted)?
+        finder: finder.or(parts.finder),
+        ..parts
     };
     if wanted.place != Place::Uncaught {
         claim(py)?;
@@ -95,6 +98,26 @@ pub(super) fn try_arm(
     stops.points().add(Arc::clone(&point));
     stops.changed();
     Ok(point.told())
+}
+
+/// Functions that have been defined again since these points found them have the points, too. From 3.12 on they are found when
+/// they begin, too.
+pub(super) fn find_again(py: Python<'_>, wanted: &[PointId]) {
+    let points: Vec<Arc<Point>> = {
+        let points = of_this_process().points();
+        let wanted = points.all().iter().filter(|it| wanted.contains(&it.id));
+        wanted.cloned().collect()
+    };
+    for point in points {
+        let again = point.finder.as_ref().map(|finder| finder.again(py));
+        if let Some(Ok(found)) = again
+            && !found.is_empty()
+        {
+            // One that has no such variable any more has nothing to tell.
+            drop(bind(&point, found, None));
+            refresh(py);
+        }
+    }
 }
 
 /// Watches a local variable of code that is known.

@@ -24,7 +24,7 @@ fn arm(py: Python<'_>, wanted: &str) -> PyResult<String> {
     eval::prepare(py)?;
     let wanted: Arm =
         serde_json::from_str(wanted).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    match arming::try_arm(py, wanted, None) {
+    match arming::try_arm(py, wanted, None, None) {
         Ok(point) => serde_json::to_string(&point)
             .map_err(|error| PyRuntimeError::new_err(error.to_string())),
         Err(Failure { error, hint }) => {

@@ -185,15 +185,17 @@ fn watch(py: Python<'_>, trace: &Arc<Trace>) -> Result<(), Failure> {
     };
     let mut points = Vec::new();
     for name in &trace.wanted.watch {
-        let place = if name.contains(['.', '[']) {
-            Place::Value { path: name.clone() }
+        let (place, finder) = if name.contains(['.', '[']) {
+            (Place::Value { path: name.clone() }, None)
         } else {
-            Place::Local {
+            let place = Place::Local {
                 function: function.clone(),
                 name: name.clone(),
-            }
+            };
+            // In the functions that are traced, not in others of that name.
+            (place, Finder::of_scope(py, &trace.wanted.scope).ok())
         };
-        match stops::arm_for_trace(py, recorded(place)) {
+        match stops::arm_for_trace(py, recorded(place), finder) {
             Ok(point) => points.push(point),
             Err(failure) => {
                 stops::disarm(py, &points);
@@ -392,6 +394,7 @@ fn find_again(py: Python<'_>, traces: &[Arc<Trace>]) {
         {
             bind(trace, found, Role::Root);
         }
+        stops::find_again(py, &trace.points());
     }
 }
 

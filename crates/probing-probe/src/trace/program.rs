@@ -215,7 +215,11 @@ fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<PointId>, 
     let mut points = Vec::new();
     for name in names {
         let armed = if name.contains(['.', '[']) {
-            stops::arm_for_trace(py, arming::recorded(Place::Value { path: name.clone() }))
+            stops::arm_for_trace(
+                py,
+                arming::recorded(Place::Value { path: name.clone() }),
+                None,
+            )
         } else if is_function {
             let found = Found {
                 code: code.clone(),
@@ -224,7 +228,7 @@ fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<PointId>, 
             stops::watch_local(py, &frame::name_of(&code), name, found)
         } else {
             let path = format!("{}.{name}", module_of(frame));
-            stops::arm_for_trace(py, arming::recorded(Place::Value { path }))
+            stops::arm_for_trace(py, arming::recorded(Place::Value { path }), None)
         };
         match armed {
             Ok(point) => points.push(point),

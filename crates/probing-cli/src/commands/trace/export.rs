@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use probing_client::Members;
 use probing_engine::{Engine, Format, Terms};
 use probing_proto::speedscope::{Evented, SpeedscopeFile, SpeedscopeFrame};
 use serde_json::json;
@@ -13,7 +14,7 @@ use serde_json::json;
 use super::super::Aim;
 use super::super::query::said_whom_it_lacks;
 use super::perfetto;
-use super::rows::{self, Edge, Kind, Row, SQL, edges};
+use super::rows::{self, Edge, Kind, Row, SQL, THREADS_SQL, Threads, edges};
 use super::spans::{First, Stretch, spans};
 use crate::arguments::{TraceArguments, TraceFormat, Tracing};
 use crate::exit::{self, Status};
@@ -27,7 +28,7 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
     let mut csv = Vec::new();
     let answer = engine.blocking_ask(SQL, &members, &Terms::default())?;
     said_whom_it_lacks(answer.write(Format::Csv, &mut csv), &members)?;
-    let rows = rows::parsed(std::str::from_utf8(&csv)?);
+    let rows = rows::parsed(std::str::from_utf8(&csv)?, &threads(&engine, &members));
     if rows.is_empty() {
         bail!(
             "nothing was traced: `probing trace FUNCTION` begins, and calls come when it is called"
@@ -60,10 +61,22 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
     Ok(exit::OK)
 }
 
+/// How threads are called. Those that are gone, and of processes that are, have no names.
+fn threads(engine: &Engine, members: &Members) -> Threads {
+    let mut csv = Vec::new();
+    let answer = engine.blocking_ask(THREADS_SQL, members, &Terms::default());
+    if let Ok(answer) = answer
+        && answer.write(Format::Csv, &mut csv).is_ok()
+    {
+        return Threads::parsed(&String::from_utf8_lossy(&csv));
+    }
+    Threads::default()
+}
+
 /// The format of Chrome's trace events: times in microseconds since the first. (Since 1970 they would be told by quarters of
 /// one: numbers in JSON are floats.) What has not ended has a beginning only.
 fn chrome(rows: &[Row]) -> serde_json::Value {
-    let mut events = process_names(rows);
+    let mut events = names(rows);
     let first = rows.iter().map(began).min().unwrap_or_default();
     let micros = |nanos: i64| nanos as f64 / 1000.0;
     let common = |row: &Row, phase: &str, at: i64| {
@@ -134,14 +147,19 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
     json!({"traceEvents": events, "displayTimeUnit": "ns"})
 }
 
-/// Which process is which rank, for those who look at several.
-fn process_names(rows: &[Row]) -> Vec<serde_json::Value> {
-    let named = rows
-        .iter()
-        .filter_map(|row| Some((row.pid, row.whose.as_deref()?)));
-    let named: BTreeMap<u32, &str> = named.collect();
-    let event = |(pid, name): (u32, &str)| json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}});
-    named.into_iter().map(event).collect()
+/// Which process is which rank, for those who look at several, and what threads are called.
+fn names(rows: &[Row]) -> Vec<serde_json::Value> {
+    let mut processes = BTreeMap::new();
+    let mut threads = BTreeMap::new();
+    for row in rows {
+        processes.extend(row.whose.as_deref().map(|name| (row.pid, name)));
+        let name = row.thread_name.as_deref();
+        threads.extend(name.map(|name| ((row.pid, row.thread), name)));
+    }
+    let process = |(pid, name): (u32, &str)| json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}});
+    let thread = |((pid, tid), name): ((u32, u32), &str)| json!({"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}});
+    let threads = threads.into_iter().map(thread);
+    processes.into_iter().map(process).chain(threads).collect()
 }
 
 /// When what a row tells of began, as far as it knows.
@@ -198,7 +216,10 @@ fn speedscope(rows: &[Row], path: &Path) -> SpeedscopeFile {
                 Some(whose) => whose.to_string(),
                 None => format!("process {}", row.pid),
             };
-            let name = format!("thread {} of {process}", row.thread);
+            let name = match &row.thread_name {
+                Some(name) => format!("{name} of {process}"),
+                None => format!("thread {} of {process}", row.thread),
+            };
             threads.push((key, Evented::new(name, last - first)));
             threads.len() - 1
         });

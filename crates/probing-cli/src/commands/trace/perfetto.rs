@@ -27,6 +27,7 @@ mod field {
     pub(super) const PROCESS_NAME: u32 = 6;
     pub(super) const THREAD_PID: u32 = 1;
     pub(super) const THREAD_TID: u32 = 2;
+    pub(super) const THREAD_NAME: u32 = 5;
 
     pub(super) const EVENT_NOTE: u32 = 4;
     pub(super) const EVENT_TYPE: u32 = 9;
@@ -192,6 +193,9 @@ impl Writer {
             track.message(field::TRACK_THREAD, |thread| {
                 thread.number(field::THREAD_PID, row.pid.into());
                 thread.number(field::THREAD_TID, row.thread.into());
+                if let Some(name) = &row.thread_name {
+                    thread.bytes(field::THREAD_NAME, name.as_bytes());
+                }
             });
         })
     }

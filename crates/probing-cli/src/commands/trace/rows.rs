@@ -9,6 +9,10 @@ pub(super) const SQL: &str = "SELECT pid, thread_id, arrow_cast(ts, 'Int64') AS 
     coalesce(step, -1) AS step, coalesce(span_id, -1) AS span, coalesce(parent_id, -1) AS parent, \
     coalesce(rank, -1) AS rank, coalesce(host, '') AS host FROM python.trace_event ORDER BY ts";
 
+/// How threads are called, of processes that still run.
+pub(super) const THREADS_SQL: &str =
+    "SELECT coalesce(host, '') AS host, pid, thread_id, name FROM python.threads WHERE name <> ''";
+
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
@@ -17,6 +21,8 @@ pub(super) struct Row {
     /// What viewers call the process, where that is more than its pid: `rank 3`.
     pub(super) whose: Option<Arc<str>>,
     pub(super) thread: u32,
+    /// What Python calls the thread, where it is still there.
+    pub(super) thread_name: Option<Arc<str>>,
     /// Nanoseconds since 1970.
     pub(super) at: i64,
     pub(super) kind: Kind,
@@ -62,14 +68,37 @@ impl Kind {
 }
 
 /// The rows of a table that was written as CSV.
-pub(super) fn parsed(csv: &str) -> Vec<Row> {
-    let mut records = Records { rest: csv };
-    // Names of columns.
-    records.next();
+pub(super) fn parsed(csv: &str, threads: &Threads) -> Vec<Row> {
     let mut processes = Processes::default();
-    records
-        .filter_map(|fields| row(&fields, &mut processes))
+    records(csv)
+        .filter_map(|fields| row(&fields, &mut processes, threads))
         .collect()
+}
+
+/// Those behind the names of columns.
+fn records(csv: &str) -> impl Iterator<Item = Vec<String>> {
+    Records { rest: csv }.skip(1)
+}
+
+/// Names of threads, by host, pid and number.
+#[derive(Debug, Default)]
+pub(super) struct Threads(HashMap<(String, u32, u32), Arc<str>>);
+
+impl Threads {
+    pub(super) fn parsed(csv: &str) -> Self {
+        let thread = |fields: Vec<String>| {
+            let [host, pid, thread, name] = <[String; 4]>::try_from(fields).ok()?;
+            Some((
+                (host, pid.parse().ok()?, thread.parse().ok()?),
+                Arc::from(name),
+            ))
+        };
+        Self(records(csv).filter_map(thread).collect())
+    }
+
+    fn name(&self, host: &str, pid: u32, thread: u32) -> Option<Arc<str>> {
+        self.0.get(&(host.to_owned(), pid, thread)).cloned()
+    }
 }
 
 /// The number that a process has in the file, and its name there.
@@ -103,7 +132,7 @@ impl Processes {
     }
 }
 
-fn row(fields: &[String], processes: &mut Processes) -> Option<Row> {
+fn row(fields: &[String], processes: &mut Processes, threads: &Threads) -> Option<Row> {
     let [
         pid,
         thread,
@@ -123,12 +152,15 @@ fn row(fields: &[String], processes: &mut Processes) -> Option<Row> {
         return None;
     };
     let known = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
-    let (pid, whose) = processes.find(host, pid.parse().ok()?, known(rank));
+    let (pid, thread) = (pid.parse().ok()?, thread.parse().ok()?);
+    let thread_name = threads.name(host, pid, thread);
+    let (pid, whose) = processes.find(host, pid, known(rank));
     let kind = Kind::named(kind)?;
     Some(Row {
         pid,
         whose,
-        thread: thread.parse().ok()?,
+        thread,
+        thread_name,
         at: at.parse().ok()?,
         kind,
         name: if kind == Kind::Line {
@@ -252,7 +284,7 @@ mod tests {
     const HEAD: &str = "pid,thread_id,at,kind,name,file,lineno,took,step,span,parent,rank,host\n";
 
     fn names(csv: &str) -> Vec<String> {
-        let rows = parsed(&format!("{HEAD}{csv}"));
+        let rows = parsed(&format!("{HEAD}{csv}"), &Threads::default());
         let edges = edges(&rows);
         let name = |edge: &Edge<'_>| match edge {
             Edge::Open(row) => format!("+{}", row.name),
@@ -263,12 +295,13 @@ mod tests {
 
     #[test]
     fn fields_may_have_commas_and_quotation_marks() {
-        let rows = parsed(&format!(
-            "{HEAD}1,2,3,event,\"a \"\"b\"\", c\",,0,-1,7,-1,-1,-1,here\n"
-        ));
+        let row = "1,2,3,event,\"a \"\"b\"\", c\",,0,-1,7,-1,-1,-1,here\n";
+        let threads = Threads::parsed("host,pid,thread_id,name\nhere,1,2,\"x, y\"\n");
+        let rows = parsed(&format!("{HEAD}{row}"), &threads);
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].name, "a \"b\", c");
         assert_eq!((rows[0].step, rows[0].took), (Some(7), None));
+        assert_eq!(rows[0].thread_name.as_deref(), Some("x, y"));
     }
 
     #[test]
@@ -283,7 +316,7 @@ mod tests {
             row(7, 0, "a"),
             row(9, -1, "a"),
         ];
-        let rows = parsed(&(HEAD.to_owned() + &rows.concat()));
+        let rows = parsed(&(HEAD.to_owned() + &rows.concat()), &Threads::default());
         let told: Vec<_> = rows
             .iter()
             .map(|row| (row.pid, row.whose.as_deref()))

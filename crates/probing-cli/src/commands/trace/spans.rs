@@ -128,7 +128,7 @@ fn top_at(tops: &Tops, at: i64) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::parsed;
+    use super::super::rows::{Threads, parsed};
     use super::*;
 
     const HEAD: &str = "pid,thread_id,at,kind,name,file,lineno,took,step,span,parent,rank,host\n";
@@ -144,7 +144,7 @@ mod tests {
             format!("1,2,{at},{kind},{name},{file},1,{took},-1,{number},-1,-1,here\n")
         };
         let csv: String = rows.iter().enumerate().map(line).collect();
-        let rows = parsed(&(HEAD.to_owned() + &csv));
+        let rows = parsed(&(HEAD.to_owned() + &csv), &Threads::default());
         let told = |stretch: &Stretch<'_>| {
             let open = if stretch.ended.is_none() { "…" } else { "" };
             format!("{} {}{open}", stretch.row.name, stretch.lane)

@@ -26,8 +26,11 @@ fn files_are_what_their_viewers_ask_for() {
         );
         is_for_chrome(&exported(&traced, "chrome"));
         is_for_speedscope(&exported(&traced, "speedscope"));
-        let (slices, open) = slices(&exported(&traced, "perfetto"));
+        let perfetto = exported(&traced, "perfetto");
+        let (slices, open) = slices(&perfetto);
         assert!(slices > 10 && open == 0, "{slices}, {open}");
+        let main = b"MainThread";
+        assert!(perfetto.windows(main.len()).any(|bytes| bytes == main));
     });
 }
 
@@ -74,8 +77,13 @@ fn spans_that_overlap_or_never_end_are_in_files_too() {
 /// Complete events: each with all that one must have, and those of a thread inside each other or apart.
 fn is_for_chrome(file: &[u8]) {
     let chrome: Value = serde_json::from_slice(file).unwrap();
-    let events = chrome["traceEvents"].as_array().unwrap();
-    assert!(nest(events.iter()) > 1, "several threads");
+    let events = chrome["traceEvents"].as_array().unwrap().iter();
+    let (names, events): (Vec<_>, Vec<_>) = events.partition(|event| event["ph"] == "M");
+    // The others have ended.
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert_eq!(names[0]["name"], "thread_name");
+    assert_eq!(names[0]["args"]["name"], "MainThread");
+    assert!(nest(events.into_iter()) > 1, "several threads");
 }
 
 /// So many threads.
@@ -127,6 +135,8 @@ fn is_for_speedscope(file: &[u8]) {
     assert!(frames.iter().all(|frame| frame["name"].is_string()));
     let profiles = speedscope["profiles"].as_array().unwrap();
     assert!(profiles.len() > 1, "several threads");
+    let name = profiles[0]["name"].as_str().unwrap();
+    assert!(name.starts_with("MainThread of process "), "{name}");
     for profile in profiles {
         assert_eq!(
             (&profile["type"], &profile["unit"]),
