@@ -62,7 +62,7 @@ pub use ranks::{RankChoice, Ranks};
 pub use recording::Recording;
 pub use roll::{anyone_probed, is_offered, offered, roll};
 pub use samples::{Plan, Samples, SamplesEnd, sample_each};
-pub use set::{Choices, Member, Members, TargetSet};
+pub use set::{Choices, Ended, Member, Members, TargetSet};
 pub use stacks::{StackQuery, Stacks};
 pub use sweep::{Limits, beyond, remove};
 pub use target::{Entry, Reached, Remote, Target};

@@ -8,14 +8,14 @@ use std::time::Duration;
 use probing_capture::Capture;
 use probing_process::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_proto::report::{SetReport, TargetReport};
+use probing_proto::report::{DeadProcess, SetReport, TargetReport};
 
 use crate::agent::{Endpoint, Keys, Node};
 use crate::ask::{Manner, ask_each};
 use crate::candidate::{Bearer, Candidate, Claim, bearers, failed};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
-use crate::facts::started_at;
+use crate::facts::{host_name, started_at};
 use crate::probe::Probe;
 use crate::ranks::{RankChoice, Ranks};
 use crate::recording::Recording;
@@ -75,6 +75,16 @@ pub struct Member {
     /// What is known of it before it is asked.
     pub pid: Option<Pid>,
     pub rank: Option<u32>,
+}
+
+/// One that has ended, and whose rows are still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub member: Member,
+    /// What its machine is called.
+    pub host: String,
+    /// When it was started, in nanoseconds, if that was here.
+    pub started_nanos: Option<u64>,
 }
 
 /// The processes of a set, as they are now.
@@ -279,28 +289,31 @@ impl TargetSet {
         Ok(Members { all, missing })
     }
 
-    /// Processes of this machine that have ended and left rows in this table, where everybody is meant, and when they were
-    /// started, in nanoseconds. Not those whose numbers others have by now.
-    pub fn dead_with(&self, table: &str) -> Vec<(Member, u64)> {
-        let is_everybody = self.choices.is_empty() || self.choices.contains(&Choice::All);
+    /// Processes that have ended and left rows in this table, where everybody is meant: of this machine, and of agents that are
+    /// named. Not those whose numbers others have by now.
+    pub fn dead_with(&self, table: &str) -> Vec<Ended> {
         let is_any_rank = matches!(self.ranks, None | Some(RankChoice::All));
-        if self.is_empty() || !is_everybody || !is_any_rank {
+        if self.is_empty() || !is_any_rank {
             return Vec::new();
         }
-        let has_rows = |dead: &Recording| {
-            let tables = dead.report().tables;
-            let mut tables = tables.iter();
-            tables.any(|recorded| recorded.name == table && recorded.rows > 0)
+        let is_everybody_here = self.choices.is_empty() || self.choices.contains(&Choice::All);
+        let mut dead = if is_everybody_here {
+            dead_here(table)
+        } else {
+            Vec::new()
         };
-        let is_nobody = |dead: &Recording| processes::parent(dead.pid).is_none();
-        let dead = Recording::of_the_dead().into_iter();
-        let dead = dead.filter(|dead| is_nobody(dead) && has_rows(dead));
-        let member = |dead: &Recording| {
-            let candidate = Candidate::dead(Target::Local(dead.pid), dead.pid, dead.rank());
-            candidate.member(Bearer::OneOfSeveral)
+        let is_everybody = |node: &&Arc<Node>| {
+            let everybody = Choice::Node(node.endpoint().clone(), None);
+            self.choices.contains(&everybody)
         };
-        dead.map(|dead| (member(&dead), started_at(dead.key.start_ticks)))
-            .collect()
+        let nodes: Vec<Arc<Node>> = self.nodes.iter().filter(is_everybody).cloned().collect();
+        let table = table.to_owned();
+        // One that cannot be asked is told when the living are.
+        let elsewhere = ask_each(&nodes, Manner::within(NODE_PATIENCE), move |node| {
+            dead_on_node(node, &table).unwrap_or_default()
+        });
+        dead.extend(elsewhere.into_iter().flatten().flatten());
+        dead
     }
 
     fn candidates(&self) -> Result<Vec<Candidate>, ClientError> {
@@ -425,6 +438,45 @@ fn on_node(
     let dead = report.dead.into_iter();
     let dead = dead.map(|dead| Candidate::dead(remote(dead.pid), dead.pid, dead.rank));
     Ok(dead.chain(offered.into_iter().map(candidate)).collect())
+}
+
+fn has_rows(dead: &DeadProcess, table: &str) -> bool {
+    let mut tables = dead.tables.iter();
+    tables.any(|recorded| recorded.name == table && recorded.rows > 0)
+}
+
+fn dead_here(table: &str) -> Vec<Ended> {
+    let is_nobody = |dead: &Recording| processes::parent(dead.pid).is_none();
+    let host = host_name();
+    let ended = |dead: Recording| Ended {
+        member: Candidate::dead(Target::Local(dead.pid), dead.pid, dead.rank())
+            .member(Bearer::OneOfSeveral),
+        host: host.clone(),
+        started_nanos: Some(started_at(dead.key.start_ticks)),
+    };
+    let dead = Recording::of_the_dead().into_iter();
+    dead.filter(|dead| is_nobody(dead) && has_rows(&dead.report(), table))
+        .map(ended)
+        .collect()
+}
+
+fn dead_on_node(node: &Arc<Node>, table: &str) -> Result<Vec<Ended>, ClientError> {
+    let report = node.targets(true)?;
+    let is_there = |pid: Pid| report.targets.iter().any(|it| it.process.pid == pid);
+    let ended = |dead: &DeadProcess| {
+        let target = Target::Remote(Remote {
+            node: Arc::clone(node),
+            pid: dead.pid,
+        });
+        Ended {
+            member: Candidate::dead(target, dead.pid, dead.rank).member(Bearer::OneOfSeveral),
+            host: report.host.clone(),
+            started_nanos: None,
+        }
+    };
+    let dead = report.dead.iter();
+    let dead = dead.filter(|dead| !is_there(dead.pid) && has_rows(dead, table));
+    Ok(dead.map(ended).collect())
 }
 
 /// This user's, without ourselves.

@@ -18,6 +18,7 @@ use crate::attach;
 use crate::connection::PATIENCE;
 use crate::core_file::Left;
 use crate::error::ClientError;
+use crate::facts::host_name;
 use crate::locals;
 use crate::meeting;
 use crate::pace::Stop;
@@ -159,6 +160,15 @@ impl Target {
             }
             Self::Capture(path) => Err(ClientError::only_kept(path)),
             Self::Unsaid(unsaid) => Err(unsaid.error()),
+        }
+    }
+
+    /// What the machine is called that it runs on; `None` when nobody says, or it runs no more.
+    pub fn host(&self) -> Option<String> {
+        match self {
+            Self::Local(_) | Self::Name(_) | Self::Socket(_) => Some(host_name()),
+            Self::Remote(remote) => remote.node.host().map(str::to_owned),
+            Self::Capture(_) | Self::Unsaid(_) => None,
         }
     }
 

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probing_client::{
-    ClientError, Entry, Group, Manner, Member, Members, Ranks, Target, ask_each, started_at_nanos,
+    ClientError, Ended, Entry, Group, Manner, Member, Members, Ranks, Target, ask_each,
+    started_at_nanos,
 };
 use probing_engine::{Engine, Format, Terms};
-use probing_proto::process::Pid;
 use probing_proto::tracers::{Tracer, TracerCall};
 use serde_json::Value;
 
-use self::verdict::{Asked, Recorder, Row};
+use self::verdict::{Asked, Process, Recorder, Row};
 use super::Aim;
 use super::each;
 use super::memory::switched;
@@ -50,14 +50,23 @@ pub(crate) fn switch(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Res
 /// Shows what was recorded.
 pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result<Status> {
     let dead = aim.targets.dead_with(TABLE);
-    let with_dead = !dead.is_empty();
-    let started: Vec<(u64, u64)> = dead
-        .iter()
-        .filter_map(|(member, at)| Some((u64::from(member.pid?.0), *at)))
-        .collect();
-    let members = members(aim, dead)?;
+    let mut members = living(aim, &dead)?;
     let mut asked = looked(&members);
-    asked.started.extend(started);
+    for Ended {
+        member,
+        host,
+        started_nanos,
+    } in &dead
+    {
+        let Some(pid) = member.pid else { continue };
+        let process = Process::new(host, pid);
+        let started = started_nanos.map(|at| (process.clone(), at));
+        asked.started.extend(started);
+        asked.ended.insert(process);
+    }
+    let with_dead = !dead.is_empty();
+    let dead = dead.into_iter().map(|ended| ended.member);
+    members.all.extend(dead);
     let mut rows = rows(&members)?;
     if with_dead {
         let told = runs::told(rows, &asked);
@@ -79,20 +88,16 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
     Ok(exit::OK)
 }
 
-/// Who asks all asks those that have ended, too: a rank that has died is the one that matters.
-fn members(aim: &Aim, dead: Vec<(Member, u64)>) -> anyhow::Result<Members> {
-    let mut members = match aim.members() {
-        Err(error) if dead.is_empty() || !is_nobody(&error) => return Err(error),
-        Err(_) => Members {
+/// Those that run. Who asks all asks those that have ended, too: a rank that has died is the one that matters, and there may be
+/// no other.
+fn living(aim: &Aim, dead: &[Ended]) -> anyhow::Result<Members> {
+    match aim.members() {
+        Err(error) if !dead.is_empty() && is_nobody(&error) => Ok(Members {
             all: Vec::new(),
             missing: Ranks::default(),
-        },
-        Ok(members) => members,
-    };
-    members
-        .all
-        .extend(dead.into_iter().map(|(member, _)| member));
-    Ok(members)
+        }),
+        members => members,
+    }
 }
 
 fn is_nobody(error: &anyhow::Error) -> bool {
@@ -113,7 +118,7 @@ fn why_nothing(asked: &Asked) -> String {
 /// What one of them is found to be.
 enum Seen {
     Recording(Recorder),
-    Ended(Option<Pid>),
+    Ended(Option<Process>),
     Other,
 }
 
@@ -138,16 +143,15 @@ fn looked(members: &Members) -> Asked {
                     Ok(_) | Err(_) => Seen::Other,
                 }
             }
-            Err(error) if error.is_end() => Seen::Ended(member.pid),
+            Err(error) if error.is_end() => Seen::Ended(process_of(member)),
             Err(_) => Seen::Other,
         }
     });
     let mut asked = Asked::default();
-    let pids = members.all.iter().filter_map(|member| match member.target {
-        Target::Local(pid) => Some(pid),
+    let started = members.all.iter().filter_map(|member| match member.target {
+        Target::Local(pid) => Some((process_of(member)?, started_at_nanos(pid)?)),
         _ => None,
     });
-    let started = pids.filter_map(|pid| Some((u64::from(pid.0), started_at_nanos(pid)?)));
     asked.started.extend(started);
     for (seen, member) in answers.into_iter().zip(&members.all) {
         match seen {
@@ -155,11 +159,15 @@ fn looked(members: &Members) -> Asked {
                 asked.on.push(member.who.clone());
                 asked.recording.push(recorder);
             }
-            Some(Seen::Ended(pid)) => asked.ended.extend(pid.map(|pid| u64::from(pid.0))),
+            Some(Seen::Ended(process)) => asked.ended.extend(process),
             Some(Seen::Other) | None => {}
         }
     }
     asked
+}
+
+fn process_of(member: &Member) -> Option<Process> {
+    Some(Process::new(&member.target.host()?, member.pid?))
 }
 
 fn rows(members: &Members) -> anyhow::Result<Vec<Row>> {

@@ -130,7 +130,7 @@ fn code_runs_on_any_thread_from_3_12_on() {
             "{ran:?}"
         );
         assert!(ran.stderr.contains("os.read(pipe, 1)"), "{ran:?}");
-        // The thread goes on. What it was told to tell is taken back by the next thread that can, which may be behind the answer.
+        // The thread goes on. What it was told to tell is taken back by a thread of ours, perhaps just behind the answer.
         let tools = "import sys; [sys.monitoring.get_tool(tool) for tool in range(6)]";
         wait_until("nothing is watched any more", || {
             eval(&[tools]).ok() == "[None, None, None, None, None, None]\n"

@@ -224,6 +224,14 @@ fn lost(job: &mut Job) {
     far.rank.wait();
     let failed = job.ask(&["--ranks", "failed", "watch-nan", "--recorded"]);
     assert!(failed.ok().contains("(rank 1, pid "), "{failed:?}");
+    // What it did in the job is told beside what the living do.
+    let told = job.ask(&["collectives", "--json"]).json();
+    let world = &told["jobs"][0]["groups"][0];
+    assert_eq!(
+        (&world["ranks"], &world["ended"]),
+        (&json!([0, 1]), &json!([1])),
+        "{told:#}"
+    );
     drop(far.agent);
     let off = job.ask(&["torch", "off"]);
     assert_eq!(off.status, 3, "{off:?}");

@@ -47,6 +47,8 @@ pub struct Node {
     endpoint: Endpoint,
     keys: Keys,
     way: OnceLock<Way>,
+    /// What its machine is called, once it was said.
+    host: OnceLock<String>,
     /// What is to be said about how it was reached.
     notes: Mutex<Vec<String>>,
 }
@@ -131,6 +133,7 @@ impl Node {
             endpoint,
             keys,
             way: OnceLock::new(),
+            host: OnceLock::new(),
             notes: Mutex::default(),
         }
     }
@@ -147,7 +150,18 @@ impl Node {
 
     /// Who is there; and who was, when the `dead` are wanted.
     pub fn targets(&self, dead: bool) -> Result<NodeReport, ClientError> {
-        self.json(&Ask::get("/targets", &TargetsRequest { dead }, TRAVEL))
+        let report: NodeReport =
+            self.json(&Ask::get("/targets", &TargetsRequest { dead }, TRAVEL))?;
+        self.host.get_or_init(|| report.host.clone());
+        Ok(report)
+    }
+
+    /// What its machine is called. Asked for when nobody has heard it yet.
+    pub fn host(&self) -> Option<&str> {
+        if self.host.get().is_none() {
+            self.targets(false).ok()?;
+        }
+        self.host.get().map(String::as_str)
     }
 
     /// The stacks of one process: as the request says, which names it.

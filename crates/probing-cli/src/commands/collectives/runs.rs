@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::verdict::{Asked, Row};
+use super::verdict::{Asked, Process, Row};
 
 /// The rows that count.
 #[derive(Debug)]
@@ -55,14 +55,14 @@ impl Span<'_> {
     }
 }
 
-/// What the pids of a job recorded.
-type Spans<'a> = BTreeMap<u64, Span<'a>>;
+/// What the processes of a job recorded.
+type Spans<'a> = BTreeMap<Process, Span<'a>>;
 
 /// Jobs of which somebody lives, with their dead; where there is none, the one that ended last.
 pub(super) fn told(rows: Vec<Row>, asked: &Asked) -> Told {
     let jobs = jobs(&rows, asked);
     let lives = |job: Option<&str>, spans: &Spans<'_>| {
-        asked.records_in(job) || spans.keys().any(|pid| !asked.ended.contains(pid))
+        asked.records_in(job) || spans.keys().any(|it| !asked.ended.contains(it))
     };
     let living: Vec<_> = jobs
         .iter()
@@ -78,21 +78,21 @@ pub(super) fn told(rows: Vec<Row>, asked: &Asked) -> Told {
             .collect(),
         _ => living,
     };
-    let kept: BTreeSet<u64> = told
+    let kept: BTreeSet<Process> = told
         .into_iter()
         .flat_map(|(job, spans)| of_one_time(*job, spans, asked))
         .collect();
-    let left_out: BTreeSet<u64> = rows
+    let left_out: BTreeSet<Process> = rows
         .iter()
-        .map(|row| row.pid)
-        .filter(|pid| !kept.contains(pid))
+        .map(Row::process)
+        .filter(|process| !kept.contains(process))
         .collect();
     Told {
         left_out: left_out.len(),
         has_ended: has_ended && !kept.is_empty(),
         rows: rows
             .into_iter()
-            .filter(|row| kept.contains(&row.pid))
+            .filter(|row| kept.contains(&row.process()))
             .collect(),
     }
 }
@@ -101,9 +101,10 @@ fn jobs<'a>(rows: &'a [Row], asked: &Asked) -> BTreeMap<Option<&'a str>, Spans<'
     let mut jobs: BTreeMap<Option<&str>, Spans<'_>> = BTreeMap::new();
     for row in rows {
         let spans = jobs.entry(row.job.as_deref()).or_default();
-        let started = asked.started.get(&row.pid).copied();
+        let process = row.process();
+        let started = asked.started.get(&process).copied();
         let started = started.and_then(|at| i64::try_from(at).ok());
-        let span = spans.entry(row.pid).or_insert_with(|| Span {
+        let span = spans.entry(process).or_insert_with(|| Span {
             began_nanos: started.unwrap_or(row.at_nanos),
             last_nanos: row.at_nanos,
             rank: row.rank,
@@ -118,9 +119,9 @@ fn jobs<'a>(rows: &'a [Row], asked: &Asked) -> BTreeMap<Option<&'a str>, Spans<'
 }
 
 /// Those that live, and the dead who were there when these were, or when the last of them was.
-fn of_one_time(job: Option<&str>, spans: &Spans<'_>, asked: &Asked) -> Vec<u64> {
+fn of_one_time(job: Option<&str>, spans: &Spans<'_>, asked: &Asked) -> Vec<Process> {
     let (dead, living): (Vec<_>, Vec<_>) =
-        spans.iter().partition(|(pid, _)| asked.ended.contains(pid));
+        spans.iter().partition(|(it, _)| asked.ended.contains(it));
     let since = match living.iter().map(|(_, span)| span.began_nanos).min() {
         Some(first) => first,
         // A rank lives again, and has done nothing yet.
@@ -136,7 +137,7 @@ fn of_one_time(job: Option<&str>, spans: &Spans<'_>, asked: &Asked) -> Vec<u64> 
     };
     let dead = dead.into_iter().filter(|(_, span)| counts(span));
     let all = dead.chain(living.iter().copied());
-    all.map(|(pid, _)| *pid).collect()
+    all.map(|(process, _)| process.clone()).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use probing_client::Who;
+use probing_proto::process::Pid;
 use probing_proto::report::{
     CollectivesReport, GroupReport, JobReport, Lateness, Operation, Side, Verdict,
 };
@@ -68,6 +69,14 @@ impl Row {
             is_failed: row["state"] == "failed",
         })
     }
+
+    /// Whose row it is.
+    pub(super) fn process(&self) -> Process {
+        Process {
+            host: self.host.clone(),
+            pid: self.pid,
+        }
+    }
 }
 
 /// What one rank did in a group, by number.
@@ -129,13 +138,28 @@ impl Doings {
 
 pub(super) type Ranks = BTreeMap<i64, Doings>;
 
+/// A process: machines have the same pids.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Process {
+    host: String,
+    pid: u64,
+}
+
+impl Process {
+    pub(super) fn new(host: &str, pid: Pid) -> Self {
+        Self {
+            host: host.to_owned(),
+            pid: u64::from(pid.0),
+        }
+    }
+}
+
 /// Who was asked.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// Pids of those that have ended.
-    pub(super) ended: HashSet<u64>,
+    pub(super) ended: HashSet<Process>,
     /// When those of this machine were started, in nanoseconds.
-    pub(super) started: HashMap<u64, u64>,
+    pub(super) started: HashMap<Process, u64>,
     /// Those that live and record.
     pub(super) on: Vec<Who>,
     /// The same: what they have not recorded they have not done.
@@ -223,7 +247,7 @@ fn of_groups(job: Option<&str>, rows: &[&Row], asked: &Asked) -> (Vec<GroupRepor
     for row in rows {
         let ranks = groups.entry((&row.group, row.group_size)).or_default();
         ranks.entry(row.rank).or_default().add(row);
-        if asked.ended.contains(&row.pid) {
+        if asked.ended.contains(&row.process()) {
             dead.insert(row.rank);
         }
     }

@@ -1,5 +1,7 @@
 //! Whose rows count.
 
+use probing_proto::process::Pid;
+
 use super::super::verdict::tests::{recorder, row};
 use super::*;
 
@@ -12,11 +14,15 @@ fn process(pid: u64, rank: i64, at_millis: &[i64]) -> Vec<Row> {
     at_millis.iter().enumerate().map(row).collect()
 }
 
+fn here(pid: u64) -> Process {
+    Process::new("here", Pid(pid as u32))
+}
+
 /// Processes 30 to 39 are known to have been started at 150 ms, others not.
 fn asked(ended: &[u64]) -> Asked {
     Asked {
-        ended: ended.iter().copied().collect(),
-        started: (30..40).map(|pid| (pid, 150_000_000)).collect(),
+        ended: ended.iter().copied().map(here).collect(),
+        started: (30..40).map(|pid| (here(pid), 150_000_000)).collect(),
         ..Asked::default()
     }
 }
@@ -84,4 +90,21 @@ fn of_dead_jobs_the_last_is_told_and_none_beside_one_that_lives() {
     };
     let told = told(rows[..2].concat(), &begun);
     assert_eq!((told.has_ended, told.rows.len()), (false, 0));
+}
+
+#[test]
+fn machines_have_the_same_pids() {
+    let there = |rows: Vec<Row>| -> Vec<Row> {
+        let there = |row: Row| Row {
+            host: "there".into(),
+            ..row
+        };
+        rows.into_iter().map(there).collect()
+    };
+    // The second rank died, there; the first one has its pid, here.
+    let rows = [process(10, 0, &[1, 5, 9]), there(process(10, 1, &[1, 5]))];
+    let mut asked = asked(&[]);
+    asked.ended.insert(Process::new("there", Pid(10)));
+    let told = told(rows.concat(), &asked);
+    assert_eq!((told.rows.len(), told.note()), (5, None));
 }

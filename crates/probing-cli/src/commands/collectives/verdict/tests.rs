@@ -42,7 +42,7 @@ pub(in super::super) fn recorder(job: &str, rank: i64) -> Recorder {
 /// What is said of the only job.
 fn told(rows: &[Row]) -> JobReport {
     let asked = Asked {
-        ended: HashSet::from([101]),
+        ended: HashSet::from([Process::new("here", Pid(101))]),
         ..Asked::default()
     };
     let [job] = report(rows, &asked).jobs.try_into().unwrap();
