@@ -155,7 +155,7 @@ class Function:
         self._parts = function.split(".")
         # What was found: codes by their ids, and where modules have them.
         self._codes: dict[int, CodeType] = {}
-        self._places: set[tuple[str, str]] = set()
+        self._places: set[tuple[str, tuple[str, ...]]] = set()
 
     def name(self) -> str:
         return self._parts[-1]
@@ -197,9 +197,8 @@ class Function:
     def again(self) -> list[tuple[CodeType, str, int]]:
         """Choose what is new where functions were found before: one may have been defined again."""
         found = []
-        for module, name in list(self._places):
-            names = getattr(sys.modules.get(module), "__dict__", {})
-            for code, owner, qualname in _codes_of(names.get(name), module, set(), 0):
+        for module, path in list(self._places):
+            for code, owner, qualname in _codes_of(_value_at(module, path), module, set(), 0):
                 is_new = code.co_name == self.name() and id(code) not in self._codes
                 if is_new and self._is_meant(code, owner, qualname):
                     found.append(self._noted(code, owner, qualname))
@@ -207,7 +206,7 @@ class Function:
 
     def _noted(self, code: CodeType, module: str, qualname: str) -> tuple[CodeType, str, int]:
         self._codes[id(code)] = code
-        self._places.add((module, qualname.split(".")[0]))
+        self._places.add((module, tuple(qualname.split(".<locals>")[0].split("."))))
         return code, qualname, first_line(code)
 
     def _preferred(self, codes: list[tuple[CodeType, str, str]]) -> tuple[list[tuple[CodeType, str, int]], str | None]:
@@ -501,6 +500,15 @@ def _codes_of_module(module: str, names: dict[str, Any]) -> Iterator[tuple[CodeT
     seen: set[int] = set()
     for value in list(names.values()):
         yield from _codes_of(value, module, seen, 0)
+
+
+def _value_at(module: str, path: tuple[str, ...]) -> object:
+    """Give what a module, and classes in it, have under these names."""
+    names = getattr(sys.modules.get(module), "__dict__", {})
+    value = names.get(path[0])
+    for name in path[1:]:
+        value = (_names_of(value) or {}).get(name) if _is_class(value) else None
+    return value
 
 
 def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterator[tuple[CodeType, str, str]]:

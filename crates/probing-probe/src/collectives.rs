@@ -39,7 +39,7 @@ use crate::guarded::call;
 use crate::recording::{self, Ledger, Operation, Outcome};
 use crate::step;
 use crate::trace::{self, Tap};
-use crate::worker;
+use crate::worker::Turn;
 use count::{Count, Counted};
 use door::{asked_of_watch, watch};
 use glance::{Glance, Sizes};
@@ -57,8 +57,8 @@ static ON: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 /// How many operations are pending, for the probe's thread.
 static PENDING: AtomicU32 = AtomicU32::new(0);
-/// Whether a thread looks already.
-static LOOKING: AtomicBool = AtomicBool::new(false);
+/// Of [`tick`].
+static LOOK: Turn = Turn::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 struct State {
@@ -199,7 +199,6 @@ pub(crate) fn is_on() -> bool {
 pub(crate) fn after_fork() {
     ON.store(false, Ordering::Release);
     PENDING.store(0, Ordering::Release);
-    LOOKING.store(false, Ordering::Release);
 }
 
 /// What one should know about it.
@@ -227,16 +226,9 @@ pub(crate) fn tick() {
     let now = monotonic_nanos().unsigned_abs();
     let is_due =
         is_on() && PENDING.load(Ordering::Acquire) > 0 && now >= NEXT.load(Ordering::Acquire);
-    if !is_due || LOOKING.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    NEXT.store(now + SECOND.as_nanos() as u64, Ordering::Release);
-    let started = worker::start(|| {
-        worker::with_interpreter(poll);
-        LOOKING.store(false, Ordering::Release);
-    });
-    if started.is_err() {
-        LOOKING.store(false, Ordering::Release);
+    if is_due && !LOOK.is_taken() {
+        NEXT.store(now + SECOND.as_nanos() as u64, Ordering::Release);
+        LOOK.start(poll);
     }
 }
 

@@ -64,7 +64,7 @@ use self::sessions::Sessions;
 use crate::codes::{Finder, Found};
 use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
-use crate::worker;
+use crate::worker::{self, Turn};
 use crate::{forked, forks};
 
 pub(crate) use self::armed::Address;
@@ -81,6 +81,9 @@ pub(crate) use symbols::found;
 /// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
 /// here.
 static OF_THIS_PROCESS: AtomicPtr<Stops> = AtomicPtr::new(ptr::null_mut());
+/// Of [`Stops::tick`].
+static LOOK: Turn = Turn::new();
+static EXPIRED: Turn = Turn::new();
 
 /// All points and stops of a process.
 pub(crate) struct Stops {
@@ -267,6 +270,7 @@ impl Stops {
     /// When [`Stops::tick`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let expiry = self.points().next_expiry();
+        let expiry = expiry.map(|at| EXPIRED.not_before(at));
         let overdue = self.sessions().next_overdue();
         let look = tracing::next_look();
         expiry.into_iter().chain(overdue).chain(look).min()
@@ -275,22 +279,15 @@ impl Stops {
     /// Ends what has had its time. Called by the server's thread.
     pub(crate) fn tick(&self) {
         if tracing::is_due() {
-            // Without a thread it is looked at the next time.
-            drop(worker::start(|| {
-                worker::with_interpreter(tracing::look_again);
-            }));
+            LOOK.start(tracing::look_again);
         }
         let expired = self.points().expired();
         if !expired.is_empty() {
-            let end = move || {
-                worker::with_interpreter(|py| {
-                    for point in &expired {
-                        arming::disarm_itself(py, point, "its time is over");
-                    }
-                });
-            };
-            // Without a thread it stays armed a little longer.
-            drop(worker::start(end));
+            EXPIRED.start(move |py| {
+                for point in &expired {
+                    arming::disarm_itself(py, point, "its time is over");
+                }
+            });
         }
         for session in self.sessions().overdue() {
             session.end(WentOn::Deadline);

@@ -3,7 +3,9 @@
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
 use probing_proto::names::{Complete, Describe};
@@ -102,6 +104,71 @@ pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         stops::quietly(body);
     });
     spawned.map(drop)
+}
+
+/// How long who finds somebody at it waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Something that the probe's thread has others look after, from time to time: one at a time. Who holds the GIL may do so for
+/// minutes, and all that wait for it would be there then.
+pub(crate) struct Turn {
+    /// The process whose thread is at it, as its generation and 1; 0 when none is. A child of a fork has not got the thread.
+    whose: AtomicU32,
+}
+
+impl Turn {
+    pub(crate) const fn new() -> Self {
+        Self {
+            whose: AtomicU32::new(0),
+        }
+    }
+
+    fn ours() -> u32 {
+        forked::generation().wrapping_add(1)
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.whose.load(Ordering::Acquire) == Self::ours()
+    }
+
+    /// Starts a thread that does this with the interpreter, unless one is at it. Without a thread it is done the next time.
+    pub(crate) fn start(&'static self, body: impl FnOnce(Python<'_>) + Send + 'static) {
+        let ours = Self::ours();
+        if self.whose.swap(ours, Ordering::AcqRel) == ours {
+            return;
+        }
+        let ending = Ending { turn: self, ours };
+        // Without a thread it is dropped, with all that it was to do.
+        drop(start(move || {
+            let _ending = ending;
+            with_interpreter(body);
+        }));
+    }
+
+    /// When what is due at a time is to be looked at: while somebody is at it, not at once again.
+    pub(crate) fn not_before(&self, due: Instant) -> Instant {
+        if self.is_taken() {
+            due.max(Instant::now() + PAUSE)
+        } else {
+            due
+        }
+    }
+}
+
+/// The end of a turn, however that comes.
+struct Ending {
+    turn: &'static Turn,
+    ours: u32,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let (whose, none) = (&self.turn.whose, Ordering::Relaxed);
+        // In a child, it may be another's already.
+        whose
+            .compare_exchange(self.ours, 0, Ordering::AcqRel, none)
+            .ok();
+    }
 }
 
 /// Does something with the interpreter that may run the program's code. `None` when the interpreter ends.

@@ -17,7 +17,7 @@ use crate::codes::{Finder, Found};
 use crate::lifecycle;
 use crate::monitoring;
 use crate::stops::{self, Yields, frame};
-use crate::worker;
+use crate::worker::{self, Turn};
 
 /// Functions of one trace.
 const MAX_FUNCTIONS: u32 = 20_000;
@@ -29,6 +29,8 @@ const LOOK_EVERY_MUTED: Duration = Duration::from_millis(100);
 /// Those that look for code that begins to run. Reached with the GIL held only.
 static SEEKERS: Mutex<Vec<Arc<Trace>>> = Mutex::new(Vec::new());
 static SEEKING: AtomicBool = AtomicBool::new(false);
+/// Of [`tick`].
+static LOOK: Turn = Turn::new();
 
 /// Begins a trace; what came of it.
 pub(super) fn begin(
@@ -396,6 +398,7 @@ fn find_again(py: Python<'_>, traces: &[Arc<Trace>]) {
         }
         stops::find_again(py, &trace.points());
     }
+    crate::codes::forget_globals(py);
 }
 
 /// When [`tick`] has something to do.
@@ -414,7 +417,8 @@ pub(super) fn next_deadline() -> Option<Instant> {
         let look = now + every;
         Some(trace.expires().map_or(look, |expires| expires.min(look)))
     };
-    traces.iter().filter_map(of_one).min()
+    let next = traces.iter().filter_map(of_one).min();
+    next.map(|next| LOOK.not_before(next))
 }
 
 /// Ends what has had its time, and looks at the others. Called by the server's thread, which has no GIL.
@@ -433,27 +437,23 @@ pub(super) fn tick() {
     let is_muted = all
         .iter()
         .any(|trace| trace.is_overdrawn() && !trace.is_over());
-    if expired.is_empty() && !is_due && !is_muted {
+    if LOOK.is_taken() || expired.is_empty() && !is_due && !is_muted {
         return;
     }
     if is_due {
         *last = Some(now);
     }
     drop(last);
-    let look = move || {
-        worker::with_interpreter(|py| {
-            accounts::look(py, false);
-            others_profile(py);
-            find_again(py, &all);
-            for trace in &expired {
-                if trace.end() {
-                    trace.note(Some("ended: its time is over".to_owned()));
-                    accounts::look(py, true);
-                    put_away(py, trace);
-                }
+    LOOK.start(move |py| {
+        accounts::look(py, false);
+        others_profile(py);
+        find_again(py, &all);
+        for trace in &expired {
+            if trace.end() {
+                trace.note(Some("ended: its time is over".to_owned()));
+                accounts::look(py, true);
+                put_away(py, trace);
             }
-        });
-    };
-    // Without a thread it is looked at a little later.
-    drop(worker::start(look));
+        }
+    });
 }

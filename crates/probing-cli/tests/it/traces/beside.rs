@@ -134,3 +134,30 @@ with warnings.catch_warnings():
         }
     });
 }
+
+/// A thread that has the GIL for long, in C, when a trace and a breakpoint have had their time: who waits to end them is one for
+/// each, and not another every moment.
+#[test]
+fn threads_do_not_pile_up_while_nobody_can_have_the_gil() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.run("import ctypes; held = ctypes.PyDLL(None).usleep");
+        traced.probing(&["trace", "Trainer.fit", "--for", "1s"]);
+        traced.probing(&["break", "traced.py:23", "--action", "count", "--ttl", "1s"]);
+        let before = traced.target.usage().threads;
+        traced.target.say("held(3_000_000)");
+        let mut most = before;
+        while traced.target.lines_so_far().is_empty() {
+            most = most.max(traced.target.usage().threads);
+        }
+        assert!(most <= before + 3, "{before} threads, then {most}");
+        wait_until("both are over", || {
+            traced
+                .probing(&["trace", "--list"])
+                .contains("ended: its time is over")
+                && traced
+                    .probing(&["breakpoints"])
+                    .contains("disarmed: its time is over")
+        });
+    });
+}
