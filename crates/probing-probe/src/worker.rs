@@ -163,11 +163,10 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let (whose, none) = (&self.turn.whose, Ordering::Relaxed);
+        let (ended, seen) = (Ordering::AcqRel, Ordering::Relaxed);
+        let whose = &self.turn.whose;
         // In a child, it may be another's already.
-        whose
-            .compare_exchange(self.ours, 0, Ordering::AcqRel, none)
-            .ok();
+        whose.compare_exchange(self.ours, 0, ended, seen).ok();
     }
 }
 

@@ -174,15 +174,15 @@ fn settle<M: Memory + ?Sized>(
     memory: &M,
     registries: &[Registry],
 ) -> Vec<Found> {
-    let of_registry = |registry: &Registry| {
-        let classes = registry.classes;
-        registry
+    let tasks_of = |registered: &Registry| {
+        let classes = registered.classes;
+        registered
             .tasks
             .clone()
             .into_iter()
             .map(move |task| (classes, task))
     };
-    let mut open: Vec<(Classes, u64)> = registries.iter().flat_map(of_registry).collect();
+    let mut open: Vec<(Classes, u64)> = registries.iter().flat_map(tasks_of).collect();
     open.truncate(MAX_TASKS);
     let (mut found, mut last) = (Vec::new(), HashMap::new());
     for _ in 0..TRIES {

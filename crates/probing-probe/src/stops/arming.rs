@@ -100,8 +100,8 @@ pub(super) fn try_arm(
     Ok(point.told())
 }
 
-/// Functions that have been defined again since these points found them have the points, too. From 3.12 on they are found when
-/// they begin, too.
+/// Functions that have been defined again since these points found them have the points, too. (From 3.12 on most are found before,
+/// when they begin.)
 pub(super) fn find_again(py: Python<'_>, wanted: &[PointId]) {
     let points: Vec<Arc<Point>> = {
         let points = of_this_process().points();

@@ -129,7 +129,7 @@ fn in_sets(view: &View<'_>, state: u64, limit: usize) -> Look<Registry> {
         classes.task = attribute(in_c, "Task")?;
         classes.future = attribute(in_c, "Future")?;
     }
-    let mut registry = Registry {
+    let mut registered = Registry {
         classes,
         ..Registry::default()
     };
@@ -139,17 +139,17 @@ fn in_sets(view: &View<'_>, state: u64, limit: usize) -> Look<Registry> {
             && let Some(data) = view.attribute(weak_set, "data")?
         {
             let references = view.members(data, limit)?;
-            registry.is_cut |= references.count > references.first.len();
-            registry.tasks.extend(referents(view, &references.first)?);
+            registered.is_cut |= references.count > references.first.len();
+            registered.tasks.extend(referents(view, &references.first)?);
         }
     }
     let eager = attribute(tasks, "_eager_tasks")?;
     if eager != 0 {
         let eager = view.members(eager, limit)?;
-        registry.is_cut |= eager.count > eager.first.len();
-        registry.tasks.extend(eager.first);
+        registered.is_cut |= eager.count > eager.first.len();
+        registered.tasks.extend(eager.first);
     }
-    Ok(registry)
+    Ok(registered)
 }
 
 /// What weak references refer to.
