@@ -9,7 +9,8 @@ mod part;
 mod tests;
 mod zones;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
@@ -19,8 +20,10 @@ use datafusion::common::{DFSchema, Result, Statistics};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use probing_client::Recording;
 use probing_proto::own;
-use probing_store::{Chunk, Kind, Snapshot};
+use probing_proto::store::LeftOut;
+use probing_store::{Chunk, ChunkId, Kind, Snapshot};
 
 use self::part::RecordedPart;
 use crate::arrays::data_type;
@@ -76,6 +79,22 @@ struct Source {
     snapshot: Snapshot,
     /// Where the table's columns are in it.
     places: Vec<Option<usize>>,
+    /// Chunks whose rows were overwritten before they were read.
+    overwritten: Mutex<HashSet<ChunkId>>,
+}
+
+impl Source {
+    /// Notes that a chunk could not be read. Two scans of one query may both want it.
+    fn lost(&self, chunk: &Chunk) {
+        let mut overwritten = self
+            .overwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if overwritten.insert(chunk.id()) {
+            self.seen
+                .lost_rows(self.snapshot.table(), chunk.rows() as u64);
+        }
+    }
 }
 
 /// A column of it. SQL knows names without a dash of case, and so does a store: they are written small.
@@ -144,9 +163,15 @@ pub(crate) fn table(name: &str, sight: &Sight, sharing: Sharing) -> Option<Recor
         let Some(table) = tables.find(|table| table.name().eq_ignore_ascii_case(name)) else {
             continue;
         };
+        if let Some(why) = left_out(&recorded.recording, table.name()) {
+            sight.misses(&seen, why);
+        }
         merge(&mut columns, table.columns());
-        match table.snapshot() {
-            Ok(snapshot) => snapshots.push((Arc::clone(&seen), snapshot)),
+        match table.pinned_snapshot(&sight.pin_room) {
+            Ok(snapshot) => {
+                seen.lost_rows(table.name(), snapshot.overwritten());
+                snapshots.push((Arc::clone(&seen), snapshot));
+            }
             Err(error) => sight.misses(
                 &seen,
                 Unseen {
@@ -190,6 +215,17 @@ fn lacking(seen: &Seen, name: &str) -> std::result::Result<Option<Unseen>, Unsee
     };
     let mut files = recorded.store.unreadable().iter();
     Ok(files.find(|file| file.is_of(name)).map(Unseen::from))
+}
+
+/// Why values are missing that the program recorded.
+fn left_out(recording: &Recording, table: &str) -> Option<Unseen> {
+    let LeftOut { column, columns } = recording.recorder.as_ref()?.left_out.get(table)?;
+    Some(Unseen {
+        message: format!(
+            "values were left out, those of column {column} among them: {table} has {columns} columns and takes no others"
+        ),
+        hint: Some("record names that change as values of a column, not as columns".to_owned()),
+    })
 }
 
 /// The targets that have this table where it cannot be read.
@@ -242,6 +278,7 @@ impl RecordedTable {
                 seen,
                 snapshot,
                 places,
+                overwritten: Mutex::default(),
             })
         };
         Self {

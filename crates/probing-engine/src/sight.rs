@@ -1,8 +1,9 @@
 //! What one query sees of its targets. Each is looked at once, when the first scan needs it, so that all tables of a
 //! query speak of the same moment.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,12 +14,15 @@ use probing_client::{
 };
 use probing_proto::agent::MissingTarget;
 use probing_proto::capture::Manifest;
+use probing_proto::env::PROBING_STORE_BYTES;
 use probing_proto::message::Failure;
 use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 use probing_proto::stops::Point;
 use probing_store::{Store, Unreadable};
 
+/// What one query may keep of rings whose writers would overwrite them meanwhile.
+const MAX_PINNED_BYTES: u64 = 512 << 20;
 /// For each target. Reading one takes milliseconds, a second when its threads never stand still.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -93,6 +97,8 @@ pub(crate) struct Sight {
     /// Those that are captures with their tables in them: nothing is read of them but those.
     pub(crate) captures: Vec<Capture>,
     needs: Arc<Mutex<Needs>>,
+    /// Bytes of fast rings that may still be copied for this query.
+    pub(crate) pin_room: AtomicU64,
     missing: Mutex<Vec<Missing>>,
     /// Those that gave rows, or would have if there were any.
     answered: Mutex<HashSet<Who>>,
@@ -110,6 +116,7 @@ pub(crate) struct Seen {
     threads: OnceLock<Result<Vec<ThreadFacts>, Unseen>>,
     recorded: OnceLock<Result<Option<Recorded>, Unseen>>,
     points: OnceLock<Result<Vec<Point>, Unseen>>,
+    overwritten: Mutex<BTreeMap<String, u64>>,
 }
 
 /// What a target has recorded.
@@ -137,6 +144,7 @@ impl Sight {
                 threads: OnceLock::new(),
                 recorded: OnceLock::new(),
                 points: OnceLock::new(),
+                overwritten: Mutex::default(),
             })
         };
         let (mut all, mut captures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
@@ -161,6 +169,7 @@ impl Sight {
             all,
             captures,
             needs,
+            pin_room: AtomicU64::new(MAX_PINNED_BYTES),
             missing: Mutex::new(missing),
             answered: Mutex::default(),
         }
@@ -220,7 +229,19 @@ impl Sight {
 
     /// Whose rows are missing so far.
     pub(crate) fn missing(&self) -> Vec<Missing> {
-        lock(&self.missing).clone()
+        let overwritten = self.all.iter().flat_map(|seen| {
+            let tables = lock(&seen.overwritten).clone();
+            tables.into_iter().map(|(table, rows)| Missing {
+                who: seen.member.who.clone(),
+                pid: seen.member.pid,
+                why: overwritten(&table, rows),
+            })
+        });
+        lock(&self.missing)
+            .iter()
+            .cloned()
+            .chain(overwritten)
+            .collect()
     }
 
     /// Whether some were asked and none of them answered.
@@ -299,6 +320,13 @@ impl Seen {
         self.member.rank.or_else(recorded)
     }
 
+    /// Notes that rows of a table were overwritten before they were read.
+    pub(crate) fn lost_rows(&self, table: &str, rows: u64) {
+        if rows > 0 {
+            *lock(&self.overwritten).entry(table.to_owned()).or_default() += rows;
+        }
+    }
+
     pub(crate) fn threads(&self) -> Result<&[ThreadFacts], Unseen> {
         let read = || match self.kept {
             None => Ok(self.target().thread_facts()?),
@@ -311,6 +339,17 @@ impl Seen {
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.member.fmt(f)
+    }
+}
+
+fn overwritten(table: &str, rows: u64) -> Unseen {
+    let noun = if rows == 1 { "row was" } else { "rows were" };
+    Unseen {
+        message: format!("{rows} {noun} overwritten before the query read them: {table}"),
+        hint: Some(format!(
+            "a larger {} keeps rows longer; a narrower condition is read sooner",
+            PROBING_STORE_BYTES.name
+        )),
     }
 }
 

@@ -122,6 +122,21 @@ pub const OMPI_COMM_WORLD_RANK: Variable = Variable {
     read_by: ReadBy::Target,
     doc: "The rank when neither `RANK` nor `SLURM_PROCID` is set (set by Open MPI).",
 };
+pub const LOCAL_RANK: Variable = Variable {
+    name: "LOCAL_RANK",
+    read_by: ReadBy::Target,
+    doc: "With `WORLD_SIZE`, the rank on its node when no launcher gives one for the job (set by Lightning).",
+};
+pub const NODE_RANK: Variable = Variable {
+    name: "NODE_RANK",
+    read_by: ReadBy::Target,
+    doc: "Which node `LOCAL_RANK` is of; 0 when it is not set.",
+};
+pub const LOCAL_WORLD_SIZE: Variable = Variable {
+    name: "LOCAL_WORLD_SIZE",
+    read_by: ReadBy::Target,
+    doc: "How many ranks each node has: the rank follows from `NODE_RANK` and `LOCAL_RANK` then.",
+};
 pub const WORLD_SIZE: Variable = Variable {
     name: "WORLD_SIZE",
     read_by: ReadBy::Target,
@@ -194,6 +209,9 @@ pub const ALL: &[Variable] = &[
     RANK,
     SLURM_PROCID,
     OMPI_COMM_WORLD_RANK,
+    LOCAL_RANK,
+    NODE_RANK,
+    LOCAL_WORLD_SIZE,
     WORLD_SIZE,
     SLURM_NTASKS,
     OMPI_COMM_WORLD_SIZE,
@@ -237,15 +255,24 @@ pub fn rank(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<u32> {
 
 /// The rank, and the place of the variable that says so: 0 counts most.
 pub fn rank_claim(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<(u32, usize)> {
-    RANKS.iter().enumerate().find_map(|(place, &variable)| {
-        let rank = value_of(variable)?.to_str()?.parse().ok()?;
-        Some((rank, place))
+    let number = |variable| value_of(variable)?.to_str()?.parse::<u32>().ok();
+    let given = RANKS.iter().enumerate();
+    let mut given = given.filter_map(|(place, &variable)| Some((number(variable)?, place)));
+    given.next().or_else(|| {
+        // A process that a launcher numbers on its node only.
+        number(WORLD_SIZE)?;
+        let local = number(LOCAL_RANK)?;
+        let before = match number(NODE_RANK) {
+            None | Some(0) => 0,
+            Some(node) => node.checked_mul(number(LOCAL_WORLD_SIZE)?)?,
+        };
+        Some((before.checked_add(local)?, RANKS.len()))
     })
 }
 
 /// How many ranks the job has of the process whose variables `value_of` knows: by the launcher that numbered it.
 pub fn world_size(value_of: impl Fn(Variable) -> Option<OsString>) -> Option<u32> {
-    let sizes = [WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE];
+    let sizes = [WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE, WORLD_SIZE];
     let (_, launcher) = rank_claim(&value_of)?;
     value_of(sizes[launcher])?.to_str()?.parse().ok()
 }
@@ -289,6 +316,12 @@ mod tests {
         );
         assert_eq!(rank_of(b"RANK=\0SLURM_PROCID=7\0"), Some(7));
         assert_eq!(rank_of(b"LOCAL_RANK=4\0XRANK=5\0"), None);
+        let on_a_node = |more: &str| rank_of(format!("LOCAL_RANK=4\0WORLD_SIZE=16\0{more}").as_bytes());
+        assert_eq!(on_a_node(""), Some(4));
+        assert_eq!(on_a_node("NODE_RANK=0\0"), Some(4));
+        assert_eq!(on_a_node("NODE_RANK=1\0LOCAL_WORLD_SIZE=8\0"), Some(12));
+        assert_eq!(on_a_node("NODE_RANK=1\0"), None);
+        assert_eq!(on_a_node("RANK=3\0"), Some(3));
         assert_eq!(rank_of(b"RANK=first\0"), None);
         assert_eq!(rank_of(b""), None);
     }
@@ -301,6 +334,7 @@ mod tests {
             size_of(b"RANK=3\0SLURM_PROCID=0\0SLURM_NTASKS=1\0WORLD_SIZE=8\0"),
             Some(8)
         );
+        assert_eq!(size_of(b"LOCAL_RANK=3\0WORLD_SIZE=8\0"), Some(8));
         assert_eq!(size_of(b"RANK=3\0SLURM_NTASKS=1\0"), None);
         assert_eq!(size_of(b"WORLD_SIZE=8\0"), None);
     }

@@ -1,5 +1,6 @@
 //! What a recorded table looks like, and who recorded it: the words in the files of a store.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -204,6 +205,18 @@ pub struct Recorder {
     pub budget_bytes: u64,
     #[serde(default)]
     pub storage: Storage,
+    /// Tables that lack values which the program has recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, LeftOut>,
+}
+
+/// Why values of a table were left out: its columns have changed too often, or are too many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The first of them.
+    pub column: String,
+    /// How many the table has.
+    pub columns: usize,
 }
 
 /// Where the rows are.

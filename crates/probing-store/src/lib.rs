@@ -43,7 +43,7 @@ pub use place::{
 };
 pub use probing_proto::store::{Column, Kind, Recorder, Schema, Storage};
 pub use reader::{Copies, Limits, Ring, copy};
-pub use snapshot::{Chunk, ColumnData, Snapshot, Strings};
+pub use snapshot::{Chunk, ChunkId, ColumnData, Snapshot, Strings};
 pub use table::{Store, Table, Unreadable};
 pub use value::Value;
 pub use writer::{AppendError, TracePlace, Writer, WriterError};

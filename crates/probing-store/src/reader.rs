@@ -5,6 +5,7 @@
 //! the same even number, the rows are those that were committed.
 
 mod copy;
+mod pin;
 
 use std::cell::LazyCell;
 use std::fs::{File, OpenOptions};
@@ -77,6 +78,15 @@ impl Ring {
         if !file.metadata().map_err(unopenable)?.is_file() {
             return Err(OpenError::NotAFile { path });
         }
+        Self::from_file(file, path)
+    }
+
+    /// The ring in a file that is open; `path` is what errors call it.
+    fn from_file(file: File, path: PathBuf) -> Result<Self, OpenError> {
+        let unopenable = |source| OpenError::Unopenable {
+            path: path.clone(),
+            source,
+        };
         let page = Bytes::read(&file, 0, HEADER_BYTES as usize).map_err(unopenable)?;
         let Some(page) = page
             .as_ref()
@@ -350,7 +360,7 @@ impl Ring {
         Bytes::read(&self.file, offset, len).map_err(|source| self.failed(source))
     }
 
-    fn failed(&self, source: io::Error) -> ReadError {
+    pub(crate) fn failed(&self, source: io::Error) -> ReadError {
         ReadError::Io {
             table: self.schema.table.clone(),
             source,

@@ -20,6 +20,7 @@ pub struct Snapshot {
     pub(crate) columns: Vec<Column>,
     pub(crate) parts: Vec<Part>,
     pub(crate) chunks: Vec<Chunk>,
+    pub(crate) overwritten: u64,
 }
 
 /// One ring of a table, and where the table's columns are in it.
@@ -50,7 +51,21 @@ pub struct Chunk {
     pub(crate) records: Option<Arc<Records>>,
 }
 
+/// Which chunk of a snapshot this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChunkId {
+    part: usize,
+    first_row: u64,
+}
+
 impl Chunk {
+    pub fn id(&self) -> ChunkId {
+        ChunkId {
+            part: self.part,
+            first_row: self.of_ring.first_row,
+        }
+    }
+
     pub fn rows(&self) -> usize {
         let records = self.records.as_ref();
         records.map_or(self.of_ring.rows as usize, |records| records.rows)
@@ -135,6 +150,11 @@ impl Snapshot {
 
     pub fn rows(&self) -> usize {
         self.chunks.iter().map(Chunk::rows).sum()
+    }
+
+    /// Rows that the writer overwrote while the snapshot was taken; none of them is among [`Snapshot::rows`].
+    pub fn overwritten(&self) -> u64 {
+        self.overwritten
     }
 
     /// When the last row was recorded, since 1970; `None` without rows.

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use probing_proto::paths::RING_EXTENSION;
@@ -128,11 +129,35 @@ impl Table {
         &self.rings
     }
 
-    /// The rows that are there now.
+    /// The rows that are there now. The writer may overwrite the oldest while they are read.
     pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
-        let mut parts = Vec::with_capacity(self.rings.len());
-        let mut chunks = Vec::new();
+        self.snapshot_of(self.rings.clone(), 0)
+    }
+
+    /// The rows that are there now, of which a fast writer overwrites none while they are read: rings that it laps within
+    /// seconds are copied first, as long as `room` has bytes for them.
+    pub fn pinned_snapshot(&self, room: &AtomicU64) -> Result<Snapshot, ReadError> {
+        let mut rings = Vec::with_capacity(self.rings.len());
+        let mut overwritten = 0;
         for ring in &self.rings {
+            let take = |left: u64| left.checked_sub(ring.bytes());
+            let is_pinned = ring.laps_soon(&ring.chunks()?)
+                && (room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)).is_ok();
+            rings.push(if is_pinned {
+                let pinned = ring.pin().map_err(|source| ring.failed(source))?;
+                overwritten += pinned.overwritten;
+                Arc::new(pinned.ring)
+            } else {
+                Arc::clone(ring)
+            });
+        }
+        self.snapshot_of(rings, overwritten)
+    }
+
+    fn snapshot_of(&self, rings: Vec<Arc<Ring>>, overwritten: u64) -> Result<Snapshot, ReadError> {
+        let mut parts = Vec::with_capacity(rings.len());
+        let mut chunks = Vec::new();
+        for ring in &rings {
             let part = parts.len();
             let is_packed = packed::is_packed(ring.schema());
             for mut of_ring in ring.chunks()? {
@@ -156,6 +181,7 @@ impl Table {
             columns: self.columns.clone(),
             parts,
             chunks,
+            overwritten,
         })
     }
 

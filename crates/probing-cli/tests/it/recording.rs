@@ -96,6 +96,22 @@ fn recorded_rows_come_out_as_they_went_in() {
 }
 
 #[test]
+fn a_column_whose_first_value_is_none_comes_with_its_first_number() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = started(&sandbox, python);
+        run(
+            &mut target,
+            "exec('for n in (None, None, 0.5, None, 2): probing.record(\"t\", loss=n, always=None)')",
+        );
+        assert_eq!(
+            told(&sandbox, target.pid(), "user.t"),
+            ["loss f64", "-", "-", "0.5", "-", "2"]
+        );
+    });
+}
+
+#[test]
 fn a_column_that_changes_its_kind_becomes_one_that_holds_all() {
     every_python(|python| {
         let sandbox = sandbox();
@@ -240,6 +256,13 @@ fn what_a_table_has_no_room_for_is_left_out_of_the_row() {
         assert_eq!(lines.len(), 1 + 100);
         assert_eq!(lines[0].split(", ").count(), 65);
         assert!(lines[65].ends_with(", 64") && lines[66].ends_with(", -"));
+        for (table, column) in [("user.wide", "c255"), ("user.new", "k65")] {
+            let sql = format!("SELECT count(*) FROM {table}");
+            let asked = sandbox.probing(["-t", &target.pid().to_string(), "query", &sql]);
+            let warning =
+                format!("values were left out, those of column {column} among them: {table} has");
+            assert!(asked.stderr.contains(&warning), "{}", asked.stderr);
+        }
     });
 }
 
@@ -465,4 +488,42 @@ fn the_memory_for_rows_can_be_chosen() {
         assert_eq!(kept("64M"), 50_000);
         assert_eq!(kept("nonsense"), 50_000);
     });
+}
+
+#[test]
+fn no_row_is_missing_without_a_word_while_programs_record_as_fast_as_they_can() {
+    let python = &probing_testkit::Python::all()[0];
+    let sandbox = sandbox();
+    let recorders: Vec<Target> = (0..6)
+        .map(|_| {
+            let target = sandbox.target(python, "recording.py");
+            let mut target = target.env("PROBING_STORE_BYTES", "1M").start();
+            run(
+                &mut target,
+                "def work():\n    n = 0\n    while True:\n        probing.record('t', n=n)\n        n += 1\n\
+                 worker = threading.Thread(target=work, daemon=True)\nprobing.record('t', n=-1)\nworker.start()",
+            );
+            target
+        })
+        .collect();
+    let pids: Vec<String> = recorders
+        .iter()
+        .map(|target| target.pid().to_string())
+        .collect();
+    let sql = "SELECT pid, sum(n) AS sum FROM user.t GROUP BY pid";
+    let mut arguments: Vec<&str> = pids.iter().flat_map(|pid| ["-t", pid]).collect();
+    arguments.extend(["query", "--json", sql]);
+    for _ in 0..10 {
+        let ran = sandbox.probing(&arguments);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        let rows = ran.json();
+        for pid in &pids {
+            let mut rows = rows.as_array().unwrap().iter();
+            let is_there = rows.any(|row| row["pid"].to_string() == *pid);
+            let is_told = ran
+                .stderr
+                .contains("overwritten before the query read them: user.t");
+            assert!(is_there || is_told, "{pid}: {ran:?}");
+        }
+    }
 }

@@ -209,6 +209,7 @@ pub(super) fn batch(
     let read = source.snapshot.read(&piece.chunk, &places);
     let read = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
     let Some(read) = read else {
+        source.lost(&piece.chunk);
         return Ok(None);
     };
     let rows = piece.chunk.rows();

@@ -14,7 +14,7 @@ use pyo3::ffi::{self, Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::sites::{NOWHERE, Site};
+use super::sites::Site;
 use super::values::{Plain, fit, in_words, plain_of, simplified};
 use super::{kind_named, storage, trace, with_tables};
 use probing_proto::store::{Kind, Storage};
@@ -222,6 +222,7 @@ fn record_new(passed: &Passed<'_, '_>) -> PyResult<()> {
             .collect();
         let outcome = with_tables(passed.py, |tables| -> PyResult<Result<Outcome, usize>> {
             let index = tables.table_for(table, &wanted)?;
+            tables.note_left_out(index, &wanted);
             let Some(table) = tables.get(index) else {
                 return Ok(Ok(Outcome::default()));
             };
@@ -229,7 +230,7 @@ fn record_new(passed: &Passed<'_, '_>) -> PyResult<()> {
             let mut places = Vec::with_capacity(values.len());
             for (number, (name, value)) in values.iter().enumerate() {
                 let place = table.place(name);
-                places.push(place.map_or(NOWHERE, |place| place as u16));
+                places.push(place.map_or(table.without_column(), |place| place as u16));
                 let Some(place) = place else { continue };
                 match (fit(plain_of(value), table.kinds[place]), table.kinds[place]) {
                     (Ok(value), _) => row[place] = value,

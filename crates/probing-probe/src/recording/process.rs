@@ -1,5 +1,6 @@
 //! What is said of this process beside its rings, for those who look when it is gone.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use probing_proto::env;
@@ -45,5 +46,6 @@ pub(super) fn recorder(
             .collect(),
         budget_bytes,
         storage,
+        left_out: BTreeMap::new(),
     }
 }

@@ -9,14 +9,16 @@ use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
 use super::tables::Tables;
-use super::values::{fit, plain};
+use super::values::{Plain, fit, plain};
 
 /// Lines that are remembered; a power of two.
 const SITES: usize = 128;
 /// Values of a row that need no memory from the heap.
 const FEW: usize = 32;
-/// A value that is left out.
-pub(super) const NOWHERE: u16 = u16::MAX;
+/// A value whose column is not there: the table has as many as it may have, or has changed too often.
+pub(super) const LEFT_OUT: u16 = u16::MAX;
+/// A value whose column comes with the first value that is not `None`.
+pub(super) const NO_COLUMN_YET: u16 = u16::MAX - 1;
 
 #[derive(Debug, Default)]
 pub(super) struct Sites {
@@ -83,11 +85,17 @@ impl Tables {
             &mut many[..]
         };
         for (&place, &object) in site.places.iter().zip(objects) {
-            if place == NOWHERE {
+            if place == LEFT_OUT {
                 continue;
             }
             // SAFETY: as the caller says; the values are gone when this function returns.
             let plain = unsafe { plain(object) };
+            if place == NO_COLUMN_YET {
+                if plain == Plain::Null {
+                    continue;
+                }
+                return false;
+            }
             let (Some(slot), Some(&kind)) = (
                 values.get_mut(place as usize),
                 table.kinds.get(place as usize),

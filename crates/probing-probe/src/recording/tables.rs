@@ -11,14 +11,14 @@ use probing_proto::paths;
 use probing_proto::process::ProcessKey;
 use probing_proto::size;
 use probing_proto::store::{
-    Column, Kind, MAX_COLUMNS, Recorder, Schema, SchemaError, Storage, TIME, USER,
+    Column, Kind, LeftOut, MAX_COLUMNS, Recorder, Schema, SchemaError, Storage, TIME, USER,
 };
 use probing_store::{Budget, Place, Value, Writer};
 use pyo3::prelude::*;
 
 use super::RecordError;
 use super::process;
-use super::sites::Sites;
+use super::sites::{LEFT_OUT, NO_COLUMN_YET, Sites};
 
 /// Tables of one process at most.
 const MAX_TABLES: usize = 256;
@@ -162,6 +162,29 @@ impl Tables {
         Ok(index)
     }
 
+    /// Notes, once for each table, that values of these columns have no place in it.
+    pub(super) fn note_left_out(&mut self, index: usize, wanted: &[(&str, Kind)]) {
+        let Some(table) = self.all.get(index).filter(|table| table.is_settled()) else {
+            return;
+        };
+        let has_room = |(name, kind): &&(&str, Kind)| {
+            let place = table.place(name);
+            place.is_some_and(|place| table.kinds[place].widened(*kind) == table.kinds[place])
+        };
+        let Some((column, _)) = wanted.iter().find(|column| !has_room(column)) else {
+            return;
+        };
+        let name = &table.writer.schema().table;
+        if !self.recorder.left_out.contains_key(name) {
+            let left_out = LeftOut {
+                column: (*column).to_owned(),
+                columns: table.kinds.len(),
+            };
+            self.recorder.left_out.insert(name.clone(), left_out);
+            self.describe();
+        }
+    }
+
     fn make(&mut self, name: &str, columns: Vec<Column>) -> Result<usize, RecordError> {
         let index = self.all.len();
         if index >= MAX_TABLES {
@@ -226,6 +249,20 @@ impl Table {
         columns
             .map(|column| column.name.as_str())
             .position(|column| is_same_name(column, name))
+    }
+
+    /// Whether its columns stay as they are, whatever is recorded.
+    fn is_settled(&self) -> bool {
+        self.changes >= MAX_CHANGES || self.writer.schema().columns.len() >= MAX_COLUMNS
+    }
+
+    /// Where a value goes that has no column.
+    pub(super) fn without_column(&self) -> u16 {
+        if self.is_settled() {
+            LEFT_OUT
+        } else {
+            NO_COLUMN_YET
+        }
     }
 
     /// Appends a row now.

@@ -60,7 +60,8 @@ pub fn copy(from: &Path, to: &Path, limits: Limits) -> io::Result<Copies> {
         let bytes = left / (rings.len() - done) as u64;
         let to = to.join(ring.path.file_name().unwrap_or_default());
         let table = &ring.schema.table;
-        match ring.copy(&to, Limits { bytes, ..limits }) {
+        let limits = Limits { bytes, ..limits };
+        match create(&to).and_then(|file| ring.copy(file, limits)) {
             Ok(of_ring) => {
                 left = left.saturating_sub(of_ring.bytes);
                 copies.bytes += of_ring.bytes;
@@ -83,10 +84,18 @@ pub fn copy(from: &Path, to: &Path, limits: Limits) -> io::Result<Copies> {
     Ok(copies)
 }
 
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(path)
+}
+
 /// What has been copied of one ring.
-struct Copied {
-    rows: u64,
-    of_rows: u64,
+pub(super) struct Copied {
+    pub(super) rows: u64,
+    pub(super) of_rows: u64,
     bytes: u64,
 }
 
@@ -105,7 +114,8 @@ impl Copy {
 }
 
 impl Ring {
-    fn copy(&self, to: &Path, limits: Limits) -> io::Result<Copied> {
+    /// Copies rows into a file that is empty, as a ring of its own.
+    pub(super) fn copy(&self, to: File, limits: Limits) -> io::Result<Copied> {
         let chunks = self.chunks().map_err(io::Error::other)?;
         // Later than the chunks: what their rows name is there.
         let (ends, heap) = self.heap().map_err(io::Error::other)?;
@@ -144,7 +154,7 @@ impl Ring {
     /// A file with everything but chunks, with room for so many of them.
     fn begin_copy(
         &self,
-        to: &Path,
+        to: File,
         (ends, heap): (&Bytes, &Bytes),
         slots: usize,
     ) -> io::Result<Copy> {
@@ -157,11 +167,7 @@ impl Ring {
         };
         let layout = Layout::new(&self.schema, shape);
         let mut copy = Copy {
-            file: OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(FILE_MODE)
-                .open(to)?,
+            file: to,
             layout: layout.ok_or(io::ErrorKind::InvalidData)?,
             bytes: 0,
         };

@@ -1,9 +1,9 @@
 //! A ring while it is written: bounded, in order, and never torn.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use probing_store::{Budget, Kind, Store, Tally, Value, Writer, Zone};
+use probing_store::{Budget, Kind, Store, Tally, Value, Writer, Zone, monotonic_nanos};
 use tempfile::tempdir_in;
 
 use crate::{Cell, KEY, budget, rows, schema, snapshot, writer};
@@ -202,6 +202,66 @@ fn readers_never_see_a_torn_row_while_rings_are_written() {
         let (seen, highest) = reader.join().unwrap();
         assert!(seen > 0 && highest > 0, "{seen} rows, up to {highest}");
     });
+}
+
+#[test]
+fn a_pinned_snapshot_stays_while_its_writer_comes_round_again_and_again() {
+    let folder = tempdir_in("/dev/shm").unwrap();
+    let columns = [("a", Kind::I64, false), ("b", Kind::Text, false)];
+    let mut writer = writer(&folder.path().join("t.ring"), schema(&columns), 512 << 10);
+    let mut append = |n: i64| {
+        let row = [Value::I64(n), Value::Text("a text that is not inline")];
+        writer.append(monotonic_nanos(), &row).unwrap();
+    };
+    append(0);
+    let (done, room) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let store = Store::open(folder.path()).unwrap();
+            let table = &store.tables()[0];
+            let oldest = || table.snapshot().unwrap().chunks()[0].first_row();
+            for _ in 0..50 {
+                let pinned = table.pinned_snapshot(&room).unwrap();
+                assert!(pinned.rows() > 0, "{} overwritten", pinned.overwritten());
+                let last = pinned.chunks().last().unwrap().first_row();
+                // Every chunk of the ring has been used again by then.
+                while oldest() <= last {
+                    thread::yield_now();
+                }
+                let rows = rows(&pinned);
+                let first = pinned.chunks()[0].first_row() as i64;
+                for (n, row) in (first..).zip(&rows) {
+                    assert_eq!(row[0], Cell::Int(n));
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut n = 1;
+        while !done.load(Ordering::Relaxed) && !reader.is_finished() {
+            append(n);
+            n += 1;
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_snapshot_is_pinned_only_where_there_is_room_for_it() {
+    let folder = tempdir_in("/dev/shm").unwrap();
+    let columns = [("a", Kind::I64, false)];
+    let mut writer = writer(&folder.path().join("t.ring"), schema(&columns), 512 << 10);
+    for n in 0..100 {
+        writer.append(monotonic_nanos(), &[Value::I64(n)]).unwrap();
+    }
+    let store = Store::open(folder.path()).unwrap();
+    let pinned = |room: u64| {
+        let room = AtomicU64::new(room);
+        let snapshot = store.tables()[0].pinned_snapshot(&room).unwrap();
+        assert_eq!(snapshot.rows(), 100);
+        room.into_inner()
+    };
+    assert_eq!(pinned(10), 10);
+    assert!(pinned(1 << 30) < 1 << 30);
 }
 
 #[test]
