@@ -2,7 +2,7 @@
 //!
 //! The story, in the order of the files: the target's memory map leads to its Python
 //! (`python`). If it runs under filters of system calls, they are asked whether they let us (`filters`).
-//! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
+//! From 3.14 on a running Python has a door for us (`remote_exec`, `question`). Otherwise one thread that waits in a system
 //! call (`threads`) is stopped (`ptrace`, `tracee`, `waits`) and borrowed for a fraction of a millisecond (`inject`): it maps
 //! some memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
 //! returns to its system call as if nothing had happened, while we wait for the result (`borrowed`). If no thread
@@ -39,6 +39,7 @@ mod inject;
 mod memory;
 mod ptrace;
 mod python;
+mod question;
 mod queue;
 mod remote_exec;
 mod steps;
@@ -56,6 +57,7 @@ use probing_process::{maps, permission};
 use probing_proto::process::{Pid, Stat};
 
 pub use crate::error::{AttachError, Unsupported};
+pub use crate::question::sweep_dead;
 
 use crate::block::Way;
 use crate::inject::{Attempt, Target};
