@@ -35,14 +35,10 @@ fn attacher() -> PathBuf {
     path.join("examples/attach")
 }
 
-fn attach(target: &Target, die_at_step: u32) -> Output {
+/// 0: at none.
+pub(crate) fn attach(pid: u32, die_at_step: u32) -> Output {
     Command::new(attacher())
-        .args([
-            &target.pid.to_string(),
-            "pass",
-            "5000",
-            &die_at_step.to_string(),
-        ])
+        .args([&pid.to_string(), "pass", "5000", &die_at_step.to_string()])
         .output()
         .unwrap()
 }
@@ -54,7 +50,7 @@ fn at_every_step(states: &[&str]) {
             let mut target = Target::start(python, state, &[]);
             let mut kills = 0;
             for step in 1..=STEPS {
-                let output = attach(&target, step);
+                let output = attach(target.pid.0, step);
                 target.assert_unharmed();
                 if output.status.code().is_some() {
                     break; // it had fewer steps than that
