@@ -60,7 +60,9 @@ impl Question {
         let fill = || -> io::Result<File> {
             let file = folder.make_file(ASK, 0o600)?;
             lock(&file)?;
-            folder.make_file(SCRIPT, 0o600)?.write_all(script.as_bytes())?;
+            folder
+                .make_file(SCRIPT, 0o600)?
+                .write_all(script.as_bytes())?;
             Ok(file)
         };
         match fill() {
@@ -201,8 +203,16 @@ mod tests {
 
     #[test]
     fn only_names_that_we_make_are_ours() {
-        assert_eq!(made_for(OsStr::new("probing-attach-42-18f0")), Some(Pid(42)));
-        for name in ["probing-attach-42", "probing-attach--1", "probing-attach-42-x", "other-42-1"] {
+        assert_eq!(
+            made_for(OsStr::new("probing-attach-42-18f0")),
+            Some(Pid(42))
+        );
+        for name in [
+            "probing-attach-42",
+            "probing-attach--1",
+            "probing-attach-42-x",
+            "other-42-1",
+        ] {
             assert_eq!(made_for(OsStr::new(name)), None, "{name}");
         }
     }

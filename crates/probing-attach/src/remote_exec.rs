@@ -102,7 +102,9 @@ fn has_free_files(pid: Pid) -> bool {
     /// For the script, what it opens, and what the program opens meanwhile.
     const ENOUGH: u64 = 32;
     let limits = read_text(pid, "limits").unwrap_or_default();
-    let of_files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let of_files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
     let limit = of_files.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
     let limit: u64 = limit.unwrap_or(u64::MAX); // "unlimited"
     let open = fs::read_dir(proc(pid, "fd")).map(Iterator::count);

@@ -158,7 +158,9 @@ fn private_folder(
 
 fn is_link(error: &io::Error) -> bool {
     matches!(
-        error.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
+        error
+            .raw_os_error()
+            .map(rustix::io::Errno::from_raw_os_error),
         Some(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR)
     )
 }

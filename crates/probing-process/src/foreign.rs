@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, Dir as Entries, FileType, Mode, OFlags, ResolveFlags, 
 use rustix::io::Errno;
 
 pub use self::identity::Identity;
-use crate::{processes, proc};
+use crate::{proc, processes};
 
 /// A folder of a million names is somebody's joke.
 const MAX_NAMES: usize = 100_000;
@@ -47,7 +47,11 @@ impl ForeignDir {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(proc(pid, "root"), flags, Mode::empty())?;
         let assumed = user.assume()?;
-        let fd = open_below(&root, path, ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?;
+        let fd = open_below(
+            &root,
+            path,
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS,
+        )?;
         drop(assumed);
         Ok(Self { fd, user })
     }
@@ -66,8 +70,13 @@ impl ForeignDir {
     }
 
     /// Does something in this folder as its user.
-    fn act<T>(&self, name: &OsStr, action: impl FnOnce(&OwnedFd) -> Result<T, Errno>) -> io::Result<T> {
-        let is_name = !matches!(name.as_bytes(), b"" | b"." | b"..") && !name.as_bytes().contains(&b'/');
+    fn act<T>(
+        &self,
+        name: &OsStr,
+        action: impl FnOnce(&OwnedFd) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        let is_name =
+            !matches!(name.as_bytes(), b"" | b"." | b"..") && !name.as_bytes().contains(&b'/');
         if !is_name {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -80,7 +89,9 @@ impl ForeignDir {
     /// A folder in it.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = name.as_ref();
-        let fd = self.act(name, |fd| rustix::fs::openat(fd, name, FOLDER, Mode::empty()))?;
+        let fd = self.act(name, |fd| {
+            rustix::fs::openat(fd, name, FOLDER, Mode::empty())
+        })?;
         let user = self.user.clone();
         Ok(Self { fd, user })
     }
@@ -99,16 +110,22 @@ impl ForeignDir {
 
     /// Makes a file in it, to be written and read, that only its user can read; fails if something is there.
     pub fn make_file(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, mode) = (name.as_ref(), Mode::from_raw_mode(mode));
-        Ok(self.act(name, |fd| rustix::fs::openat(fd, name, flags, mode))?.into())
+        Ok(self
+            .act(name, |fd| rustix::fs::openat(fd, name, flags, mode))?
+            .into())
     }
 
     /// Opens a plain file in it, to be written and read: no link, pipe or device.
     pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let name = name.as_ref();
-        let fd = self.act(name, |fd| rustix::fs::openat(fd, name, flags, Mode::empty()))?;
+        let fd = self.act(name, |fd| {
+            rustix::fs::openat(fd, name, flags, Mode::empty())
+        })?;
         let stat = rustix::fs::fstat(&fd)?;
         let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let other = io::Error::from(io::ErrorKind::InvalidInput);
@@ -135,7 +152,9 @@ impl ForeignDir {
     /// Removes an empty folder.
     pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = name.as_ref();
-        self.act(name, |fd| rustix::fs::unlinkat(fd, name, AtFlags::REMOVEDIR))
+        self.act(name, |fd| {
+            rustix::fs::unlinkat(fd, name, AtFlags::REMOVEDIR)
+        })
     }
 
     /// Removes a folder with all that is in it, or anything else of this name. Nothing of this name is a success.
@@ -162,14 +181,18 @@ impl ForeignDir {
     }
 
     fn kind(&self, name: &OsStr) -> io::Result<FileType> {
-        let stat = self.act(name, |fd| rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW))?;
+        let stat = self.act(name, |fd| {
+            rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
+        })?;
         Ok(FileType::from_raw_mode(stat.st_mode))
     }
 
     /// The names in it, at most [`MAX_NAMES`].
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let entries = Entries::read_from(&self.fd)?;
-        let name = |entry: rustix::fs::DirEntry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        let name = |entry: rustix::fs::DirEntry| {
+            OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()
+        };
         let is_own = |name: &OsString| !matches!(name.as_bytes(), b"." | b"..");
         let names = entries.map_while(Result::ok).map(name).filter(is_own);
         Ok(names.take(MAX_NAMES).collect())

@@ -17,7 +17,9 @@ const ENOUGH: usize = 5;
 
 /// The one Python that is entered through files.
 fn python() -> Option<Python> {
-    let found = Python::all().into_iter().find(|python| python.version >= (3, 14));
+    let found = Python::all()
+        .into_iter()
+        .find(|python| python.version >= (3, 14));
     if found.is_none() {
         left_out("traps in /tmp: there is no Python 3.14");
     }
@@ -60,7 +62,11 @@ fn trapped(sandbox: &Sandbox, kind: &str, treasure: &Path) -> Option<probing_tes
     let mut command = Command::new("unshare");
     command.args(unshare);
     command.args(["sh", "-c", "mount --bind \"$0\" /tmp && exec \"$@\""]);
-    command.args([&tmp, &python.path, &root().join("tests/targets/attach/traps.py")]);
+    command.args([
+        &tmp,
+        &python.path,
+        &root().join("tests/targets/attach/traps.py"),
+    ]);
     command.arg(kind).arg(treasure);
     Some(sandbox.target_command(command).start())
 }

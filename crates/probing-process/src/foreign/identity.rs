@@ -115,7 +115,11 @@ pub(super) mod tests {
 
     fn of_this_thread() -> Vec<String> {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        let is_id = |line: &&str| ["Uid:", "Gid:", "Groups:"].iter().any(|id| line.starts_with(id));
+        let is_id = |line: &&str| {
+            ["Uid:", "Gid:", "Groups:"]
+                .iter()
+                .any(|id| line.starts_with(id))
+        };
         status.lines().filter(is_id).map(str::to_owned).collect()
     }
 

@@ -43,7 +43,10 @@ fn a_link_on_the_way_is_not_followed() {
     assert!(walk_below(&root, &trap.folder).is_ok());
     assert!(walk_below(&root, Path::new("/")).is_ok());
     for path in [trap.folder.join("link"), trap.folder.join("link/deeper")] {
-        assert!(ForeignDir::in_root_of(this_process(), &path).is_err(), "{path:?}");
+        assert!(
+            ForeignDir::in_root_of(this_process(), &path).is_err(),
+            "{path:?}"
+        );
         assert!(walk_below(&root, &path).is_err(), "{path:?}");
     }
     assert!(walk_below(&root, &trap.folder.join("../treasure")).is_err());
