@@ -16,8 +16,8 @@ use crate::inject::{self, Target};
 
 /// The window is from 16 to 32 TB: above every program and its heap, below libraries and stacks.
 const WINDOW: u64 = 1 << 44;
-/// Distance between two places; the largest block is a thirtieth of it.
-const SPACING: u64 = 1 << 26;
+/// Distance between two places: 64 MB where pages have 4 KB. The largest block is a thirtieth of that.
+const SPACING: u64 = PAGE << 14;
 /// How many places there are.
 const PLACES: u64 = WINDOW / SPACING;
 /// How many blocks are unmapped while a thread is held, and how many by one attach.

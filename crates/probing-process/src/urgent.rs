@@ -5,7 +5,7 @@
 use libc::{c_int, sched_param};
 
 /// As long as this lives, the thread that made it gets a CPU before ordinary threads, where that is allowed: root may, and
-/// whoever was given `RLIMIT_RTPRIO` or `RLIMIT_NICE`.
+/// whoever was given `RLIMIT_RTPRIO` or `RLIMIT_NICE`. A thread that is started meanwhile would inherit that: start none.
 #[derive(Debug)]
 pub struct Urgent {
     before: Before,
@@ -20,8 +20,6 @@ enum Before {
     Policy(c_int, c_int),
 }
 
-/// Threads and children that begin meanwhile are ordinary ones.
-const FIRST_COME: c_int = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
 const LEAST: c_int = 1;
 const MOST_URGENT: c_int = -20;
 
@@ -56,7 +54,7 @@ fn real_time() -> Option<Before> {
     let mut parameters = sched_param { sched_priority: 0 };
     // SAFETY: the kernel writes one such structure, of the calling thread.
     let known = unsafe { libc::sched_getparam(0, &raw mut parameters) };
-    (policy >= 0 && known == 0 && set_policy(FIRST_COME, LEAST))
+    (policy >= 0 && known == 0 && set_policy(libc::SCHED_FIFO, LEAST))
         .then_some(Before::Policy(policy, parameters.sched_priority))
 }
 
@@ -95,9 +93,7 @@ mod tests {
         let before = now();
         let urgent = Urgent::begin();
         if urgent.is_first() {
-            assert_eq!(now().0, FIRST_COME);
-            let child = std::thread::spawn(now).join().unwrap();
-            assert_eq!(child.0, libc::SCHED_OTHER);
+            assert_eq!(now().0, libc::SCHED_FIFO);
         }
         drop(urgent);
         assert_eq!(now(), before);

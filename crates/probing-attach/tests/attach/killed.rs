@@ -133,20 +133,26 @@ fn nothing_stays(states: &[&str], rounds: u32) {
             let before = target.mappings();
             let mut kills = 0;
             for _ in 0..rounds {
-                kills += (1..=STEPS)
-                    .take_while(|&step| attach(target.pid.0, step).status.code().is_none())
-                    .count();
+                // Each thread of ours ends before the next begins: of two at once, malloc would keep a second arena.
+                let is_killed = |step: &u32| {
+                    let killed = attach(target.pid.0, *step).status.code().is_none();
+                    naps_until_gone(&target);
+                    killed
+                };
+                kills += (1..=STEPS).take_while(is_killed).count();
                 target.assert_unharmed();
             }
-            naps_until_gone(&target);
             let left = target.blocks();
-            target.count_up_to(2);
+            // A busy main may have come by a call only now: then one attach more is needed.
             wait_until(
                 &format!("{target}: {left} blocks of {kills} kills go"),
-                || target.blocks() == 0,
+                || {
+                    target.run("pass").unwrap();
+                    target.blocks() == 0
+                },
             );
             if *state == "sleep" {
-                assert!(target.mappings() <= before + 2, "{target}: {before}");
+                assert_eq!(target.mappings(), before, "{target}: {kills} kills");
             }
         }
     });
@@ -160,10 +166,7 @@ fn what_killed_commands_left_is_taken_back() {
 #[test]
 #[ignore = "takes minutes"]
 fn what_many_killed_commands_left_is_taken_back() {
-    nothing_stays(
-        &["sleep", "tight_loop", "asyncio_idle", "hundred_threads"],
-        15,
-    );
+    nothing_stays(&["sleep", "tight_loop", "asyncio_idle"], 15);
 }
 
 #[test]
