@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attach_tools import Attached, Tool
 from clients import NoAnswer
+from load import LOAD, load
 from samples import Sample, Samples, in_turn
 from table import Budget, Row
 from unprepared import Unprepared, unprepared
@@ -71,25 +72,7 @@ def first_answers(bench: AttachBench) -> list[Row]:
 def pauses(bench: AttachBench) -> list[Row]:
     """Main is in a tight loop, so with one thread there is none that waits."""
 
-    def samples_with(threads: int) -> Samples:
-        def sample(tool: Tool) -> Sample:
-            def longest_millis(meanwhile: Callable[[Unprepared], Attached | None]) -> tuple[float, Attached | None]:
-                with bench.target(threads, "watches") as target:
-                    target.must_go_on()
-                    target.forget()
-                    attached = meanwhile(target)
-                    target.must_go_on()
-                    return target.found / 1e6, attached
-
-            longest, attached = longest_millis(tool.attach)
-            assert attached is not None
-            undisturbed, _ = longest_millis(lambda _: time.sleep(attached.wall_seconds))
-            wall = attached.wall_seconds * 1e3
-            return {"wall": wall, "longest": longest, "undisturbed": undisturbed} | _own_account(attached)
-
-        return in_turn(bench.tools, ROUNDS, sample)
-
-    samples = {threads: samples_with(threads) for threads in THREADS}
+    samples = {threads: _pauses_with(bench, threads, bench.tools) for threads in THREADS}
     inside = f"inside it, median of {ROUNDS}"
     return [
         *_by_threads("busy main", samples, "wall", "to its end, same runs"),
@@ -97,6 +80,38 @@ def pauses(bench: AttachBench) -> list[Row]:
         *_explaining("undisturbed", samples, "undisturbed", "as long, with no tool"),
         *_explaining("pause, it says", samples, "paused", "its own account"),
     ]
+
+
+def pauses_under_load(bench: AttachBench) -> list[Row]:
+    """Who loses the CPU while it holds a thread keeps that thread from its work."""
+    with load():
+        samples = _pauses_with(bench, 1, [tool for tool in bench.tools if tool.name == "ours"])
+    gaps = [(words, samples.middle(figure)) for words, figure in (("longest gap", "longest"), ("no tool", "undisturbed"))]
+    how = f"inside it, median of {ROUNDS}"
+    paused = samples.middle("paused")
+    return [
+        *(Row(f"load {LOAD}: {words}", "ms", {**values}, how, compares=False) for words, values in gaps),
+        Row(f"load {LOAD}: pause, it says", "ms", {**paused}, "its own account, same runs", compares=False),
+    ]
+
+
+def _pauses_with(bench: AttachBench, threads: int, tools: Sequence[Tool]) -> Samples:
+    def sample(tool: Tool) -> Sample:
+        def longest_millis(meanwhile: Callable[[Unprepared], Attached | None]) -> tuple[float, Attached | None]:
+            with bench.target(threads, "watches") as target:
+                target.must_go_on()
+                target.forget()
+                attached = meanwhile(target)
+                target.must_go_on()
+                return target.found / 1e6, attached
+
+        longest, attached = longest_millis(tool.attach)
+        assert attached is not None
+        undisturbed, _ = longest_millis(lambda _: time.sleep(attached.wall_seconds))
+        wall = attached.wall_seconds * 1e3
+        return {"wall": wall, "longest": longest, "undisturbed": undisturbed} | _own_account(attached)
+
+    return in_turn(tools, ROUNDS, sample)
 
 
 @dataclass
@@ -189,5 +204,6 @@ ATTACH_FIGURES: Sequence[tuple[str, Callable[[AttachBench], list[Row]]]] = (
     ("attach to targets that wait", waiting_targets),
     ("first answers", first_answers),
     ("pauses", pauses),
+    (f"pauses at load {LOAD}", pauses_under_load),
     ("harm", harm),
 )

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
+from load import LOAD, load
 from peers import ENVIRON
 from samples import Sample, in_turn
 from stacks_tools import EXTRAS, RATE, StackTool
@@ -17,6 +19,7 @@ from unprepared import Unprepared, unprepared
 THREADS = (1, 10, 100)
 DEPTHS = (20, 200)
 ROUNDS = 5
+LOADED_ROUNDS = 15
 SAMPLED_SECONDS = 3
 SAMPLED_ROUNDS = 2
 NOTHING_SECONDS = 0.03
@@ -67,6 +70,26 @@ def undisturbed(bench: StacksBench) -> list[Row]:
     return rows
 
 
+def under_load(bench: StacksBench) -> list[Row]:
+    """Who loses the CPU while it holds a thread keeps that thread from its work. The scheduler does, too: see the last row."""
+    rows, nothing = [], []
+    with load(), bench.target(1, DEPTHS[0]) as target:
+        for extra in ("", "--native"):
+
+            def sample(tool: StackTool, extra: str = extra) -> Sample:
+                spent, gap = _disturbed(target, lambda: tool.shown(target.pid, extra))
+                nothing.append(_disturbed(target, lambda: time.sleep(spent.wall_seconds))[1])
+                return {"gap": gap}
+
+            samples = in_turn([tool for tool in bench.tools if tool.can(extra)], LOADED_ROUNDS, sample)
+            cannot = {tool.name: "cannot" for tool in bench.tools if not tool.can(extra)}
+            words = f"load {LOAD}: pause by {extra.removeprefix('--') or 'stacks'}"
+            how = f"inside it, median of {LOADED_ROUNDS}"
+            rows.append(Row(words, "ms", cannot | samples.cells("gap"), how))
+    how = f"as long, with no tool, median of {len(nothing)}"
+    return [*rows, Row(f"load {LOAD}: no tool", "ms", {"ours": median(nothing)}, how, compares=False)]
+
+
 def sampled(bench: StacksBench) -> list[Row]:
     return [row for threads in THREADS for row in _sampled(bench, threads)]
 
@@ -103,5 +126,6 @@ def _at_most(millis: float | None) -> Budget | None:
 STACKS_FIGURES: Sequence[tuple[str, Callable[[StacksBench], list[Row]]]] = (
     *((f"stacks {extra}".rstrip(), partial(shown, extra=extra)) for extra in EXTRAS),
     ("pauses without a tool", undisturbed),
+    (f"pauses at load {LOAD}", under_load),
     (f"sampling at {RATE} Hz", sampled),
 )

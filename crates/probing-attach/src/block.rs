@@ -22,8 +22,9 @@ pub(crate) const PAGE: u64 = crate::arch::PAGE;
 pub(crate) const VECTOR_ROOM: usize = 0x4000;
 /// How long the new thread sleeps between two looks at a word of the block.
 pub(crate) const NAP_NANOS: u64 = 200_000;
-/// How often it looks for our verdict before it leaves the block where it is: for 2 s.
-pub(crate) const LOOKS: u32 = 10_000;
+/// How often it looks for our verdict, without a sign that we live, before it leaves the block where it is: for 50 ms.
+/// Another attach takes the block back then.
+pub(crate) const LOOKS: u32 = 250;
 /// How often it looks whether the borrowed thread is gone, before it goes on beside it: for 4 ms.
 pub(crate) const COURTESIES: u32 = 20;
 /// The longest text that comes back.
@@ -71,11 +72,20 @@ pub(crate) mod at {
     pub(crate) const LEFT_AT: u32 = 0x1c0;
     /// The interpreter that the call was queued for.
     pub(crate) const INTERPRETER: u32 = 0x1d0;
-    pub(crate) const END: u32 = 0x1d8;
+    /// The new thread, as it calls itself.
+    pub(crate) const THREAD: u32 = 0x1d8;
+    /// We write another number now and then: we live.
+    pub(crate) const BEAT: u32 = 0x1e0;
+    /// Which [`Way`](super::Way) it was made for: its number and [`MARK`](super::MARK).
+    pub(crate) const WAY: u32 = 0x1e8;
+    pub(crate) const END: u32 = 0x1f0;
     pub(crate) const VECTORS: u32 = 0x1000;
     pub(crate) const TEXT: u32 = VECTORS + super::VECTOR_ROOM as u32;
     pub(crate) const SOURCE: u32 = TEXT + super::TEXT_ROOM;
 }
+
+/// In a block that was filled.
+pub(crate) const MARK: u64 = 0x7072_6f62_696e_6700;
 
 /// How far the source has come: the value at [`at::STATE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +108,19 @@ pub(crate) enum Way {
     Pending,
     /// Runs the source itself.
     Hijack,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Thread, Self::Pending, Self::Hijack];
+
+    /// The word at [`at::WAY`].
+    pub(crate) fn word(self) -> u64 {
+        MARK | self as u64
+    }
+
+    pub(crate) fn of_word(word: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|way| way.word() == word)
+    }
 }
 
 /// Where the parts are, as distances from the start of the block.
@@ -209,6 +232,11 @@ pub(crate) struct Status {
     pub(crate) caller: i32,
     pub(crate) text_len: u64,
     pub(crate) interpreter: u64,
+    /// The borrowed thread and the new one, as they call themselves; the new one once it runs.
+    pub(crate) borrowed: u32,
+    pub(crate) thread: Option<u32>,
+    /// Nothing in a block that was never filled.
+    pub(crate) way: Option<Way>,
 }
 
 impl Status {
@@ -241,6 +269,9 @@ impl Status {
             caller: word(at::CALLER) as i32,
             text_len: word(at::TEXT_LEN),
             interpreter: word(at::INTERPRETER),
+            borrowed: word(at::BORROWED) as u32,
+            thread: Some(word(at::THREAD) as u32).filter(|thread| *thread != 0),
+            way: Way::of_word(word(at::WAY)),
         }
     }
 }

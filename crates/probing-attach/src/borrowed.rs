@@ -34,6 +34,8 @@ pub(crate) struct Borrowed {
     pub(crate) home_stack: u64,
     pub(crate) since: Instant,
     pub(crate) since_monotonic: Duration,
+    /// How long it was held another time, before.
+    pub(crate) held_before: Duration,
     /// Set if its process is stopped.
     pub(crate) running: Option<Running>,
 }
@@ -43,6 +45,7 @@ impl Borrowed {
     pub(crate) fn wait(self, target: &Target<'_>) -> Result<Attempt, AttachError> {
         let mut next_look = COMES_BY;
         loop {
+            self.beat(target);
             let status = self.status(target)?;
             if status.left {
                 if let Some(result) = self.result(&status, target) {
@@ -104,10 +107,11 @@ impl Borrowed {
     /// How long the thread was away, by its own account if that makes sense.
     fn paused(&self, status: &Status) -> Duration {
         let observed = self.since.elapsed();
-        match status.left_at.checked_sub(self.since_monotonic) {
+        let last = match status.left_at.checked_sub(self.since_monotonic) {
             Some(exact) if exact < observed => exact,
             _ => observed,
-        }
+        };
+        last.max(self.held_before)
     }
 
     fn status(&self, target: &Target<'_>) -> Result<Status, AttachError> {
@@ -115,6 +119,12 @@ impl Borrowed {
         self.block
             .status(&target.memory)
             .map_err(|_gone| ProcessError::Ended { pid: target.pid }.into())
+    }
+
+    /// Shows the new thread that we live. If that fails, reading does, too.
+    fn beat(&self, target: &Target<'_>) {
+        let now = self.since.elapsed().as_nanos() as u64;
+        _ = target.memory.write_u64(self.block.word(at::BEAT), now);
     }
 
     /// Whether a queued call will not be seen for long, but a thread could be started now.
@@ -192,7 +202,7 @@ impl Borrowed {
         if self.running.is_some() || left()? || !self.is_home(target, Look::MayStop) || left()? {
             return Ok(());
         }
-        inject::unmap_from_outside(target, &self.block)?;
+        inject::unmap_from_outside(target, &[self.block])?;
         Err(io::Error::from_raw_os_error(libc::ENOMEM)).during(pid, "make memory writable")
     }
 
@@ -213,12 +223,29 @@ impl Borrowed {
         }
         // So that the caller finds the target as it was. A thread that is not through does it later.
         let waits = |status: Status| matches!(status.state, State::Waiting | State::Running);
+        let mut next_look = COMES_BY;
         while started.elapsed() < CLEAN_UP {
+            let looks = started.elapsed() > next_look;
+            let gone = looks && self.thread_is_gone(target);
             match self.block.status(&target.memory) {
+                // It had given us up.
+                Ok(_) if gone => return self.reclaim(target),
                 Ok(status) if !waits(status) => thread::sleep(nap(started.elapsed())),
                 _ => return,
             }
+            if looks {
+                next_look *= 2;
+            }
         }
+    }
+
+    /// Whether the new thread has begun, and has ended.
+    pub(crate) fn thread_is_gone(&self, target: &Target<'_>) -> bool {
+        let thread = self
+            .block
+            .status(&target.memory)
+            .map(|status| status.thread);
+        matches!(thread, Ok(Some(thread)) if kernel::by_id_inside(target.pid, thread).is_none())
     }
 
     /// Unmaps a block in which nobody is left, by another short stop. What is not certain stays.
@@ -229,7 +256,7 @@ impl Borrowed {
             })
         {
             // Nothing depends on it: if it fails, the block stays.
-            _ = inject::unmap_from_outside(target, &self.block);
+            _ = inject::unmap_from_outside(target, &[self.block]);
         }
     }
 
@@ -252,6 +279,7 @@ impl Borrowed {
             && waited < CLEAN_UP
             && let Ok(status) = self.block.status(&target.memory)
         {
+            self.beat(target);
             let look = if waited < closer {
                 Look::FromOutside
             } else {
@@ -269,7 +297,7 @@ impl Borrowed {
     }
 
     /// Whether the borrowed thread is seen outside the stub.
-    fn is_home(&self, target: &Target<'_>, look: Look) -> bool {
+    pub(crate) fn is_home(&self, target: &Target<'_>, look: Look) -> bool {
         let (pid, tid) = (target.pid, self.tid);
         if kernel::stat(pid, tid).is_none() {
             return true; // it has ended
@@ -314,7 +342,7 @@ impl Borrowed {
 
 /// How to find out where a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+pub(crate) enum Look {
     FromOutside,
     /// By stopping it for a moment, if it runs.
     MayStop,

@@ -5,10 +5,9 @@
 
 use std::io;
 
-use crate::arch;
+use crate::arch::{self, Home};
 use crate::block::{Block, Layout};
 use crate::memory::Memory;
-use crate::tracee::Tracee;
 
 #[derive(Debug, Default)]
 pub(crate) struct Storage {
@@ -19,9 +18,9 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// glibc: the thread pointer is followed by that of the dtv, two words in front of which is its length.
-    pub(crate) fn read(main: &Tracee<'_>, memory: &Memory) -> io::Result<Self> {
+    pub(crate) fn read(main: &Home, memory: &Memory) -> io::Result<Self> {
         const MOST: u64 = 4000;
-        let main_pointer = arch::thread_pointer_of(&main.home.regs);
+        let main_pointer = arch::thread_pointer_of(&main.regs);
         let dtv = memory.read_u64(main_pointer + 8)?;
         let head = memory.read_vec(dtv.wrapping_sub(16), 32)?;
         let entries = memory.read_u64(dtv.wrapping_sub(16))?.min(MOST) as usize;

@@ -5,25 +5,28 @@
 //! target needs nothing more from us, so we may be killed at any moment.
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use probing_process::error::ProcessError;
 use probing_process::maps::Mapping;
 use probing_process::threads::Tid;
+use probing_process::urgent::Urgent;
 use probing_proto::process::Pid;
 
-use crate::arch::{self, Gadgets, Plan};
+use crate::arch::{self, Code, Gadgets, Plan};
 use crate::block::{Block, Layout, NAP_NANOS, Way, at};
 use crate::borrowed::Borrowed;
 use crate::cpus::Cpus;
 use crate::dtv::Storage;
 use crate::error::{AttachError, During as _, Unsupported};
+use crate::leftovers;
 use crate::memory::Memory;
 use crate::python::Python;
 use crate::queue;
 use crate::steps::Steps;
 use crate::threads;
-use crate::tracee::{Net, Tracee};
+use crate::tracee::{Net, Tracee, nap};
 use crate::wrapper;
 
 /// All that is known about the process before one of its threads is stopped.
@@ -64,8 +67,11 @@ pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, 
     let pid = target.pid;
     let mut victims = match way {
         Way::Pending => {
-            // Main stands still now and then until this is over: its CPU is the first that is free for us.
-            target.cpus.inspect(|cpus| _ = cpus.take());
+            // Main stands still now and then until this is over: its CPU is the first that is free for us, unless we are
+            // given any at once.
+            if !Urgent::begin().is_first() {
+                target.cpus.inspect(|cpus| _ = cpus.take());
+            }
             vec![Tid::main_of(pid)]
         }
         Way::Thread | Way::Hijack => threads::callable(pid).during(pid, "list threads")?,
@@ -93,7 +99,17 @@ pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, 
             seen = format!("thread {tid} moved on");
             continue;
         }
-        match borrow(target, tracee, way, text)? {
+        let prepared = match way {
+            Way::Pending if tracee.call.is_none() => prepare(target, tracee, text)?,
+            _ => Prepared::Not(tracee),
+        };
+        let borrowed = match prepared {
+            Prepared::Ready(ready) => Some(ready.enter(target, tid)?),
+            Prepared::Not(tracee) => borrow(target, tracee, way, text)?,
+            // In one hold, which tells why.
+            Prepared::LetGo => borrow(target, Tracee::stop(target, tid)?, way, text)?,
+        };
+        match borrowed {
             Some(borrowed) => return borrowed.wait(target),
             None => seen = format!("thread {tid} has too little stack"),
         }
@@ -115,7 +131,7 @@ fn borrow(
     }
     let storage = match way {
         Way::Pending => {
-            Storage::read(&tracee, &target.memory).during(pid, "read thread-local storage")?
+            Storage::read(&tracee.home, &target.memory).during(pid, "read thread-local storage")?
         }
         Way::Thread | Way::Hijack => Storage::default(),
     };
@@ -124,7 +140,7 @@ fn borrow(
     };
     target.steps.pass();
     let layout = Layout::new(way, text.len(), storage.len());
-    let block = map(&mut tracee, net, layout).map_err(|error| match error {
+    let block = map(&mut tracee, net, layout, &target.maps).map_err(|error| match error {
         AttachError::Process(ProcessError::Io { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
@@ -140,16 +156,18 @@ fn borrow(
         layout,
         own_stack: net.below(),
     });
-    target
-        .memory
-        .write(block.start, &code.bytes)
-        .and_then(|()| write_context(&block, &tracee, &target.memory, text))
+    fill(target, &block, &code, text)
         .and_then(|()| storage.write(&block, target.python.version, &target.memory))
+        .and_then(|()| write_context(&block, &tracee, &target.memory))
         .during(pid, "write memory")
         .or_else(|error| unmap(&mut tracee, net, &block).and(Err(error)))?;
     target.steps.pass();
+    enter(tracee, block, &code).map(Some)
+}
 
-    let stack = block.start + layout.stub_stack;
+/// State C.
+fn enter(tracee: Tracee<'_>, block: Block, code: &Code) -> Result<Borrowed, AttachError> {
+    let stack = block.start + block.layout.stub_stack;
     let regs = arch::regs_for_stub(&tracee.home, code.stub, stack, block.context());
     let mut borrowed = Borrowed {
         block,
@@ -157,6 +175,7 @@ fn borrow(
         home_stack: arch::stack_of(&tracee.home.regs),
         since: tracee.stopped_at,
         since_monotonic: tracee.stopped_at_monotonic,
+        held_before: Duration::ZERO,
         running: None,
     };
     if tracee.group_stop {
@@ -164,16 +183,119 @@ fn borrow(
     } else {
         tracee.enter(&regs)?;
     }
-    Ok(Some(borrowed))
+    Ok(borrowed)
+}
+
+/// A block in which all is but the registers of a thread.
+struct Ready {
+    block: Block,
+    code: Code,
+    /// How long the thread that mapped it was held.
+    held: Duration,
+}
+
+/// What came of having a block made.
+enum Prepared<'a> {
+    Ready(Ready),
+    /// Not this way: the thread is as it was.
+    Not(Tracee<'a>),
+    /// The thread was let go, and no block is known of.
+    LetGo,
+}
+
+/// Has a thread that runs map the block and go on, and fills the block meanwhile: so the thread is held twice for a
+/// moment, and never waits for us or for a CPU in between.
+fn prepare<'a>(
+    target: &Target<'a>,
+    tracee: Tracee<'a>,
+    text: &str,
+) -> Result<Prepared<'a>, AttachError> {
+    let pid = target.pid;
+    if tracee.has_shadow_stack() {
+        return Ok(Prepared::Not(tracee)); // refused there
+    }
+    let home = tracee.home;
+    let storage = Storage::read(&home, &target.memory).during(pid, "read thread-local storage")?;
+    let layout = Layout::new(Way::Pending, text.len(), storage.len());
+    let Some(start) = leftovers::free_place(&target.maps, layout.total) else {
+        return Ok(Prepared::Not(tracee));
+    };
+    let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)? else {
+        return Ok(Prepared::LetGo);
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let read_run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let map = [start, layout.total, read_run, flags as u64, u64::MAX, 0];
+    target.steps.pass();
+    let stopped_at = tracee.stopped_at;
+    tracee.call_alone(net, arch::MMAP, map)?;
+    let held = stopped_at.elapsed();
+    let block = Block { start, layout };
+    let code = arch::assemble(&Plan {
+        functions: &target.python.functions,
+        gadgets: target.gadgets,
+        start,
+        layout,
+        own_stack: net.below(),
+    });
+    if !appears(target, &block) {
+        return Ok(Prepared::LetGo);
+    }
+    fill(target, &block, &code, text)
+        .and_then(|()| storage.write(&block, target.python.version, &target.memory))
+        .during(pid, "write memory")?;
+    target.steps.pass();
+    Ok(Prepared::Ready(Ready { block, code, held }))
+}
+
+/// Waits until a block is mapped. False: it is not, for instance because there is no memory.
+fn appears(target: &Target<'_>, block: &Block) -> bool {
+    const PATIENCE: Duration = Duration::from_millis(300);
+    let asked = Instant::now();
+    while asked.elapsed() < PATIENCE && Instant::now() < target.deadline {
+        if target.memory.read_u64(block.start).is_ok() {
+            return true;
+        }
+        thread::sleep(nap(asked.elapsed()));
+    }
+    false
+}
+
+impl Ready {
+    /// Sends a thread through the block. If that fails the block is left to the next attach, which takes it back.
+    fn enter(self, target: &Target<'_>, tid: Tid) -> Result<Borrowed, AttachError> {
+        let tracee = Tracee::stop(target, tid)?;
+        if tracee.group_stop {
+            return Err(AttachError::Stopped { pid: target.pid });
+        }
+        write_context(&self.block, &tracee, &target.memory).during(target.pid, "write memory")?;
+        target.steps.pass();
+        let mut borrowed = enter(tracee, self.block, &self.code)?;
+        borrowed.held_before = self.held;
+        Ok(borrowed)
+    }
 }
 
 /// Memory for the block, readable and executable; the stub makes all but the code writable instead. We write to it as
 /// it is, like a debugger.
-fn map(tracee: &mut Tracee<'_>, net: Net, layout: Layout) -> Result<Block, AttachError> {
+fn map(
+    tracee: &mut Tracee<'_>,
+    net: Net,
+    layout: Layout,
+    maps: &[Mapping],
+) -> Result<Block, AttachError> {
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let there = anonymous | libc::MAP_FIXED_NOREPLACE as u64;
     let read_run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let map = [0, layout.total, read_run, anonymous, u64::MAX, 0];
-    let start = tracee.call(net, arch::MMAP, map, "map memory")?;
+    let mut map = |start, flags| {
+        let arguments = [start, layout.total, read_run, flags, u64::MAX, 0];
+        tracee.call(net, arch::MMAP, arguments, "map memory")
+    };
+    // Where another attach knows it for one of ours, if that can be.
+    let start = match leftovers::free_place(maps, layout.total) {
+        Some(place) => map(place, there).or_else(|_taken| map(0, anonymous))?,
+        None => map(0, anonymous)?,
+    };
     Ok(Block { start, layout })
 }
 
@@ -204,8 +326,8 @@ fn unmap(tracee: &mut Tracee<'_>, net: Net, block: &Block) -> Result<u64, Attach
     tracee.call(net, arch::MUNMAP, all, "unmap memory")
 }
 
-/// Unmaps a block that nobody is in any more. Main may do that wherever it is: it is a system call only.
-pub(crate) fn unmap_from_outside(target: &Target<'_>, block: &Block) -> Result<(), AttachError> {
+/// Unmaps blocks that nobody is in any more. Main may do that wherever it is: it is a system call only.
+pub(crate) fn unmap_from_outside(target: &Target<'_>, blocks: &[Block]) -> Result<(), AttachError> {
     let pid = target.pid;
     let main = Tid::main_of(pid);
     let waiting = threads::callable(pid).during(pid, "list threads")?;
@@ -214,19 +336,16 @@ pub(crate) fn unmap_from_outside(target: &Target<'_>, block: &Block) -> Result<(
         if (tid == main || tracee.call.is_some_and(arch::is_safe_call))
             && let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)?
         {
-            unmap(&mut tracee, net, block)?;
+            for block in blocks {
+                unmap(&mut tracee, net, block)?;
+            }
             return Ok(());
         }
     }
     Ok(())
 }
 
-fn write_context(
-    block: &Block,
-    tracee: &Tracee<'_>,
-    memory: &Memory,
-    text: &str,
-) -> io::Result<()> {
+fn write_context(block: &Block, tracee: &Tracee<'_>, memory: &Memory) -> io::Result<()> {
     let home = &tracee.home;
     let mut context = vec![0; at::END as usize];
     let mut put = |at: u32, bytes: &[u8]| {
@@ -238,7 +357,8 @@ fn write_context(
         (at::INTERRUPTED_RESULT, home.interrupted.0),
         (at::INTERRUPTED_PC, home.interrupted.1),
         (at::OWN_STACK, arch::below_red_zone(&home.regs)),
-        (at::BORROWED, u64::from(tracee.tid.0)),
+        (at::BORROWED, u64::from(tracee.id_inside)),
+        (at::WAY, block.layout.way.word()),
         (at::EVERY_SIGNAL, u64::MAX),
         (at::NAP + 8, NAP_NANOS),
         (at::FLOAT_CONTROL, arch::FLOAT_CONTROL),
@@ -246,7 +366,12 @@ fn write_context(
         put(at, &value.to_le_bytes());
     }
     put(at::NAME, wrapper::RESULT.as_bytes());
-    memory.write(block.context(), &context)?;
+    memory.write(block.context(), &context)
+}
+
+/// Writes what does not depend on the thread that is borrowed.
+fn fill(target: &Target<'_>, block: &Block, code: &Code, text: &str) -> io::Result<()> {
+    target.memory.write(block.start, &code.bytes)?;
     // The memory is fresh, so the text ends in a zero.
-    memory.write(block.word(at::SOURCE), text.as_bytes())
+    target.memory.write(block.word(at::SOURCE), text.as_bytes())
 }

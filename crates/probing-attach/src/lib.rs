@@ -2,7 +2,7 @@
 //!
 //! The story, in the order of the files: the target's memory map leads to its Python
 //! (`python`). If it runs under filters of system calls, they are asked whether they let us (`filters`).
-//! From 3.14 on a running Python has a door for us (`remote_exec`). Otherwise one thread that waits in a system
+//! From 3.14 on a running Python has a door for us (`remote_exec`, `question`). Otherwise one thread that waits in a system
 //! call (`threads`) is stopped (`ptrace`, `tracee`, `waits`) and borrowed for a fraction of a millisecond (`inject`): it maps
 //! some memory (`block`), goes through a few instructions of ours there (`arch`), which start a Python thread, and
 //! returns to its system call as if nothing had happened, while we wait for the result (`borrowed`). If no thread
@@ -18,10 +18,11 @@
 //!
 //! What remains in the target after a run: nothing. The new thread's last act is to unmap the block, once we have
 //! seen the borrowed thread at home; a queued call that main has not made goes with its block while main stands still.
-//! Exceptions, each 170 to 700 KB of address space with a few pages touched: we are killed; the borrowed thread cannot
-//! be seen at home within a second; the same of a busy main without the GIL (free-threaded Python); a main that is on a
-//! stack of its own making (unmapped when it comes by); a hijack of a stopped process. A killed remote exec may leave a
-//! folder `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
+//! Exceptions, each 170 to 700 KB of address space with a few pages touched, until the next attach takes it back
+//! (`leftovers`): we are killed; the borrowed thread cannot be seen at home within a second; the same of a busy main
+//! without the GIL (free-threaded Python); a main that is on a stack of its own making (unmapped when it comes by); a
+//! hijack of a stopped process. The new thread ends when it sees no sign of us for 50 ms. A killed remote exec may leave
+//! a folder `/tmp/probing-attach-<pid>-*`, which main or the next attach removes.
 #![cfg_attr(
     not(target_arch = "x86_64"),
     expect(dead_code, reason = "pending calls are only written for x86_64")
@@ -36,9 +37,11 @@ mod error;
 mod filters;
 mod gadgets;
 mod inject;
+mod leftovers;
 mod memory;
 mod ptrace;
 mod python;
+mod question;
 mod queue;
 mod remote_exec;
 mod steps;
@@ -56,6 +59,7 @@ use probing_process::{maps, permission};
 use probing_proto::process::{Pid, Stat};
 
 pub use crate::error::{AttachError, Unsupported};
+pub use crate::question::sweep_dead;
 
 use crate::block::Way;
 use crate::inject::{Attempt, Target};
@@ -205,6 +209,9 @@ fn enter(
     }
     if !options.force {
         filters::check(target, status)?;
+    }
+    if !stopped {
+        leftovers::take_back(target);
     }
     if !stopped && remote_exec::run(target, source)?.is_some() {
         return Ok((Strategy::RemoteExec, Duration::ZERO));

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use probing_process::maps::Mapping;
 use probing_process::status::Status;
 use probing_process::threads::Tid;
+use probing_process::urgent::Urgent;
 use probing_proto::process::Pid;
 
 use crate::arch::{self, Gadgets, Home, Regs};
@@ -45,6 +46,8 @@ enum Held {
 #[derive(Debug)]
 pub(crate) struct Tracee<'a> {
     pub(crate) tid: Tid,
+    /// As it calls itself: another number inside a container.
+    pub(crate) id_inside: u32,
     pub(crate) home: Home,
     pub(crate) call: Option<i64>,
     pub(crate) group_stop: bool,
@@ -56,6 +59,8 @@ pub(crate) struct Tracee<'a> {
     vectors: Vec<u8>,
     held: Held,
     steps: &'a Steps,
+    /// Until it is let go.
+    _urgent: Urgent,
 }
 
 /// What state B stands on: the frame on the thread's stack catches it if we die.
@@ -81,7 +86,9 @@ impl<'a> Tracee<'a> {
         let (pid, steps) = (target.pid, target.steps);
         let left = target.deadline.saturating_duration_since(Instant::now());
         let patience = left.clamp(LEAST_PATIENCE, PATIENCE);
+        let id_inside = Status::of_thread(pid, tid).map_or(tid.0, |status| status.id_inside);
         let look = Look::at(pid, tid); // before we wake it
+        let urgent = Urgent::begin();
         seize(pid, tid)?;
         steps.pass();
         let (stopped_at, stopped_at_monotonic) = (Instant::now(), ptrace::monotonic_now());
@@ -127,6 +134,7 @@ impl<'a> Tracee<'a> {
         };
         Ok(Self {
             tid,
+            id_inside,
             home,
             call,
             group_stop: stop.of_process,
@@ -137,6 +145,7 @@ impl<'a> Tracee<'a> {
             vectors,
             held: Held::Untouched,
             steps,
+            _urgent: urgent,
         })
     }
 
@@ -232,6 +241,29 @@ impl<'a> Tracee<'a> {
                 _ => signal = 0,
             }
         }
+    }
+
+    /// State B, and goodbye: the thread makes one system call and comes home by the signal frame. Only for one that was in
+    /// no system call: the kernel then forgets how to restart one.
+    pub(crate) fn call_alone(
+        mut self,
+        net: Net,
+        number: u64,
+        arguments: [u64; 6],
+    ) -> Result<(), AttachError> {
+        let regs = arch::regs_for_call(&self.home, net.gadgets, net.frame, number, arguments);
+        self.held = Held::Borrowed;
+        ptrace::set_regs(self.tid, &regs)
+            .and_then(|()| {
+                self.steps.pass();
+                ptrace::set_signal_mask(self.tid, u64::MAX)
+            })
+            .during(self.pid, "set registers")?;
+        self.steps.pass();
+        self.held = Held::Released;
+        ptrace::detach(self.tid).during(self.pid, "let a thread go")?;
+        self.steps.pass();
+        Ok(())
     }
 
     /// State C, and goodbye: from here on the thread comes home alone.

@@ -64,7 +64,7 @@ pub(crate) const ANSWERED: u8 = b'=';
 ///
 /// `folder` holds a file `ask`, locked by us as long as we wait. Who renames it first decides: the script (runs)
 /// or we (cancelled). If nobody holds the lock any more we are dead: clean up, run nothing. The result is written
-/// into that file. Calls that release the GIL are few in the thread: with a busy main each costs it 5 ms.
+/// into that file, which is opened before: a target that cannot open it leaves the question to us. Calls that release the GIL are few in the thread: with a busy main each costs it 5 ms.
 /// An interrupt that arrives inside main's part is main's: it gets it again.
 pub(crate) fn in_file(source: &str, blocked: u64, folder: &str) -> String {
     let folder = bytes_literal(folder.as_bytes());
@@ -94,8 +94,12 @@ def thread(handle):
         os.close(handle)
         globals().clear()
 try:
-    os.rename(folder + b'/ask', folder + b'/taken')
-    handle = os.open(folder + b'/taken', os.O_RDWR | os.O_CLOEXEC)
+    handle = os.open(folder + b'/ask', os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.rename(folder + b'/ask', folder + b'/taken')
+    except BaseException:
+        os.close(handle)
+        raise
     if waited_for(handle):
         _thread.start_new_thread(thread, (handle,))
     else:

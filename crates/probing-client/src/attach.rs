@@ -7,19 +7,17 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probing_attach::{AttachError, Report, Strategy};
+use probing_process::foreign::ForeignDir;
 use probing_process::proc;
 use probing_process::processes::Process;
 use probing_proto::agent::AttachedByAgent;
-use probing_proto::paths::{self, FOLDER_MODE, NotPrivate};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
-use rustix::process::{Gid, Uid};
+use probing_proto::paths::{self, NotPrivate};
 
 use crate::access::Subject;
 use crate::error::ClientError;
@@ -93,16 +91,14 @@ fn python_text(path: &OsStr) -> String {
 
 /// The library in the target's private folder.
 struct Copy {
-    folder: OwnedFd,
+    folder: ForeignDir,
     /// As the target sees it.
     path: PathBuf,
 }
 
 impl Copy {
-    /// Makes the folders as the target's probe would, and the file in them.
-    ///
-    /// The place is under the target's control and we may be root: nothing is followed out of the target's root, and
-    /// every step goes from an open folder to a name in it that is not a link.
+    /// Makes the folders as the target's probe would, and the file in them. The place is under the target's control and
+    /// we may be root, so all of it goes through [`ForeignDir`].
     fn make(process: &Process, library: &[u8]) -> Result<Self, ClientError> {
         let runtime_dir = meeting::own_runtime_dir(process);
         let place =
@@ -111,14 +107,18 @@ impl Copy {
             place: place.clone(),
             source,
         };
-        let owner = Owner::of(process);
-        let parent = open_in_target(process, runtime_dir.parent().unwrap_or(Path::new("/")))
-            .map_err(failed)?;
+        let parent = runtime_dir.parent().unwrap_or(Path::new("/"));
+        let parent = ForeignDir::in_root_of(process.pid, parent).map_err(failed)?;
         let name = runtime_dir.file_name().unwrap_or_default();
-        let runtime = owner.private_folder(&parent, name, &place)?;
+        let runtime = private_folder(&parent, name, &place)?;
         let key = process.key().to_string();
-        let folder = owner.private_folder(&runtime, OsStr::new(&key), &place.join(&key))?;
-        owner.write(&folder, library).map_err(failed)?;
+        let folder = private_folder(&runtime, OsStr::new(&key), &place.join(&key))?;
+        // Left by an attempt that was killed half-way.
+        folder.remove_file(COPY).ok();
+        let written = folder
+            .make_file(COPY, 0o700)
+            .and_then(|mut file| file.write_all(library));
+        written.map_err(failed)?;
         Ok(Self {
             folder,
             path: paths::target_dir(&runtime_dir, process.key()).join(COPY),
@@ -127,96 +127,42 @@ impl Copy {
 
     /// Takes it out again when nobody came to use it. The folder goes with the process.
     fn remove(&self) {
-        rustix::fs::unlinkat(&self.folder, COPY, AtFlags::empty()).ok();
+        self.folder.remove_file(COPY).ok();
     }
 }
 
-/// Opens a folder of the target, resolving links as the target would.
-fn open_in_target(process: &Process, folder: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(proc(process.pid, "root"), flags, Mode::empty())?;
-    Ok(rustix::fs::openat2(
-        root,
-        folder,
-        flags,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT,
-    )?)
-}
-
-/// Whom the files shall belong to.
-struct Owner {
-    uid: Uid,
-    gid: Gid,
-}
-
-impl Owner {
-    fn of(process: &Process) -> Self {
-        Self {
-            uid: Uid::from_raw(process.uid),
-            gid: Gid::from_raw(process.gid),
-        }
-    }
-
-    /// The folder `name` in `parent`, made if it is not there; refused unless only the owner can enter it.
-    fn private_folder(
-        &self,
-        parent: &OwnedFd,
-        name: &OsStr,
-        shown: &Path,
-    ) -> Result<OwnedFd, ClientError> {
-        let failed = |source: rustix::io::Errno| ClientError::NotCopied {
-            place: shown.to_owned(),
-            source: source.into(),
-        };
-        let made = match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE)) {
-            Ok(()) => true,
-            Err(rustix::io::Errno::EXIST) => false,
-            Err(error) => return Err(failed(error)),
-        };
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
-            Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
+/// The folder `name` in `parent`, made if it is not there; refused unless only its user can enter it.
+fn private_folder(
+    parent: &ForeignDir,
+    name: &OsStr,
+    shown: &Path,
+) -> Result<ForeignDir, ClientError> {
+    let failed = |source: io::Error| ClientError::NotCopied {
+        place: shown.to_owned(),
+        source,
+    };
+    let folder = match parent.make_folder(name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match parent.folder(name) {
+            Err(error) if is_link(&error) => {
                 let path = shown.to_owned();
                 return Err(NotPrivate::Symlink { path }.into());
             }
-            opened => opened.map_err(failed)?,
-        };
-        if made {
-            rustix::fs::fchown(&folder, Some(self.uid), Some(self.gid)).map_err(failed)?;
-        }
-        let metadata =
-            fs::File::from(
-                folder
-                    .try_clone()
-                    .map_err(|source| ClientError::NotCopied {
-                        place: shown.to_owned(),
-                        source,
-                    })?,
-            )
-            .metadata()
-            .map_err(|source| ClientError::NotCopied {
-                place: shown.to_owned(),
-                source,
-            })?;
-        paths::check_private(shown, &metadata, self.uid.as_raw())?;
-        Ok(folder)
-    }
+            folder => folder.map_err(failed)?,
+        },
+        made => made.map_err(failed)?,
+    };
+    let stat = folder.stat().map_err(failed)?;
+    paths::check_private_mode(shown, (stat.st_mode, stat.st_uid), parent.user().uid)?;
+    Ok(folder)
+}
 
-    fn write(&self, folder: &OwnedFd, library: &[u8]) -> io::Result<()> {
-        // Left by an attempt that was killed half-way.
-        rustix::fs::unlinkat(folder, COPY, AtFlags::empty()).ok();
-        let flags =
-            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::File::from(rustix::fs::openat(
-            folder,
-            COPY,
-            flags,
-            Mode::from_raw_mode(0o700),
-        )?);
-        rustix::fs::fchown(&file, Some(self.uid), Some(self.gid))?;
-        io::Write::write_all(&mut &file, library)
-    }
+fn is_link(error: &io::Error) -> bool {
+    matches!(
+        error
+            .raw_os_error()
+            .map(rustix::io::Errno::from_raw_os_error),
+        Some(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR)
+    )
 }
 
 /// What an agent tells of an attach that it made.

@@ -16,6 +16,7 @@ use probing_store::{Recorder, Store, Table};
 
 use crate::error::ClientError;
 use crate::meeting;
+use crate::sweep;
 use crate::target::check_user;
 
 /// The rows that one process has recorded, wherever they are.
@@ -143,7 +144,7 @@ impl Recording {
     pub fn of_the_dead() -> Vec<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
-        let mut dead: Vec<Self> = keys_in(&runtime_dir, uid)
+        let mut dead: Vec<Self> = keys_in(&runtime_dir)
             .into_iter()
             .filter_map(|key| {
                 let rings = rings_in(&runtime_dir, key, (uid, uid), |path| path).ok()??;
@@ -179,16 +180,12 @@ impl Recording {
     }
 }
 
-/// The processes that have a folder in a runtime folder, which must be a private one.
-pub(crate) fn keys_in(runtime_dir: &Path, uid: u32) -> Vec<ProcessKey> {
-    let private = fs::symlink_metadata(runtime_dir)
-        .is_ok_and(|metadata| paths::check_private(runtime_dir, &metadata, uid).is_ok());
-    if !private {
-        return Vec::new();
-    }
-    let entries = fs::read_dir(runtime_dir).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+/// The processes that have a folder in a runtime folder of ours, which must be a private one.
+pub(crate) fn keys_in(runtime_dir: &Path) -> Vec<ProcessKey> {
+    let names = sweep::own_private(runtime_dir).and_then(|folder| folder.names());
+    let names = names.unwrap_or_default().into_iter();
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
         .collect()
 }
 

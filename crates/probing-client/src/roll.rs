@@ -58,7 +58,7 @@ pub fn is_offered(pid: Pid) -> bool {
 pub fn anyone_probed() -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
-    let keys = recording::keys_in(&runtime_dir, uid);
+    let keys = recording::keys_in(&runtime_dir);
     keys.into_iter().any(processes::is_alive)
 }
 

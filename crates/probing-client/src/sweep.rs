@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use probing_process::foreign::ForeignDir;
 use probing_process::processes;
 use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, HOME_LINK, LASTING};
@@ -48,7 +49,7 @@ impl Limits {
 pub(crate) fn sweep() {
     let uid = rustix::process::geteuid().as_raw();
     let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
-    for key in keys_in(&runtime_dir, uid) {
+    for key in keys_in(&runtime_dir) {
         if is_left_behind(&runtime_dir, key) {
             bury(&runtime_dir, key);
         }
@@ -58,6 +59,7 @@ pub(crate) fn sweep() {
         remove(&recording).ok();
     }
     sweep_homeless(uid);
+    probing_attach::sweep_dead();
 }
 
 /// What the dead have recorded that is beyond the limits, oldest first.
@@ -86,28 +88,44 @@ pub fn remove(recording: &Recording) -> io::Result<bool> {
     if recording.is_held() {
         return Ok(false);
     }
-    gone(fs::remove_dir_all(&recording.rings))?;
-    gone(fs::remove_dir_all(&recording.folder))?;
+    remove_own(&recording.rings)?;
+    remove_own(&recording.folder)?;
     Ok(true)
 }
 
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
+/// Removes a folder of ours with all that is in it.
+fn remove_own(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    match own_private(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+        parent => parent?.remove_all(name),
     }
+}
+
+/// A folder of ours that nobody else can enter, and so nobody else can put links into.
+pub(crate) fn own_private(path: &Path) -> io::Result<ForeignDir> {
+    let folder = ForeignDir::own(path)?;
+    let stat = folder.stat()?;
+    paths::check_private_mode(path, (stat.st_mode, stat.st_uid), folder.user().uid)
+        .map_err(io::Error::other)?;
+    Ok(folder)
 }
 
 /// Removes a dead process's folder, and what is in it but recorded rows. Someone else may sweep, too.
 fn bury(runtime_dir: &Path, key: ProcessKey) {
     let folder = paths::target_dir(runtime_dir, key);
     if !paths::rings_path(runtime_dir, key).exists() {
-        fs::remove_dir_all(folder).ok();
+        remove_own(&folder).ok();
         return;
     }
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !LASTING.iter().any(|name| entry.file_name() == *name) {
-            fs::remove_file(entry.path()).ok();
+    let Ok(folder) = own_private(&folder) else {
+        return;
+    };
+    for name in folder.names().unwrap_or_default() {
+        if !LASTING.iter().any(|lasting| name == *lasting) {
+            folder.remove_file(name).ok();
         }
     }
 }
@@ -115,7 +133,7 @@ fn bury(runtime_dir: &Path, key: ProcessKey) {
 /// Rings in shared memory whose process's folder is gone: nobody would find them any more.
 fn sweep_homeless(uid: u32) {
     let root = paths::memory_root(uid);
-    for key in keys_in(&root, uid) {
+    for key in keys_in(&root) {
         let folder = paths::memory_dir(uid, key);
         let Ok(home) = fs::read_link(folder.join(HOME_LINK)) else {
             continue;
@@ -125,7 +143,7 @@ fn sweep_homeless(uid: u32) {
             && !probing_store::is_held(&folder)
             && is_older_than(&folder, TIME_TO_BIND)
         {
-            fs::remove_dir_all(folder).ok();
+            remove_own(&folder).ok();
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What a process is from outside: who it is and who may look at it (`processes`, `status`, `permission`), its threads
 //! for the kernel (`threads`), what they have used (`usage`), what it has mapped (`maps`), the files behind that
 //! (`elf`), the one that is its Python (`python`), and its memory (`memory`). All of this comes from `/proc`, or from
-//! wherever else there is a `source`.
+//! wherever else there is a `source`. Files that it controls are written, removed and listed through `foreign`;
+//! `urgent` is for whoever stops one of its threads.
 //!
-//! Each fact about `/proc` stands here once. Nothing is executed, stopped or written.
+//! Each fact about `/proc` stands here once. Nothing is executed or stopped, and nothing is written elsewhere.
 //!
 //! *Invariant:* whatever a file or a process holds, reading it ends, with bounded memory and without a panic.
 
 pub mod addresses;
 pub mod elf;
 pub mod error;
+pub mod foreign;
 pub mod maps;
 pub mod memory;
 pub mod permission;
@@ -19,6 +21,7 @@ pub mod source;
 pub mod status;
 mod system_calls;
 pub mod threads;
+pub mod urgent;
 pub mod usage;
 
 use std::fs::File;

@@ -158,19 +158,31 @@ impl NotPrivate {
 
 /// Whether `path`, whose `symlink_metadata` is given, is a folder that only `uid` can enter.
 pub fn check_private(path: &Path, metadata: &Metadata, uid: u32) -> Result<(), NotPrivate> {
+    check_private_mode(path, (metadata.mode(), metadata.uid()), uid)
+}
+
+/// The same of a folder whose mode and owner are known.
+pub fn check_private_mode(
+    path: &Path,
+    (mode, owner): (u32, u32),
+    uid: u32,
+) -> Result<(), NotPrivate> {
+    const KIND: u32 = 0o170_000;
+    const LINK: u32 = 0o120_000;
+    const FOLDER: u32 = 0o040_000;
     let path = path.to_owned();
-    let mode = metadata.mode() & 0o777;
-    if metadata.is_symlink() {
+    if mode & KIND == LINK {
         Err(NotPrivate::Symlink { path })
-    } else if !metadata.is_dir() {
+    } else if mode & KIND != FOLDER {
         Err(NotPrivate::NotAFolder { path })
-    } else if metadata.uid() != uid {
+    } else if owner != uid {
         Err(NotPrivate::Foreign {
             path,
-            owner: metadata.uid(),
+            owner,
             expected: uid,
         })
     } else if mode & 0o077 != 0 {
+        let mode = mode & 0o777;
         Err(NotPrivate::Open { path, mode })
     } else {
         Ok(())

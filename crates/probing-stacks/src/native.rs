@@ -244,15 +244,19 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
 
     /// A thread while it is held, and for how long that was at most.
     fn hold(&self, subject: &Subject, codes: &mut Codes) -> (Option<View>, Duration) {
-        let mut paused = Duration::ZERO;
+        let (mut paused, idents) = (Duration::ZERO, subject.idents());
         for tid in subject.tid.into_iter().cycle().take(HOLDS) {
             if Instant::now() > self.reading.until {
                 break;
             }
             let copy = |held: &stop::Held| {
                 let registers = held.registers()?;
-                let extent = pose::extent(&self.maps, registers.stack(), &subject.idents());
+                let extent = pose::extent(&self.maps, registers.stack(), &idents);
                 let stack = pose::copies(self.reading.memory, &[extent]).pop()??;
+                // We were kept from reading on: better let it go and try again.
+                if held.is_late() {
+                    return None;
+                }
                 let (chains, newest) = self.python(&subject.threads);
                 Some(View {
                     pose: Pose { registers, stack },

@@ -3,6 +3,8 @@
 //! The kernel lets a traced thread go when its tracer ends, so the tracer is a thread of ours that does nothing else:
 //! however it ends (even by SIGKILL of us all), the target goes on. A signal that arrives meanwhile is passed on.
 //!
+//! It is [`Urgent`] meanwhile: while it waits for a CPU, the held thread stands still.
+//!
 //! Linux lets a stopped thread go on with almost every system call it was in. A few end with EINTR instead: who sleeps in
 //! one of these is not to be held ([`ends_by_a_stop`]), and if it enters one in the very moment, it is called again.
 #![expect(unsafe_code, reason = "ptrace is a C interface")]
@@ -11,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, c_void, user_regs_struct};
+use probing_process::urgent::Urgent;
 
 use crate::native::machine;
 use crate::native::registers::Registers;
@@ -18,6 +21,10 @@ use crate::native::registers::Registers;
 /// So long we look for the stop as often as we can; then we leave the CPU to the thread, which may need ours.
 const EAGER: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(50);
+/// The same if we are given a CPU before the thread is: then we must not keep it.
+const SHORT_PAUSE: Duration = Duration::from_micros(10);
+/// How long a thread may stand still until what is read of it has been read. Whoever needs longer has lost its CPU.
+const HOLD_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Does something while thread `tid` of the target stands still, and says for how long it did at most. `None`: it did
 /// not. A thread that does not stop within `patience` (it waits for a CPU, or sleeps uninterruptibly) is left alone.
@@ -29,7 +36,8 @@ pub(crate) fn while_stopped<T: Send>(
     let tid = i32::try_from(tid).ok()?;
     thread::scope(|scope| {
         let tracer = scope.spawn(|| {
-            let held = Held::stop(tid, patience)?;
+            let urgent = Urgent::begin();
+            let held = Held::stop(tid, patience, &urgent)?;
             let result = action(&held);
             Some((result, held.let_go()))
         });
@@ -67,12 +75,14 @@ pub(crate) fn ends_by_a_stop(call: i64) -> bool {
 pub(crate) struct Held {
     tid: i32,
     since: Instant,
+    /// When it was seen to stand still.
+    stopped_at: Instant,
     /// To be delivered when it goes on; 0 for none.
     signal: c_int,
 }
 
 impl Held {
-    fn stop(tid: i32, patience: Duration) -> Option<Self> {
+    fn stop(tid: i32, patience: Duration, urgent: &Urgent) -> Option<Self> {
         request(libc::PTRACE_SEIZE, tid, 0)?;
         let since = Instant::now();
         request(libc::PTRACE_INTERRUPT, tid, 0)?;
@@ -84,18 +94,31 @@ impl Held {
             if waited == tid && libc::WIFSTOPPED(status) {
                 let is_signal = status >> 16 == 0;
                 let signal = if is_signal { libc::WSTOPSIG(status) } else { 0 };
-                return Some(Self { tid, since, signal });
+                let stopped_at = Instant::now();
+                return Some(Self {
+                    tid,
+                    since,
+                    stopped_at,
+                    signal,
+                });
             }
             // Ended, or it never stops: the end of this thread frees it.
             if waited != 0 || since.elapsed() > patience {
                 return None;
             }
-            if since.elapsed() < EAGER {
+            if urgent.is_first() {
+                thread::sleep(SHORT_PAUSE);
+            } else if since.elapsed() < EAGER {
                 thread::yield_now();
             } else {
                 thread::sleep(PAUSE);
             }
         }
+    }
+
+    /// Whether it has stood still for too long: it is to be let go, and held again.
+    pub(crate) fn is_late(&self) -> bool {
+        self.stopped_at.elapsed() > HOLD_TIMEOUT
     }
 
     /// Its registers; `None` if it is gone.

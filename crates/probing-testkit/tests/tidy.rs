@@ -214,6 +214,78 @@ fn code_of_the_program_is_called_through_one_file_of_the_probe() {
     }
 }
 
+/// Crates whose processes look at targets of other users, as root perhaps.
+const OUTSIDE: [&str; 6] = [
+    "probing-attach",
+    "probing-capture",
+    "probing-client",
+    "probing-process",
+    "probing-stacks",
+    "probing-watchpoint",
+];
+/// What changes files.
+const CHANGES: [&str; 17] = [
+    "fs::remove_",
+    "fs::create_dir",
+    "fs::rename",
+    "fs::write",
+    "fs::copy",
+    "fs::hard_link",
+    "fs::set_permissions",
+    "symlink(",
+    "File::create",
+    "DirBuilder",
+    "chown(",
+    "chmod(",
+    "mkdirat(",
+    "openat(",
+    "renameat(",
+    "unlinkat(",
+    ".create",
+];
+/// The one way to do so where another user may have put a link; and what only our own user can reach.
+const CHANGERS: [&str; 2] = [
+    "crates/probing-process/src/foreign.rs",
+    "crates/probing-client/src/agent/known.rs",
+];
+
+#[test]
+fn files_that_another_user_controls_are_changed_through_one_file() {
+    for file in OUTSIDE
+        .map(|name| files(&root().join("crates").join(name).join("src"), "rs"))
+        .concat()
+    {
+        let name = file
+            .strip_prefix(root())
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        let is_test = ["tests.rs", "hostile.rs"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        if is_test || CHANGERS.contains(&&*name) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for line in lines {
+            let found: Vec<_> = CHANGES
+                .iter()
+                .filter(|change| line.contains(**change))
+                .collect();
+            assert!(
+                found.is_empty(),
+                "{name} has {found:?}: {}\nuse `probing_process::foreign::ForeignDir`: it follows no link, and touches \
+                 nothing that the target's user could not",
+                line.trim()
+            );
+        }
+    }
+}
+
 /// The lines, counted from 1, in which this is a whole word.
 fn mentions<'a>(text: &str, name: &'a str) -> Vec<(&'a str, usize)> {
     let is_name = |word: &str| word == name;
@@ -263,7 +335,12 @@ fn every_line_of_the_safety_document_names_a_test_that_exists() {
 
 #[test]
 fn every_line_of_the_security_document_names_a_test_that_exists() {
-    const FOLDERS: [&str; 3] = ["probing-agent", "probing-engine", "remote"];
+    const FOLDERS: [&str; 4] = [
+        "probing-agent",
+        "probing-attach",
+        "probing-engine",
+        "remote",
+    ];
     let of_the_agent = |file: &&PathBuf| {
         let mut parts = file.components();
         parts.any(|part| FOLDERS.iter().any(|folder| part.as_os_str() == *folder))

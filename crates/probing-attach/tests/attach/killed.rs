@@ -1,11 +1,12 @@
 //! Whoever enters a target may be killed at any moment: the target goes on, and can be entered again.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use probing_testkit::every_python;
+use probing_testkit::{every_python, wait_until};
 
 use crate::target::Target;
 
@@ -35,14 +36,10 @@ fn attacher() -> PathBuf {
     path.join("examples/attach")
 }
 
-fn attach(target: &Target, die_at_step: u32) -> Output {
+/// 0: at none.
+pub(crate) fn attach(pid: u32, die_at_step: u32) -> Output {
     Command::new(attacher())
-        .args([
-            &target.pid.to_string(),
-            "pass",
-            "5000",
-            &die_at_step.to_string(),
-        ])
+        .args([&pid.to_string(), "pass", "5000", &die_at_step.to_string()])
         .output()
         .unwrap()
 }
@@ -54,7 +51,7 @@ fn at_every_step(states: &[&str]) {
             let mut target = Target::start(python, state, &[]);
             let mut kills = 0;
             for step in 1..=STEPS {
-                let output = attach(&target, step);
+                let output = attach(target.pid.0, step);
                 target.assert_unharmed();
                 if output.status.code().is_some() {
                     break; // it had fewer steps than that
@@ -87,6 +84,89 @@ fn at_random(states: &[&str], kills: u64) {
             }
         }
     });
+}
+
+/// How often the threads that are not main have gone to sleep, until there are none: what they do is to nap and to look.
+fn naps_until_gone(target: &Target) -> u64 {
+    let main = target.pid.to_string();
+    let mut most = 0;
+    wait_until(&format!("no thread of ours is in {target}"), || {
+        let tids = fs::read_dir(format!("/proc/{main}/task"))
+            .unwrap()
+            .flatten();
+        let others = tids.map(|tid| tid.file_name().to_string_lossy().into_owned());
+        for tid in others.filter(|tid| *tid != main) {
+            most = most.max(target.naps_of(&tid));
+        }
+        target.usage().threads == 1
+    });
+    most
+}
+
+#[test]
+fn the_thread_of_a_killed_command_ends_soon() {
+    const SOON: u64 = 2000;
+    every_python(|python| {
+        for state in ["sleep", "tight_loop"] {
+            let target = Target::start(python, state, &[]);
+            target.settle();
+            let kills = (1..=STEPS).take_while(|&step| {
+                let killed = attach(target.pid.0, step).status.code().is_none();
+                let naps = naps_until_gone(&target);
+                assert!(naps < SOON, "{target}: {naps} naps after step {step}");
+                killed
+            });
+            assert!(kills.count() > 1, "{target}");
+        }
+    });
+}
+
+#[track_caller]
+fn nothing_stays(states: &[&str], rounds: u32) {
+    every_python(|python| {
+        for state in states {
+            let mut target = Target::start(python, state, &[]);
+            target.settle();
+            // Also for the memory that the first thread makes Python and malloc take.
+            target.count_up_to(1);
+            target.assert_no_block_stays();
+            let before = target.mappings();
+            let mut kills = 0;
+            for _ in 0..rounds {
+                // Each thread of ours ends before the next begins: of two at once, malloc would keep a second arena.
+                let is_killed = |step: &u32| {
+                    let killed = attach(target.pid.0, *step).status.code().is_none();
+                    naps_until_gone(&target);
+                    killed
+                };
+                kills += (1..=STEPS).take_while(is_killed).count();
+                target.assert_unharmed();
+            }
+            let left = target.blocks();
+            // A busy main may have come by a call only now: then one attach more is needed.
+            wait_until(
+                &format!("{target}: {left} blocks of {kills} kills go"),
+                || {
+                    target.run("pass").unwrap();
+                    target.blocks() == 0
+                },
+            );
+            if *state == "sleep" {
+                assert_eq!(target.mappings(), before, "{target}: {kills} kills");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_killed_commands_left_is_taken_back() {
+    nothing_stays(&["sleep", "tight_loop"], 2);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn what_many_killed_commands_left_is_taken_back() {
+    nothing_stays(&["sleep", "tight_loop", "asyncio_idle"], 15);
 }
 
 #[test]

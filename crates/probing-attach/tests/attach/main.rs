@@ -11,3 +11,4 @@ mod killed;
 mod refusals;
 mod states;
 mod target;
+mod traps;

@@ -503,6 +503,28 @@ fn a_target_without_memory_is_left_alone() {
 }
 
 #[test]
+fn a_target_without_free_files_is_entered_and_prints_nothing() {
+    every_python(|python| {
+        for free in ["0", "1", "2"] {
+            let target = Target::start(python, "no_files", &[free]);
+            target.settle();
+            for _ in 0..3 {
+                target.run("pass").unwrap();
+            }
+            target
+                .run("import __main__ as main; main.goes_on = False")
+                .unwrap();
+            let ended = target.program.wait();
+            assert_eq!(
+                (ended.status, ended.stderr),
+                (0, Vec::<String>::new()),
+                "{python:?}"
+            );
+        }
+    });
+}
+
+#[test]
 fn source_that_takes_too_long_is_left_to_end() {
     every_python(|python| {
         let target = Target::start(python, "sleep", &[]);

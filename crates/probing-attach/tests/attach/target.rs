@@ -128,6 +128,15 @@ impl Target {
         self.status("voluntary_ctxt_switches").parse().unwrap()
     }
 
+    /// How often another thread has; nothing of one that is gone.
+    pub(crate) fn naps_of(&self, tid: &str) -> u64 {
+        let text = self.read(&format!("task/{tid}/status"));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    }
+
     /// Who holds it as a debugger does.
     pub(crate) fn tracer(&self) -> Option<u32> {
         let tracer = self.status("TracerPid").parse().ok();

@@ -23,6 +23,7 @@ mod list;
 mod locals;
 mod loops;
 mod memory;
+mod other_users;
 mod output;
 mod query;
 mod readme;

@@ -22,6 +22,7 @@ numbers! {
     FUTEX = 98, SYS_futex;
     NANOSLEEP = 101, SYS_nanosleep;
     CLOCK_GETTIME = 113, SYS_clock_gettime;
+    GETTID = 178, SYS_gettid;
     CLOCK_NANOSLEEP = 115, SYS_clock_nanosleep;
     RESTART = 128, SYS_restart_syscall;
     SIGPENDING = 136, SYS_rt_sigpending;

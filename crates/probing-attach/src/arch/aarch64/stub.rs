@@ -124,6 +124,8 @@ impl Assembler {
     fn entry(&mut self, plan: &Plan<'_>, work: u64) {
         self.begin();
         self.copy(CONTEXT, 0);
+        self.system_call(numbers::GETTID as u32);
+        self.store(0, at::THREAD);
         // On a busy machine the new thread may have the CPU that the borrowed one needs to get home.
         self.nap_until(at::LEFT, COURTESIES);
         self.copy(0, CONTEXT);

@@ -17,8 +17,8 @@ const EXIT: u32 = libc::SYS_exit as u32;
 const CLOCK_GETTIME: u32 = libc::SYS_clock_gettime as u32;
 const GETTID: u32 = libc::SYS_gettid as u32;
 const SIG_SETMASK: u32 = libc::SIG_SETMASK as u32;
-/// `pop rax; pop r12; pop rbx`
-const ENTRY_END: &[u8] = &[0x58, 0x41, 0x5c, 0x5b];
+/// `pop r13; pop r12; pop rbx`
+const ENTRY_END: &[u8] = &[0x41, 0x5d, 0x41, 0x5c, 0x5b];
 
 /// All code for `plan`; the block's first page.
 pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
@@ -286,20 +286,30 @@ impl Assembler {
         self.land(done);
     }
 
-    /// `void entry(void* context)`: the new thread. Its last act is to unmap the block, if we say so in time.
+    /// `void entry(void* context)`: the new thread. Its last act is to unmap the block, if we say so; it waits for that
+    /// as long as we show signs of life.
     ///
     /// It keeps the blocked signals that it was born with: else it would catch, in place of main, signals sent
     /// while main has them blocked.
     fn entry(&mut self, plan: &Plan<'_>, work: u64) {
-        self.raw(&[0x53, 0x41, 0x54, 0x50]); // push rbx; push r12; push rax
+        self.raw(&[0x53, 0x41, 0x54, 0x41, 0x55]); // push rbx; push r12; push r13
         self.copy(RBX, RDI);
+        self.system_call(GETTID);
+        self.store(RAX, at::THREAD);
         self.let_borrowed_thread_go_first();
         self.copy(RDI, RBX);
         self.call(work);
         self.set(R12, u64::from(LOOKS));
+        self.load(R13, at::BEAT);
         let look = self.here();
         self.compare(at::VERDICT, 0);
         let decided = self.jump(If::NotZero);
+        self.load(RAX, at::BEAT);
+        self.raw(&[0x4c, 0x39, 0xe8]); // cmp rax, r13
+        let silent = self.jump(If::Zero);
+        self.copy(R13, RAX);
+        self.set(R12, u64::from(LOOKS));
+        self.land(silent);
         self.address(RDI, at::NAP);
         self.set(RSI, 0);
         self.system_call(NANOSLEEP);
