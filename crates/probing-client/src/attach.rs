@@ -18,13 +18,14 @@ use probing_process::proc;
 use probing_process::processes::Process;
 use probing_proto::agent::AttachedByAgent;
 use probing_proto::paths::{self, FOLDER_MODE, NotPrivate};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Gid, Uid};
 
 use crate::access::Subject;
 use crate::error::ClientError;
 use crate::meeting;
 use crate::package::{self, PROBE};
+use crate::private;
 use crate::stacks;
 
 /// Source that starts the probe, once it is told where the library is.
@@ -112,8 +113,9 @@ impl Copy {
             source,
         };
         let owner = Owner::of(process);
-        let parent = open_in_target(process, runtime_dir.parent().unwrap_or(Path::new("/")))
-            .map_err(failed)?;
+        let parent = runtime_dir.parent().unwrap_or(Path::new("/"));
+        let parent = private::open_in_target(process, parent, OFlags::DIRECTORY);
+        let parent = parent.map_err(|error| failed(error.into()))?;
         let name = runtime_dir.file_name().unwrap_or_default();
         let runtime = owner.private_folder(&parent, name, &place)?;
         let key = process.key().to_string();
@@ -129,19 +131,6 @@ impl Copy {
     fn remove(&self) {
         rustix::fs::unlinkat(&self.folder, COPY, AtFlags::empty()).ok();
     }
-}
-
-/// Opens a folder of the target, resolving links as the target would.
-fn open_in_target(process: &Process, folder: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(proc(process.pid, "root"), flags, Mode::empty())?;
-    Ok(rustix::fs::openat2(
-        root,
-        folder,
-        flags,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT,
-    )?)
 }
 
 /// Whom the files shall belong to.

@@ -12,6 +12,7 @@ pub mod elf;
 pub mod error;
 pub mod maps;
 pub mod memory;
+pub mod peer;
 pub mod permission;
 pub mod processes;
 pub mod python;
