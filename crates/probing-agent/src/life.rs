@@ -41,6 +41,8 @@ const WORKERS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Files that it may have open: each conversation with a probe takes two.
 const MAX_FILES: u64 = 8192;
+/// Connections that the kernel holds until they are accepted; it may allow fewer.
+const BACKLOG: i32 = 4096;
 /// How often to look whether anybody needs it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -369,6 +371,13 @@ fn certificate(settings: &Settings, folder: &Folder) -> Result<Option<Certificat
     }
 }
 
+fn listening(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // So that a burst of connections does not keep others waiting for a second try.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
 /// The port, and the lock that says that it is ours.
 fn bound(listen: SocketAddr, folder: &Folder) -> Result<Port, AgentError> {
     let runs = |port: u16| AgentError::Runs {
@@ -378,7 +387,7 @@ fn bound(listen: SocketAddr, folder: &Folder) -> Result<Port, AgentError> {
     let not_bound = |source: io::Error| AgentError::NotBound { listen, source };
     let port = listen.port();
     if port == 0 {
-        let listener = TcpListener::bind(listen).map_err(not_bound)?;
+        let listener = listening(listen).map_err(not_bound)?;
         let address = listener.local_addr().map_err(not_bound)?;
         let lock = folder.lock(address.port())?;
         let lock = lock.ok_or_else(|| runs(address.port()))?;
@@ -391,7 +400,7 @@ fn bound(listen: SocketAddr, folder: &Folder) -> Result<Port, AgentError> {
     }
     // First the lock: who has it decides whether the port is taken by one of ours.
     let lock = folder.lock(port)?.ok_or_else(|| runs(port))?;
-    let listener = TcpListener::bind(listen).map_err(not_bound)?;
+    let listener = listening(listen).map_err(not_bound)?;
     Ok(Port {
         listener,
         address: listen,

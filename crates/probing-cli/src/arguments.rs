@@ -260,6 +260,7 @@ impl Arguments {
             fingerprint: self.named_fingerprint()?,
             ca: self.ca.clone().or_else(|| Some(PROBING_CA.value()?.into())),
             first_contact: first_contact::policy(self.accept_new),
+            on_note: Some(first_contact::say),
             plain: PROBING_TLS.value().is_some_and(|tls| tls == "off"),
         })
     }

@@ -19,6 +19,12 @@ pub(crate) fn policy(accept_new: bool) -> FirstContact {
     }
 }
 
+/// Says what is to be said about an agent that was met.
+pub(crate) fn say(note: &str) {
+    // Whoever has closed it does not want to know.
+    writeln!(anstream::stderr(), "{note}").ok();
+}
+
 fn ask(endpoint: &str, seen: Fingerprint) -> bool {
     // Several agents may be met at the same time.
     static ALONE: Mutex<()> = Mutex::new(());

@@ -16,6 +16,8 @@ pub struct Keys {
     pub ca: Option<PathBuf>,
     /// What to do about an agent that no earlier command has met.
     pub first_contact: FirstContact,
+    /// Hears at once what is to be said about how an agent was reached, whatever becomes of the request.
+    pub on_note: Option<fn(&str)>,
     /// Whether plain text is good enough on a loopback address whose agent is not ours.
     pub plain: bool,
 }

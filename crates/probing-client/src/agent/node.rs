@@ -42,8 +42,6 @@ pub struct Node {
     way: Mutex<Found>,
     /// What its machine is called, once it was said.
     host: OnceLock<String>,
-    /// What is to be said about how it was reached.
-    notes: Mutex<Vec<String>>,
 }
 
 /// What is known of the way to it.
@@ -125,18 +123,11 @@ impl Node {
             keys,
             way: Mutex::default(),
             host: OnceLock::new(),
-            notes: Mutex::default(),
         }
     }
 
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
-    }
-
-    /// What is to be said about how it was reached, once.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut notes)
     }
 
     /// Who is there; and who was, when the `dead` are wanted.
@@ -230,10 +221,11 @@ impl Node {
 
     /// The answer, when it is none of refusal.
     fn answered(&self, ask: &Ask<'_>) -> Result<Response, ClientError> {
-        let deadline = Instant::now() + ask.patience;
         let (stream, request) = match &self.endpoint {
             Endpoint::Port { host, port } => {
+                // The user may have to be asked first, who takes as long as it takes.
                 let way = self.way((host, *port))?;
+                let deadline = Instant::now() + ask.patience;
                 let opened = way.open(&self.endpoint, &self.keys, deadline)?;
                 let request = ask.bytes(&opened.host, opened.authorization.as_deref());
                 (opened.stream, request)
@@ -242,7 +234,8 @@ impl Node {
                 let started = ssh::start(destination, *port);
                 let (socket, child) = started.map_err(|source| self.not_over_ssh(source))?;
                 let mut timed = Timed::over_ssh(socket, child);
-                let timed = timed.set_deadline(Some(deadline)).map(|()| timed);
+                let deadline = Some(Instant::now() + ask.patience);
+                let timed = timed.set_deadline(deadline).map(|()| timed);
                 let timed = timed.map_err(|source| self.broken(source))?;
                 (Box::new(timed) as Stream, ask.bytes("localhost", None))
             }
@@ -290,8 +283,9 @@ impl Node {
         }
         match Way::find(&self.endpoint, place, &self.keys) {
             Ok(way::Found { way, note }) => {
-                let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                notes.extend(note);
+                if let (Some(note), Some(on_note)) = (note, self.keys.on_note) {
+                    on_note(&note);
+                }
                 let way = Arc::new(way);
                 *found = Found::Way(Arc::clone(&way));
                 Ok(way)
