@@ -22,6 +22,9 @@ def connect(
     pid: int | None = None,
     name: str | None = None,
     token: str | None = None,
+    fingerprint: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    accept_new: bool = False,
     attach: bool = True,
 ) -> "Probe":
     """Connect to a Python process: a pid, a script's name, ``"unix:/path"`` or ``"host:port"``.
@@ -31,7 +34,11 @@ def connect(
     0.25
 
     ``connect(4242)`` and ``connect(pid=4242)`` are the same, as are ``connect("train.py")`` and
-    ``connect(name="train.py")``: one process must be called so. ``token`` is for ``"host:port"``.
+    ``connect(name="train.py")``: one process must be called so.
+
+    For ``"host:port"``, ``token`` is the agent's token, and the agent must be one that can be trusted: its certificate has the
+    SHA-256 ``fingerprint``, or is signed by an authority in the PEM file ``ca``, or an earlier command has met and
+    remembered it. ``accept_new=True`` trusts and remembers an agent that was never met. The token is not used before.
 
     Nothing is brought into the process before the first ``eval``, which attaches when the probe is not there yet;
     ``attach=False`` forbids that. Raises TargetError when there is no such process.
@@ -40,6 +47,12 @@ def connect(
     if len(named) != 1:
         raise TypeError("connect() needs one target: a pid, a name, 'unix:/path' or 'host:port'")
     arguments = ["--target", *named] if attach else ["--no-attach", "--target", *named]
+    if fingerprint is not None:
+        arguments += ["--fingerprint", fingerprint]
+    if ca is not None:
+        arguments += ["--ca", os.fspath(ca)]
+    if accept_new:
+        arguments.append("--accept-new")
     # Not among the arguments, which everybody on the machine can read.
     environ = {**os.environ} if token is None else {**os.environ, "PROBING_TOKEN": token}
     return Probe(Command(arguments, environ))

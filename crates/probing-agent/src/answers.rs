@@ -14,6 +14,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use probing_client::{ClientError, Manner, Member, Members, ask_each};
+use probing_proto::agent::Role;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
@@ -38,9 +39,10 @@ pub(crate) type Answer<T> = fn(&Agent, &Caller, T) -> Result<Response, Refused>;
 /// Does what waits for processes where that keeps nobody else waiting, when it is its turn.
 pub(crate) async fn in_turn<T: Send + 'static>(
     agent: Arc<Agent>,
+    role: Role,
     work: impl FnOnce(&Agent) -> Result<T, Refused> + Send + 'static,
 ) -> Result<T, Refused> {
-    let turn = agent.turn().await?;
+    let turn = agent.turn(role).await?;
     let done = spawn_blocking(move || {
         // It is not over when nobody waits for it any more.
         let _turn = turn;

@@ -4,16 +4,18 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use probing_proto::agent::AuditLine;
 use probing_proto::clock::utc;
 use probing_proto::process::Pid;
+use ring::digest::{SHA256, digest};
 
 /// Beyond this the file becomes `audit.log.1`, and another is begun.
 const MOST: u64 = 16 << 20;
-/// So much of the code is told.
+/// So much of the code is told. Of longer code there are the length and the hash, too.
 const MOST_CODE: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -23,11 +25,27 @@ pub(crate) struct Audit {
     writing: Mutex<()>,
 }
 
-/// Somebody who was let in.
+/// Somebody who was let in, for one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
     pub(crate) from: String,
     pub(crate) token: String,
+    /// Whether a line says what it asked for.
+    noted: Arc<AtomicBool>,
+}
+
+impl Actor {
+    pub(crate) fn new(from: String, token: String) -> Self {
+        Self {
+            from,
+            token,
+            noted: Arc::default(),
+        }
+    }
+
+    pub(crate) fn is_noted(&self) -> bool {
+        self.noted.load(Ordering::Acquire)
+    }
 }
 
 impl Audit {
@@ -43,17 +61,20 @@ impl Audit {
         &self,
         actor: &Actor,
         action: &str,
-        pid: Pid,
+        pid: Option<Pid>,
         code: Option<&str>,
     ) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let cut = code.filter(|code| code.len() > MOST_CODE);
         let line = AuditLine {
             time: utc(now.unwrap_or_default().as_nanos() as u64),
             from: actor.from.clone(),
             token: actor.token.clone(),
             action: action.to_owned(),
             pid,
-            code: code.map(cut),
+            code: code.map(|code| start_of(code).to_owned()),
+            code_bytes: cut.map(|code| code.len() as u64),
+            code_sha256: cut.map(sha256),
         };
         let mut bytes = serde_json::to_vec(&line)?;
         bytes.push(b'\n');
@@ -66,16 +87,20 @@ impl Audit {
             .create(true)
             .mode(0o600)
             .open(&self.path)?;
-        file.write_all(&bytes)
+        file.write_all(&bytes)?;
+        actor.noted.store(true, Ordering::Release);
+        Ok(())
     }
 }
 
-fn cut(code: &str) -> String {
-    if code.len() <= MOST_CODE {
-        return code.to_owned();
-    }
-    let end = code.floor_char_boundary(MOST_CODE);
-    format!("{}… ({} bytes more)", &code[..end], code.len() - end)
+fn start_of(code: &str) -> &str {
+    &code[..code.floor_char_boundary(MOST_CODE)]
+}
+
+fn sha256(code: &str) -> String {
+    let hash = digest(&SHA256, code.as_bytes());
+    let digits = hash.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    digits.collect()
 }
 
 #[cfg(test)]
@@ -89,16 +114,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let audit = Audit::at(path.clone());
-        let actor = Actor {
-            from: "10.0.0.7:1234".to_owned(),
-            token: "control 0a1b2c3d".to_owned(),
-        };
-        audit
-            .note(&actor, "eval", Pid(42), Some("x = 1\ny"))
-            .unwrap();
-        audit
-            .note(&actor, "eval", Pid(42), Some(&"é".repeat(MOST_CODE)))
-            .unwrap();
+        let actor = Actor::new("10.0.0.7:1234".to_owned(), "control 0a1b2c3d".to_owned());
+        assert!(!actor.is_noted());
+        let pid = Some(Pid(42));
+        audit.note(&actor, "eval", pid, Some("x = 1\ny")).unwrap();
+        assert!(actor.is_noted());
+        let long = "é".repeat(MOST_CODE);
+        audit.note(&actor, "eval", pid, Some(&long)).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<AuditLine> = text
             .lines()
@@ -107,15 +129,13 @@ mod tests {
         assert_eq!(lines[0].code.as_deref(), Some("x = 1\ny"));
         assert_eq!(
             (lines[0].pid, lines[0].from.as_str()),
-            (Pid(42), "10.0.0.7:1234")
+            (pid, "10.0.0.7:1234")
         );
-        assert!(
-            lines[1]
-                .code
-                .as_ref()
-                .unwrap()
-                .ends_with(&format!("… ({MOST_CODE} bytes more)"))
-        );
+        assert_eq!((lines[0].code_bytes, &lines[0].code_sha256), (None, &None));
+        let told = lines[1].code.as_deref().unwrap();
+        assert_eq!(told, &long[..MOST_CODE]);
+        assert_eq!(lines[1].code_bytes, Some(long.len() as u64));
+        assert_eq!(lines[1].code_sha256, Some(sha256(&long)));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 }

@@ -1,4 +1,6 @@
-//! Which addresses may knock, and for how long those that showed wrong tokens are not heard.
+//! Which addresses may connect, and how long wrong tokens wait for their answer.
+//!
+//! Only wrong tokens are counted, and only they wait: a right one is served at once, whatever else comes from its address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,25 +9,56 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
-/// Wrong tokens from one address before it is not heard any more.
+/// Wrong tokens from one network before it is told to come back later.
 const MOST_FAILURES: u32 = 10;
-/// For so long; a failure that long ago is forgotten.
+/// After so long; a failure that long ago is forgotten.
 const CLOSED: Duration = Duration::from_secs(30);
 /// How much longer each failure is kept waiting for its answer than the one before.
 const DELAY: Duration = Duration::from_millis(100);
-/// Addresses that are remembered. Beyond, the oldest is forgotten.
-const MOST_ADDRESSES: usize = 4096;
+/// Networks that are remembered. Beyond, the oldest is forgotten.
+const MOST_NETWORKS: usize = 4096;
+
+/// The addresses that one machine or one site may have as it likes, which count as one: all of loopback, an IPv6 /64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Network {
+    Loopback,
+    Address(IpAddr),
+    /// The first 64 bits.
+    Prefix([u16; 4]),
+}
+
+impl Network {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            address if address.is_loopback() => Self::Loopback,
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::Prefix([a, b, c, d])
+            }
+            address @ IpAddr::V4(_) => Self::Address(address),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     allow: Vec<IpNet>,
-    failures: Mutex<HashMap<IpAddr, Failures>>,
+    failures: Mutex<HashMap<Network, Failures>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
     last: Instant,
+}
+
+/// What becomes of a wrong token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// How long its answer has to wait.
+    pub(crate) delay: Duration,
+    /// After how long to come back, when there were too many.
+    pub(crate) come_back: Option<Duration>,
 }
 
 impl Door {
@@ -42,23 +75,16 @@ impl Door {
         self.allow.is_empty() || self.allow.iter().any(|range| range.contains(&address))
     }
 
-    /// For how long it is not heard.
-    pub(crate) fn closed_for(&self, address: IpAddr, now: Instant) -> Option<Duration> {
-        let failures = *self.failures().get(&address.to_canonical())?;
-        let left = CLOSED.saturating_sub(now.saturating_duration_since(failures.last));
-        (failures.count >= MOST_FAILURES && !left.is_zero()).then_some(left)
-    }
-
-    /// It showed a wrong token: how long its answer has to wait.
-    pub(crate) fn failed(&self, address: IpAddr, now: Instant) -> Duration {
+    /// A wrong token came from there.
+    pub(crate) fn failed(&self, address: IpAddr, now: Instant) -> Verdict {
         let mut all = self.failures();
         let is_old = |known: &Failures| now.saturating_duration_since(known.last) >= CLOSED;
-        if all.len() >= MOST_ADDRESSES {
+        if all.len() >= MOST_NETWORKS {
             all.retain(|_, known| !is_old(known));
         }
-        if all.len() >= MOST_ADDRESSES {
+        if all.len() >= MOST_NETWORKS {
             let oldest = all.iter().min_by_key(|(_, known)| known.last);
-            if let Some(oldest) = oldest.map(|(address, _)| *address) {
+            if let Some(oldest) = oldest.map(|(network, _)| *network) {
                 all.remove(&oldest);
             }
         }
@@ -66,21 +92,19 @@ impl Door {
             count: 0,
             last: now,
         };
-        let known = all.entry(address.to_canonical()).or_insert(none);
+        let known = all.entry(Network::of(address)).or_insert(none);
         if is_old(known) {
             known.count = 0;
         }
-        known.count += 1;
+        known.count = known.count.saturating_add(1);
         known.last = now;
-        DELAY * known.count.min(MOST_FAILURES)
+        Verdict {
+            delay: DELAY * known.count.min(MOST_FAILURES),
+            come_back: (known.count > MOST_FAILURES).then_some(CLOSED),
+        }
     }
 
-    /// It showed a right one.
-    pub(crate) fn succeeded(&self, address: IpAddr) {
-        self.failures().remove(&address.to_canonical());
-    }
-
-    fn failures(&self) -> MutexGuard<'_, HashMap<IpAddr, Failures>> {
+    fn failures(&self) -> MutexGuard<'_, HashMap<Network, Failures>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -105,20 +129,31 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_too_often_is_not_heard_for_a_while() {
+    fn wrong_tokens_wait_longer_each_time() {
         let (door, now) = (Door::default(), Instant::now());
         let mut delays = Vec::new();
         for _ in 0..MOST_FAILURES {
-            assert_eq!(door.closed_for(address(1), now), None);
-            delays.push(door.failed(address(1), now));
+            let verdict = door.failed(address(1), now);
+            assert_eq!(verdict.come_back, None);
+            delays.push(verdict.delay);
         }
         assert!(delays.is_sorted() && delays[0] == DELAY);
-        assert_eq!(door.closed_for(address(1), now), Some(CLOSED));
-        assert_eq!(door.closed_for(address(2), now), None);
-        assert_eq!(door.closed_for(address(1), now + CLOSED), None);
-        assert_eq!(door.failed(address(1), now + CLOSED), DELAY);
-        door.succeeded(address(1));
-        assert_eq!(door.failed(address(1), now), DELAY);
+        assert_eq!(door.failed(address(1), now).come_back, Some(CLOSED));
+        assert_eq!(door.failed(address(2), now).come_back, None);
+        let later = door.failed(address(1), now + CLOSED);
+        assert_eq!((later.delay, later.come_back), (DELAY, None));
+    }
+
+    #[test]
+    fn addresses_that_one_machine_may_have_count_as_one() {
+        let network = |text: &str| Network::of(text.parse().unwrap());
+        assert_eq!(network("127.0.0.1"), network("127.99.3.4"));
+        assert_eq!(network("127.0.0.1"), network("::1"));
+        assert_eq!(network("127.0.0.1"), network("::ffff:127.0.0.2"));
+        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff::9"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+        assert_eq!(network("10.0.0.1"), network("::ffff:10.0.0.1"));
+        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
     }
 
     #[test]
@@ -127,6 +162,6 @@ mod tests {
         for number in 0..10_000_u32 {
             door.failed(IpAddr::from(number.to_be_bytes()), now);
         }
-        assert!(door.failures().len() <= MOST_ADDRESSES);
+        assert!(door.failures().len() <= MOST_NETWORKS);
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use probing_proto::agent::MIN_TOKEN;
 use probing_proto::process::Pid;
 use probing_store::FolderError;
 
@@ -22,8 +23,8 @@ pub enum AgentError {
     OpenSecret { path: PathBuf, mode: u32 },
     #[error("no token in {path}")]
     NoTokens { path: PathBuf },
-    #[error("a token for other machines has at least {least} characters, and this has {length}")]
-    ShortToken { length: usize, least: usize },
+    #[error("a token has at least {MIN_TOKEN} characters, and the one {place} has {length}")]
+    ShortToken { place: String, length: usize },
     #[error("without TLS it listens on loopback addresses only, and this is none: {listen}")]
     PlainForAll { listen: SocketAddr },
     #[error("cannot use the certificate in {path}: {why}")]

@@ -1,13 +1,15 @@
 //! The agent's files in the private folder: what it says of itself, and the lock that says whose port it is.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use probing_proto::agent::AgentState;
 use probing_proto::env::PROBING_DIR;
-use probing_proto::paths;
+use probing_proto::paths::{self, SOCKET_MODE};
 use probing_store::make_private;
 use rustix::fs::{FlockOperation, flock};
 
@@ -59,6 +61,27 @@ impl Folder {
         Ok(locked.is_ok().then_some(Lock { _file: file }))
     }
 
+    /// Listens on the socket of the agent on that port, whose lock the caller has. What an earlier one left goes.
+    pub(crate) fn listen(&self, port: u16) -> Result<UnixListener, AgentError> {
+        let path = paths::agent_socket_path(&self.runtime_dir, port);
+        let bound = || {
+            fs::remove_file(&path).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })?;
+            // By the folder's descriptor: the path of a socket has at most 107 bytes.
+            let folder = File::open(self.path())?;
+            let (fd, name) = (folder.as_raw_fd(), paths::agent_socket_name(port));
+            let listener = UnixListener::bind(format!("/proc/self/fd/{fd}/{name}"))?;
+            fs::set_permissions(&path, Permissions::from_mode(SOCKET_MODE))?;
+            Ok(listener)
+        };
+        bound().map_err(|source| AgentError::File {
+            path: path.clone(),
+            source,
+        })
+    }
+
     /// What the agent on that port says of itself.
     pub(crate) fn state(&self, port: u16) -> Option<AgentState> {
         let bytes = fs::read(paths::agent_state_path(&self.runtime_dir, port)).ok()?;
@@ -79,5 +102,6 @@ impl Folder {
     /// Nobody is there any more. The lock's file stays: who removes it takes it from under another.
     pub(crate) fn clear_state(&self, port: u16) {
         fs::remove_file(paths::agent_state_path(&self.runtime_dir, port)).ok();
+        fs::remove_file(paths::agent_socket_path(&self.runtime_dir, port)).ok();
     }
 }

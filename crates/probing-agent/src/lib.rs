@@ -23,6 +23,7 @@ mod life;
 mod listener;
 mod openapi;
 mod origin;
+mod places;
 mod refusal;
 mod request;
 mod routes;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -13,10 +13,10 @@ use probing_client::anyone_probed;
 use probing_engine::{Engine, EngineError, Terms};
 use probing_proto::agent::{AgentState, Role};
 use probing_proto::process::{Pid, Stat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use tokio::runtime::Builder;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
@@ -28,21 +28,21 @@ use crate::error::AgentError;
 use crate::folder::{Folder, Lock};
 use crate::listener;
 use crate::origin::Names;
+use crate::places::{MAX_TURNS, Permit, Places};
 use crate::refusal::Refused;
+use crate::request::{Guest, Visitor};
 use crate::routes;
 use crate::settings::{Settings, TlsChoice};
 use crate::tokens::{self, Tokens};
 
-/// Connections at the same time, conversations with probes among them.
-const MOST_CONNECTIONS: usize = 512;
-/// Requests that are answered at the same time: a probe has room for 64 clients, and others want some of it.
-const MOST_TURNS: usize = 24;
 /// Threads for what never waits.
 const WORKERS: usize = 2;
 /// For a turn.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A shorter secret can be found by trying.
-const LEAST_TOKEN: usize = 16;
+/// Files that it may have open: each conversation with a probe takes two.
+const MAX_FILES: u64 = 8192;
+/// Connections that the kernel holds until they are accepted; it may allow fewer.
+const BACKLOG: i32 = 4096;
 /// How often to look whether anybody needs it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -58,8 +58,7 @@ pub struct Agent {
     /// None when it serves only who started it.
     port: Option<Port>,
     engine: OnceLock<Engine>,
-    places: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    pub(crate) places: Arc<Places>,
     used: Mutex<Instant>,
     idle: Duration,
     read_only: bool,
@@ -72,6 +71,8 @@ pub struct Agent {
 struct Port {
     listener: TcpListener,
     address: SocketAddr,
+    /// For commands of this machine.
+    local: UnixListener,
     _lock: Lock,
 }
 
@@ -84,23 +85,11 @@ pub enum Ended {
     Told,
 }
 
-/// A connection, until it is dropped.
-pub(crate) type Place = OwnedSemaphorePermit;
-/// A request that is being answered, until it is dropped.
-pub(crate) type Turn = OwnedSemaphorePermit;
-
 impl Agent {
     /// Takes its port and says so in its folder. Nothing is served yet.
     pub fn start(settings: &Settings) -> Result<Self, AgentError> {
         let folder = Folder::open()?;
         let certificate = certificate(settings, &folder)?;
-        let is_local = settings.listen.ip().is_loopback();
-        if let Some(token) = settings.token.as_ref().filter(|_| !is_local)
-            && token.len() < LEAST_TOKEN
-        {
-            let (length, least) = (token.len(), LEAST_TOKEN);
-            return Err(AgentError::ShortToken { length, least });
-        }
         let own = folder.token();
         tokens::make(&own)?;
         let files: Vec<&Path> = [&own]
@@ -141,8 +130,7 @@ impl Agent {
             port,
             read_only: settings.read_only,
             engine: OnceLock::new(),
-            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
-            turns: Arc::new(Semaphore::new(MOST_TURNS)),
+            places: Places::new(),
             used: Mutex::new(Instant::now()),
             idle: settings.idle,
             query_time: settings.query_time,
@@ -156,14 +144,13 @@ impl Agent {
         Some(self.port.as_ref()?.address)
     }
 
-    /// What whoever started it may do, when it serves nobody else.
-    pub(crate) fn starter(&self) -> Option<Role> {
-        let role = if self.read_only {
+    /// What its own user may do, whom the kernel names.
+    pub(crate) fn own_role(&self) -> Role {
+        if self.read_only {
             Role::Observe
         } else {
             Role::Control
-        };
-        self.port.is_none().then_some(role)
+        }
     }
 
     /// Of its certificate; none when it speaks plain text.
@@ -185,10 +172,11 @@ impl Agent {
     /// Serves until nobody needs it, or somebody ends it.
     pub fn run(self) -> Result<Ended, AgentError> {
         let failed = |source| AgentError::NotServing { source };
+        raise_file_limit();
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKERS)
             // Those who wait for their turn do not need one.
-            .max_blocking_threads(MOST_TURNS + WORKERS)
+            .max_blocking_threads(MAX_TURNS + WORKERS)
             .thread_name("agent")
             .enable_all()
             .build()
@@ -209,14 +197,20 @@ impl Agent {
         pipe::register(SIGINT, signal)?;
         told.set_nonblocking(true)?;
         let told = tokio::net::UnixStream::from_std(told)?;
-        let Some(Port { listener, .. }) = &self.port else {
+        let Some(Port {
+            listener, local, ..
+        }) = &self.port
+        else {
             return self.serve_one().await;
         };
-        let listener = listener.try_clone()?;
+        let (listener, local) = (listener.try_clone()?, local.try_clone()?);
         listener.set_nonblocking(true)?;
+        local.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let local = tokio::net::UnixListener::from_std(local)?;
         tokio::select! {
             () = listener::listen(listener, Arc::clone(self)) => Ok(Ended::Idle),
+            () = listener::listen_here(local, Arc::clone(self)) => Ok(Ended::Idle),
             () = self.idle() => Ok(Ended::Idle),
             told = told.readable() => told.map(|()| Ended::Told),
         }
@@ -245,11 +239,14 @@ impl Agent {
         });
         far.set_nonblocking(true)?;
         let far = tokio::net::UnixStream::from_std(far)?;
-        let place = self.place().ok_or(io::ErrorKind::ResourceBusy)?;
-        listener::converse(Connection::over(far), routes::router(self), None, place).await?;
+        let guest = Guest {
+            visitor: Visitor::Starter,
+            binding: None,
+            entrance: self.places.known(),
+        };
+        listener::converse(Connection::over(far), routes::router(self), guest).await?;
         // It may go on as something else.
-        let all = self.places.acquire_many(MOST_CONNECTIONS as u32).await;
-        drop(all);
+        self.places.wait_until_empty().await;
         spawn_blocking(move || drop(writing.join())).await?;
         Ok(Ended::Told)
     }
@@ -258,8 +255,8 @@ impl Agent {
     async fn idle(self: &Arc<Self>) {
         loop {
             sleep(LOOK_EVERY.min(self.idle)).await;
-            let is_needed = self.places.available_permits() < MOST_CONNECTIONS
-                || spawn_blocking(anyone_probed).await.unwrap_or(true);
+            let is_needed =
+                !self.places.is_empty() || spawn_blocking(anyone_probed).await.unwrap_or(true);
             if is_needed {
                 self.touch();
             }
@@ -304,7 +301,7 @@ impl Agent {
         &self,
         actor: &Actor,
         action: &str,
-        pid: Pid,
+        pid: Option<Pid>,
         code: Option<&str>,
     ) -> Result<(), Refused> {
         let noted = self.audit.note(actor, action, pid, code);
@@ -315,18 +312,24 @@ impl Agent {
         })
     }
 
-    /// Room for another connection.
-    pub(crate) fn place(&self) -> Option<Place> {
-        Arc::clone(&self.places).try_acquire_owned().ok()
-    }
-
-    /// Waits until it may be answered, for a while.
-    pub(crate) async fn turn(&self) -> Result<Turn, Refused> {
-        let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
-        turn.ok().and_then(Result::ok).ok_or_else(|| {
+    /// Waits until a request of this role may be answered, for a while.
+    pub(crate) async fn turn(&self, role: Role) -> Result<Permit, Refused> {
+        let turn = timeout(PATIENCE, self.places.turn(role)).await;
+        turn.ok().flatten().ok_or_else(|| {
             let words = "the agent has more to do than it can";
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, words).hint("try again")
         })
+    }
+}
+
+/// As many files as it may have, up to what it needs.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(MAX_FILES).min(MAX_FILES);
+    if limit.current.is_some_and(|current| current < most) {
+        let current = Some(most);
+        // Then there is room for fewer connections.
+        setrlimit(Resource::Nofile, Rlimit { current, ..limit }).ok();
     }
 }
 
@@ -368,6 +371,13 @@ fn certificate(settings: &Settings, folder: &Folder) -> Result<Option<Certificat
     }
 }
 
+fn listening(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // So that a burst of connections does not keep others waiting for a second try.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
 /// The port, and the lock that says that it is ours.
 fn bound(listen: SocketAddr, folder: &Folder) -> Result<Port, AgentError> {
     let runs = |port: u16| AgentError::Runs {
@@ -377,21 +387,24 @@ fn bound(listen: SocketAddr, folder: &Folder) -> Result<Port, AgentError> {
     let not_bound = |source: io::Error| AgentError::NotBound { listen, source };
     let port = listen.port();
     if port == 0 {
-        let listener = TcpListener::bind(listen).map_err(not_bound)?;
+        let listener = listening(listen).map_err(not_bound)?;
         let address = listener.local_addr().map_err(not_bound)?;
         let lock = folder.lock(address.port())?;
+        let lock = lock.ok_or_else(|| runs(address.port()))?;
         return Ok(Port {
             listener,
             address,
-            _lock: lock.ok_or_else(|| runs(address.port()))?,
+            local: folder.listen(address.port())?,
+            _lock: lock,
         });
     }
     // First the lock: who has it decides whether the port is taken by one of ours.
     let lock = folder.lock(port)?.ok_or_else(|| runs(port))?;
-    let listener = TcpListener::bind(listen).map_err(not_bound)?;
+    let listener = listening(listen).map_err(not_bound)?;
     Ok(Port {
         listener,
         address: listen,
+        local: folder.listen(port)?,
         _lock: lock,
     })
 }

@@ -1,4 +1,4 @@
-//! Takes connections: from addresses that may, so many at most, each with one request.
+//! Takes connections: from addresses that may, and of this machine over a socket of its own; each with one request.
 //!
 //! What follows a request on its connection is never read as another: there is nothing to smuggle it past.
 
@@ -12,19 +12,22 @@ use axum::http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use probing_client::ChannelBinding;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::Service as _;
 
 use crate::connection::Connection;
-use crate::life::{Agent, Place};
+use crate::door::Network;
+use crate::life::Agent;
+use crate::places::Entrance;
 use crate::refusal::Refused;
-use crate::request::{ARRIVAL, Guest, MOST_FIELDS, MOST_HEAD, late};
+use crate::request::{ARRIVAL, Guest, MOST_FIELDS, MOST_HEAD, Visitor, late};
 use crate::routes;
 
 /// For the first byte to come.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(5);
 /// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// When there is no room for another connection in this process, so long.
@@ -34,40 +37,90 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// TLS for: you may not. Needs nothing of the other end to be read.
 const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 49];
 
-/// Takes connections for ever.
+/// Takes connections from the network for ever.
 pub(crate) async fn listen(listener: TcpListener, agent: Arc<Agent>) {
     let router = routes::router(&agent);
     loop {
         match listener.accept().await {
-            Ok((tcp, from)) => {
-                // When full: whoever comes now is better told nothing than kept waiting.
-                let Some(place) = agent.place() else { continue };
-                let serving = serve(Arc::clone(&agent), router.clone(), tcp, (from, place));
-                tokio::spawn(async {
-                    // Who hangs up in the middle has nothing to be told.
-                    serving.await.ok();
-                });
-            }
+            Ok((tcp, from)) => take(&agent, &router, tcp, from),
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => sleep(BREATHER).await,
         }
     }
 }
 
+fn take(agent: &Arc<Agent>, router: &Router, tcp: TcpStream, from: SocketAddr) {
+    // Before it takes a place from anybody.
+    if !agent.door.admits(from.ip()) {
+        if let Some(place) = agent.places.to_turn_away() {
+            let agent = Arc::clone(agent);
+            tokio::spawn(async move {
+                let _place = place;
+                turn_away(&agent, tcp, from).await.ok();
+            });
+        }
+        return;
+    }
+    let entrance = agent.places.knock(Network::of(from.ip()));
+    let serving = serve(
+        Arc::clone(agent),
+        router.clone(),
+        tcp,
+        (from, Arc::clone(&entrance)),
+    );
+    let task = tokio::spawn(async {
+        // Who hangs up in the middle has nothing to be told.
+        serving.await.ok();
+    });
+    entrance.served_by(task.abort_handle());
+}
+
 async fn serve(
     agent: Arc<Agent>,
     router: Router,
     tcp: TcpStream,
-    (from, place): (SocketAddr, Place),
+    (from, entrance): (SocketAddr, Arc<Entrance>),
 ) -> io::Result<()> {
     // A message is one write, and somebody waits for it.
     tcp.set_nodelay(true)?;
-    if !agent.door.admits(from.ip()) {
-        return turn_away(&agent, tcp, from).await;
-    }
-    match opened(&agent, tcp).await? {
-        Some(connection) => converse(connection, router, Some(from), place).await,
-        None => Ok(()),
+    let Some((connection, binding)) = opened(&agent, tcp).await? else {
+        return Ok(());
+    };
+    let guest = Guest {
+        visitor: Visitor::Network(from),
+        binding,
+        entrance,
+    };
+    converse(connection, router, guest).await
+}
+
+/// Takes connections of this machine for ever: of the agent's own user and of root, by the kernel's word.
+pub(crate) async fn listen_here(listener: UnixListener, agent: Arc<Agent>) {
+    let router = routes::router(&agent);
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        let (stream, uid) = match listener.accept().await {
+            Ok((stream, _)) => match stream.peer_cred() {
+                Ok(peer) => (stream, peer.uid()),
+                Err(_) => continue,
+            },
+            Err(_) => {
+                sleep(BREATHER).await;
+                continue;
+            }
+        };
+        if uid != own && uid != 0 {
+            continue;
+        }
+        let guest = Guest {
+            visitor: Visitor::Local { uid },
+            binding: None,
+            entrance: agent.places.known(),
+        };
+        let serving = converse(Connection::over(stream), router.clone(), guest);
+        tokio::spawn(async {
+            serving.await.ok();
+        });
     }
 }
 
@@ -75,14 +128,9 @@ async fn serve(
 pub(crate) async fn converse(
     mut connection: Connection,
     router: Router,
-    from: Option<SocketAddr>,
-    place: Place,
+    guest: Guest,
 ) -> io::Result<()> {
     let heard = connection.clone();
-    let guest = Guest {
-        from,
-        _place: Arc::new(place),
-    };
     let service = service_fn(move |mut request: hyper::Request<_>| {
         heard.hear();
         request.extensions_mut().insert(guest.clone());
@@ -107,18 +155,23 @@ pub(crate) async fn converse(
     Ok(())
 }
 
-/// A connection over which requests can come; none when whoever is there was told that it is not.
-async fn opened(agent: &Agent, tcp: TcpStream) -> io::Result<Option<Connection>> {
+/// A connection over which requests can come, and what binds a proof to it; none when whoever is there was told that it is
+/// not one.
+async fn opened(
+    agent: &Agent,
+    tcp: TcpStream,
+) -> io::Result<Option<(Connection, Option<ChannelBinding>)>> {
     let mut first = [0];
     let came = timeout(IDLE, tcp.peek(&mut first)).await?;
     let is_handshake = first == [TLS_HANDSHAKE];
     let refused = match (agent.tls(), is_handshake) {
         _ if came? == 0 => return Ok(None),
-        (None, false) => return Ok(Some(Connection::over(tcp))),
+        (None, false) => return Ok(Some((Connection::over(tcp), None))),
         (Some(certificate), true) => {
             let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
             let stream = timeout(HANDSHAKE, acceptor.accept(tcp)).await??;
-            return Ok(Some(Connection::over(stream)));
+            let binding = ChannelBinding::of(stream.get_ref().1).ok();
+            return Ok(Some((Connection::over(stream), binding)));
         }
         (Some(_), false) => Refused::bad("this port speaks TLS only")
             .hint("use `probing -t HOST:PORT`, or https://"),

@@ -4,6 +4,7 @@
 //! another origin is refused; so is a name that is none of this machine's, which somebody's name server may have given to
 //! this address only now. Commands and `curl` say no origin, and call the agent by its address.
 
+use std::fs;
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -18,12 +19,26 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(crate) struct Names(Vec<String>);
 
 impl Names {
-    /// `localhost`, and what the machine calls itself, with or without its domain.
+    /// `localhost`, and what the machine calls itself: alone, and within the domains in which it looks up names itself. Any
+    /// other domain may be somebody else's.
     pub(crate) fn of_this_machine() -> Self {
         let system = rustix::system::uname();
-        let host = system.nodename().to_string_lossy().to_lowercase();
-        let short = host.split('.').next().unwrap_or_default().to_owned();
-        Self(vec!["localhost".to_owned(), host, short])
+        let host = system.nodename().to_string_lossy().into_owned();
+        let resolver = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        Self::of(&host, &resolver)
+    }
+
+    fn of(host: &str, resolver: &str) -> Self {
+        let host = host.to_lowercase();
+        let short = host.split('.').next().unwrap_or_default();
+        let mut names = vec!["localhost".to_owned()];
+        if !short.is_empty() {
+            let domains = resolver.lines().filter_map(domains_in).flatten();
+            names.extend(domains.map(|domain| format!("{short}.{}", domain.to_lowercase())));
+            names.push(short.to_owned());
+            names.push(host);
+        }
+        Self(names)
     }
 
     /// Whether a request may be meant for us.
@@ -73,14 +88,19 @@ impl Names {
             .and_then(|name| name.strip_suffix(']'))
             .unwrap_or(name);
         let name = name.to_lowercase();
-        let of_domain = |known: &String| {
-            let rest = name.strip_prefix(known.as_str());
-            rest.is_some_and(|rest| rest.starts_with('.'))
-                && known != "localhost"
-                && !known.is_empty()
-        };
-        address.parse::<IpAddr>().is_ok() || self.0.contains(&name) || self.0.iter().any(of_domain)
+        address.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
+}
+
+/// `search a.example b.example`
+fn domains_in(line: &str) -> Option<impl Iterator<Item = &str>> {
+    let mut words = line.split_ascii_whitespace();
+    let is_list = matches!(words.next()?, "search" | "domain");
+    is_list.then(|| {
+        words
+            .map(|domain| domain.trim_matches('.'))
+            .filter(|domain| !domain.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -88,7 +108,10 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        Names(vec!["localhost".into(), "node7".into()])
+        Names::of(
+            "Node7",
+            "nameserver 10.0.0.1\nsearch cluster.local. example.org\n",
+        )
     }
 
     fn check(fields: &[(&str, &str)]) -> Result<(), u16> {
@@ -112,6 +135,7 @@ mod tests {
             "node7",
             "node7:8080",
             "node7.cluster.local:8080",
+            "node7.example.org",
         ] {
             assert_eq!(check(&[("Host", host)]), Ok(()), "{host}");
         }
@@ -119,6 +143,9 @@ mod tests {
             "evil.example",
             "evil.example:8080",
             "node70",
+            "node7.evil.example",
+            "node7.evil.example:8080",
+            "node7.cluster.local.evil.example",
             "xnode7.local",
             "localhost.evil.example",
             "127.0.0.1.evil.example",

@@ -1,6 +1,7 @@
 //! What a request is made of, and what it must be before it is looked at.
 
 use std::error::Error;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,14 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use probing_client::ChannelBinding;
 use probing_proto::agent::Role;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::audit::Actor;
-use crate::life::{Agent, Place};
+use crate::life::Agent;
+use crate::places::Entrance;
 use crate::refusal::Refused;
 
 /// Longest head of a request.
@@ -29,10 +32,34 @@ pub(crate) const ARRIVAL: Duration = Duration::from_secs(5);
 /// Who is at the other end of a connection, and its place among the connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
-    /// None of who has started the agent for itself.
-    pub(crate) from: Option<SocketAddr>,
+    pub(crate) visitor: Visitor,
+    /// What a proof of the token is bound to; none without TLS.
+    pub(crate) binding: Option<ChannelBinding>,
     /// Held as long as anybody answers it.
-    pub(crate) _place: Arc<Place>,
+    pub(crate) entrance: Arc<Entrance>,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visitor {
+    Network(SocketAddr),
+    /// The agent's own user on this machine, or root, over the socket in the private folder.
+    Local {
+        uid: u32,
+    },
+    /// Whoever has started the agent for itself, and has its input and output.
+    Starter,
+}
+
+/// As the audit log calls it.
+impl fmt::Display for Visitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(address) => address.fmt(f),
+            Self::Local { uid } => write!(f, "local socket, uid {uid}"),
+            Self::Starter => f.write_str("standard input"),
+        }
+    }
 }
 
 /// Somebody who may ask.

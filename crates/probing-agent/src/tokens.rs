@@ -1,15 +1,15 @@
 //! Who may come in, and as what: by a secret that only they know.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use probing_proto::agent::{Role, tokens_in};
-use ring::digest::{SHA256, digest};
+use probing_client::{ChannelBinding, token_key, token_proof};
+use probing_proto::agent::{MIN_TOKEN, Role, tokens_in};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use subtle::ConstantTimeEq as _;
+use subtle::{Choice, ConstantTimeEq as _};
 
 use crate::error::AgentError;
 
@@ -46,9 +46,15 @@ impl Tokens {
                 let path = (*path).to_owned();
                 return Err(AgentError::NoTokens { path });
             }
+            check_lengths(&tokens, &format!("in {}", path.display()))?;
             known.extend(tokens);
         }
-        known.extend(more.map(|token| (Role::Control, token.to_owned())));
+        let more: Vec<_> = more
+            .map(|token| (Role::Control, token.trim().to_owned()))
+            .into_iter()
+            .collect();
+        check_lengths(&more, "of PROBING_TOKEN")?;
+        known.extend(more);
         let most = if read_only {
             Role::Observe
         } else {
@@ -56,17 +62,26 @@ impl Tokens {
         };
         let known = known.into_iter().map(|(role, token)| Known {
             role: role.min(most),
-            hash: hash(token.as_bytes()),
+            hash: token_key(token.as_bytes()),
         });
         Ok(Self(known.collect()))
     }
 
     /// Who shows this. Takes as long for a wrong one, however much of it is right.
     pub(crate) fn bearer(&self, shown: &[u8]) -> Option<Bearer> {
-        let shown = hash(shown);
+        let shown = token_key(shown);
+        self.found(|known| known.hash.ct_eq(&shown))
+    }
+
+    /// Who proves to know one of them on the connection of this binding. The same holds.
+    pub(crate) fn prover(&self, proof: &[u8; 32], binding: &ChannelBinding) -> Option<Bearer> {
+        self.found(|known| token_proof(&known.hash, binding).ct_eq(proof))
+    }
+
+    fn found(&self, is_it: impl Fn(&Known) -> Choice) -> Option<Bearer> {
         let mut found = None;
         for known in &self.0 {
-            if bool::from(known.hash.ct_eq(&shown)) {
+            if bool::from(is_it(known)) {
                 found = Some(known);
             }
         }
@@ -92,10 +107,16 @@ impl fmt::Debug for Tokens {
     }
 }
 
-fn hash(token: &[u8]) -> [u8; 32] {
-    let mut hash = [0; 32];
-    hash.copy_from_slice(digest(&SHA256, token).as_ref());
-    hash
+/// Wherever a token comes from, it is none that can be found by trying.
+fn check_lengths(tokens: &[(Role, String)], place: &str) -> Result<(), AgentError> {
+    let mut lengths = tokens.iter().map(|(_, token)| token.len());
+    match lengths.find(|length| *length < MIN_TOKEN) {
+        Some(length) => Err(AgentError::ShortToken {
+            place: place.to_owned(),
+            length,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// What stands in a file that only its owner may read.
@@ -104,12 +125,16 @@ fn secret(path: &Path) -> Result<String, AgentError> {
         path: path.to_owned(),
         source,
     };
-    let mode = fs::metadata(path).map_err(failed)?.mode() & 0o777;
+    // What is checked is what is read.
+    let mut file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(AgentError::OpenSecret { path, mode });
     }
-    fs::read_to_string(path).map_err(failed)
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
 }
 
 /// Makes a file with a token for each role, unless it is there.
@@ -153,6 +178,29 @@ mod tests {
 
     use super::*;
 
+    const MINE: &str = "mine, and nobody else has it";
+
+    #[test]
+    fn a_token_that_can_be_guessed_is_refused_wherever_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let (short, long) = ("x".repeat(MIN_TOKEN - 1), "x".repeat(MIN_TOKEN));
+        let of = |text: &str, more: Option<&str>| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            Tokens::of(&[&path], more, false)
+        };
+        let refused = |text: &str, more| match of(text, more) {
+            Err(AgentError::ShortToken { length, .. }) => length == short.len(),
+            _ => false,
+        };
+        assert!(of(&long, Some(&long)).is_ok());
+        assert!(refused(&short, None));
+        assert!(refused(&format!("control {long}\nobserve {short}\n"), None));
+        assert!(refused(&long, Some(&short)));
+        assert!(refused(&long, Some(&format!("{short}  "))));
+    }
+
     #[test]
     fn a_token_is_known_by_its_role_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
@@ -165,24 +213,24 @@ mod tests {
             made.iter().map(|(role, _)| *role).collect::<Vec<_>>(),
             [Role::Control, Role::Observe]
         );
-        let tokens = Tokens::of(&[&path], Some("mine"), false).unwrap();
+        let tokens = Tokens::of(&[&path], Some(MINE), false).unwrap();
         let role = |token: &str| tokens.bearer(token.as_bytes()).map(|bearer| bearer.role);
         assert_eq!(role(&made[0].1), Some(Role::Control));
         assert_eq!(role(&made[1].1), Some(Role::Observe));
-        assert_eq!(role("mine"), Some(Role::Control));
+        assert_eq!(role(MINE), Some(Role::Control));
         for wrong in [
             "",
-            "mine ",
-            "min",
+            "mine, and nobody else has it ",
+            &MINE[..MINE.len() - 1],
             &made[0].1[..63],
             &made[0].1.to_uppercase(),
         ] {
             assert_eq!(role(wrong), None, "{wrong}");
         }
-        let read_only = Tokens::of(&[&path], Some("mine"), true).unwrap();
-        let bearer = read_only.bearer(b"mine").unwrap();
+        let read_only = Tokens::of(&[&path], Some(MINE), true).unwrap();
+        let bearer = read_only.bearer(MINE.as_bytes()).unwrap();
         assert_eq!(bearer.role, Role::Observe);
-        assert!(!format!("{tokens:?} {bearer:?}").contains("mine"));
+        assert!(!format!("{tokens:?} {bearer:?}").contains(MINE));
     }
 
     #[test]

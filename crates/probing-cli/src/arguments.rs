@@ -27,7 +27,11 @@ use clap::builder::Styles;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use probing_client::{AttachOptions, Choices, Entry, Fingerprint, Keys, RankChoice, TargetSet};
-use probing_proto::env::{PROBING_CA, PROBING_TARGET, PROBING_TLS, PROBING_TOKEN};
+use probing_proto::env::{
+    PROBING_CA, PROBING_FINGERPRINT, PROBING_TARGET, PROBING_TLS, PROBING_TOKEN,
+};
+
+use crate::first_contact;
 
 pub(crate) use agent::AgentArguments;
 pub(crate) use attach::{AttachArguments, DetachArguments};
@@ -74,9 +78,14 @@ pub(crate) struct Arguments {
     #[arg(long, global = true)]
     pub(crate) no_attach: bool,
 
-    /// What the certificate of the agent must be, as it printed it; else it is what it was when it was first met
+    /// Require this certificate of the agent, as it printed it [env: `PROBING_FINGERPRINT`]
     #[arg(long, global = true, value_name = "SHA256")]
     fingerprint: Option<Fingerprint>,
+
+    /// Trust and remember the certificate of an agent that was never met; else ask on a terminal, or refuse
+    /// [env: `PROBING_ACCEPT_NEW`]
+    #[arg(long, global = true)]
+    accept_new: bool,
 
     /// Trust agents whose certificates those in this PEM file have signed, and no others [env: `PROBING_CA`]
     #[arg(long, global = true, value_name = "FILE")]
@@ -240,18 +249,37 @@ impl Arguments {
             })?;
             choices.push(named);
         }
-        Ok(TargetSet::new(choices, self.ranks.clone()).with_keys(&self.keys()))
+        Ok(TargetSet::new(choices, self.ranks.clone()).with_keys(&self.keys()?))
     }
 
     /// What opens the agents among the targets.
-    fn keys(&self) -> Keys {
+    fn keys(&self) -> Result<Keys, clap::Error> {
         let token = PROBING_TOKEN.value();
-        Keys {
+        Ok(Keys {
             token: token.map(|token| token.to_string_lossy().trim().to_owned()),
-            fingerprint: self.fingerprint,
+            fingerprint: self.named_fingerprint()?,
             ca: self.ca.clone().or_else(|| Some(PROBING_CA.value()?.into())),
+            first_contact: first_contact::policy(self.accept_new),
+            on_note: Some(first_contact::say),
             plain: PROBING_TLS.value().is_some_and(|tls| tls == "off"),
-        }
+        })
+    }
+
+    fn named_fingerprint(&self) -> Result<Option<Fingerprint>, clap::Error> {
+        // An authority that was named by an argument counts more than a variable.
+        let variable = PROBING_FINGERPRINT.value();
+        let variable = variable.filter(|_| self.fingerprint.is_none() && self.ca.is_none());
+        let Some(variable) = variable else {
+            return Ok(self.fingerprint);
+        };
+        let parsed = variable.to_string_lossy().parse().map_err(|error| {
+            let name = PROBING_FINGERPRINT.name;
+            Self::command().error(
+                ErrorKind::ValueValidation,
+                format!("invalid {name}: {error}"),
+            )
+        })?;
+        Ok(Some(parsed))
     }
 
     /// What to do about a target without a probe.

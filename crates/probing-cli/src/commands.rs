@@ -46,25 +46,13 @@ impl Aim {
     /// The one target of a command that is for one.
     fn target(&self) -> anyhow::Result<Target> {
         self.check_named()?;
-        let target = self.targets.sole();
-        self.say_notes()?;
-        Ok(target?)
+        Ok(self.targets.sole()?)
     }
 
     /// All targets of a command that is for several.
     fn members(&self) -> anyhow::Result<Members> {
         self.check_named()?;
-        let members = self.targets.members();
-        self.say_notes()?;
-        Ok(members?)
-    }
-
-    /// What is to be said about the agents that were met.
-    fn say_notes(&self) -> std::io::Result<()> {
-        let notes = self.targets.nodes().iter().flat_map(|node| node.notes());
-        notes
-            .into_iter()
-            .try_for_each(|note| writeln!(anstream::stderr(), "{note}"))
+        Ok(self.targets.members()?)
     }
 
     fn check_named(&self) -> anyhow::Result<()> {

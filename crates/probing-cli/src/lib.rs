@@ -6,6 +6,7 @@ mod arguments;
 mod commands;
 mod engine;
 mod exit;
+mod first_contact;
 mod json;
 mod terminal;
 

@@ -7,15 +7,44 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use probing_process::peer::Peer;
+use probing_process::processes::Process;
 use probing_proto::message::{Event, Hello, Message, PROTOCOL, Request};
+use probing_proto::process::ProcessKey;
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::ClientError;
+use crate::private::SocketFile;
 
 /// How long a probe may take to say hello, and to take a request from us.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A connection to this socket, and who listens at its other end.
+fn dialled(socket: &SocketFile, patience: Duration) -> Result<(UnixStream, Peer), ClientError> {
+    let not_connected = |source: io::Error| {
+        let socket = socket.path().to_owned();
+        match source.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                ClientError::NobodyListens { socket }
+            }
+            ErrorKind::WouldBlock => ClientError::Silent { patience },
+            _ => ClientError::NotConnected { socket, source },
+        }
+    };
+    let stream = socket.dial().map_err(not_connected)?;
+    let peer = Peer::of(&stream).map_err(|source| ClientError::Broken { source })?;
+    Ok((stream, peer))
+}
+
+fn listener(peer: Peer) -> String {
+    let uid = peer.uid;
+    match peer.pid {
+        Some(pid) => format!("process {pid} of uid {uid}"),
+        None => format!("a process of uid {uid}"),
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -35,23 +64,70 @@ pub(crate) fn dial(socket: &Path) -> io::Result<UnixStream> {
 }
 
 impl Connection {
-    /// Connects and hears the probe's hello.
-    pub(crate) fn open(socket: &Path, patience: Duration) -> Result<(Self, Hello), ClientError> {
-        let not_connected = |source: io::Error| match source.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => ClientError::NobodyListens {
-                socket: socket.to_owned(),
-            },
-            ErrorKind::WouldBlock => ClientError::Silent { patience },
-            _ => ClientError::NotConnected {
-                socket: socket.to_owned(),
-                source,
-            },
+    /// Connects to the probe of this process and hears its hello. Whoever else listens there is refused: the kernel says
+    /// which process listens, and the probe says which process it is in.
+    pub(crate) fn to_process(
+        process: &Process,
+        socket: &SocketFile,
+        patience: Duration,
+    ) -> Result<(Self, Hello), ClientError> {
+        let wrong = |why: String| ClientError::OtherProbe {
+            socket: socket.path().to_owned(),
+            why,
         };
-        let stream = dial(socket).map_err(not_connected)?;
-        Self::over(stream, patience)
+        let (stream, peer) = dialled(socket, patience)?;
+        if peer.pid.is_some_and(|pid| pid != process.pid) || peer.uid != process.uid {
+            let (meant, uid) = (process.pid, process.uid);
+            let listener = listener(peer);
+            return Err(wrong(format!(
+                "{listener} listens there, not process {meant} of uid {uid}"
+            )));
+        }
+        let (connection, hello) = Self::over(stream, patience)?;
+        if hello.key() != process.key() {
+            let (answers, meant) = (hello.key(), process.key());
+            return Err(wrong(format!("{answers} answers, not {meant}")));
+        }
+        Ok((connection, hello))
     }
 
-    /// The same over a socket that is connected.
+    /// The same with the probe at a socket that the user named. Where its path names a process, it must be that one.
+    pub(crate) fn to_socket(path: &Path, patience: Duration) -> Result<(Self, Hello), ClientError> {
+        let wrong = |why: String| ClientError::OtherProbe {
+            socket: path.to_owned(),
+            why,
+        };
+        let Some(socket) = SocketFile::named(path)? else {
+            let socket = path.to_owned();
+            return Err(ClientError::NobodyListens { socket });
+        };
+        let (stream, peer) = dialled(&socket, patience)?;
+        if peer.uid != socket.owner() {
+            let (listener, owner) = (listener(peer), socket.owner());
+            return Err(wrong(format!(
+                "{listener} listens there, and the socket belongs to uid {owner}"
+            )));
+        }
+        let (connection, hello) = Self::over(stream, patience)?;
+        let key = hello.key();
+        let folder = path.parent().and_then(Path::file_name);
+        let named: Option<ProcessKey> = folder
+            .and_then(|folder| folder.to_str())
+            .and_then(|name| name.parse().ok());
+        if let Some(meant) = named.filter(|named| *named != key) {
+            return Err(wrong(format!("{key} answers, not {meant}")));
+        }
+        let listening = peer.pid.and_then(Process::read);
+        if listening.is_some_and(|process| process.key() != key) {
+            let listener = listener(peer);
+            return Err(wrong(format!(
+                "{listener} listens there and says that it is {key}"
+            )));
+        }
+        Ok((connection, hello))
+    }
+
+    /// Hears the hello on a socket that is connected.
     pub(crate) fn over(
         stream: UnixStream,
         patience: Duration,

@@ -40,6 +40,8 @@ pub enum ClientError {
     DeadSocket { pid: Pid, socket: PathBuf },
     #[error("nobody listens at socket: {socket}")]
     NobodyListens { socket: PathBuf },
+    #[error("the socket leads to another process: {why}: {}", socket.display())]
+    OtherProbe { socket: PathBuf, why: String },
     #[error(transparent)]
     NotPrivate(#[from] NotPrivate),
     #[error("process is stopped by a signal and cannot answer: {pid}")]
@@ -164,10 +166,18 @@ pub enum ClientError {
     OtherCertificate {
         endpoint: String,
         seen: String,
-        expected: Option<String>,
+        expected: String,
         /// The file that remembers the other.
         remembered: Option<PathBuf>,
     },
+    /// No earlier command has met it, and nobody says that it can be trusted. The token was not used.
+    #[error(
+        "certificate not trusted: first contact with the agent at {endpoint}, which shows {seen}"
+    )]
+    NewAgent { endpoint: String, seen: String },
+    /// Someone else listens on a loopback address, and would read the token.
+    #[error("plain text refused: the listener at {endpoint} {}", listener_of(*uid))]
+    ForeignListener { endpoint: String, uid: Option<u32> },
     #[error("no agent could be started over {endpoint}: {source}")]
     NotOverSsh {
         endpoint: String,
@@ -250,6 +260,9 @@ impl ClientError {
             Self::DeadSocket { .. } => {
                 "the process has become another program since; `probing list` sweeps what the dead left".to_owned()
             }
+            Self::OtherProbe { .. } => {
+                "nothing was sent; remove what stands there, or set PROBING_DIR to a folder of your own for the target".to_owned()
+            }
             Self::NobodyListens { .. } => "`probing list` shows who does".to_owned(),
             Self::NotPrivate(error) => error.hint(),
             Self::Stopped { pid } => format!("let it go on with: kill -CONT {pid}"),
@@ -299,6 +312,13 @@ impl ClientError {
                 "an agent on a loopback address speaks plain text: with PROBING_TLS=off so does this command, to such an address only"
                     .to_owned()
             }
+            Self::NewAgent { seen, .. } => format!(
+                "compare it with what the agent printed, then add --fingerprint {seen}; or trust it unseen with --accept-new, or those \
+                 whom an authority vouches for with --ca FILE"
+            ),
+            Self::ForeignListener { .. } => {
+                "PROBING_TLS=off is for listeners of this user or of root; start the agent with --tls CERT,KEY to be sure of it".to_owned()
+            }
             Self::NotOverSsh { .. } => {
                 "SSH must let you in, and `probing` must be on the PATH there: try `ssh USER@HOST probing --version`".to_owned()
             }
@@ -309,7 +329,6 @@ impl ClientError {
             ),
             Self::NoCa { .. } => "a PEM file with one certificate or more: --ca FILE".to_owned(),
             Self::OtherCertificate { expected, remembered, .. } => {
-                let expected = expected.as_deref().unwrap_or("none");
                 match remembered {
                     Some(file) => format!(
                         "expected was {expected}: someone may be in between. If the agent has a new certificate, remove its line \
@@ -338,6 +357,13 @@ fn listed(matches: &[(Pid, String)]) -> String {
 
 const WHO_IS_THERE: &str = "`probing list` shows the processes that can be looked at, and their ranks; `probing list --dead` \
      those that have ended and left rows, which -t PID asks";
+
+fn listener_of(uid: Option<u32>) -> String {
+    match uid {
+        Some(uid) => format!("belongs to uid {uid}"),
+        None => "does not accept connections".to_owned(),
+    }
+}
 
 fn nobody(ranks: &Ranks) -> String {
     if ranks.is_empty() {

@@ -24,6 +24,7 @@ mod meeting;
 mod names;
 mod pace;
 mod package;
+mod private;
 mod probe;
 mod ranks;
 mod recording;
@@ -43,8 +44,9 @@ mod who;
 mod writes;
 
 pub use agent::{
-    Endpoint, Fallen, Fingerprint, Keys, Node, NotAFingerprint, NotAnEndpoint, Rows, Standing,
-    agents_here, fallen_agents, wanted_agents,
+    ChannelBinding, Endpoint, Fallen, Fingerprint, FirstContact, Keys, Node, NotAFingerprint,
+    NotAnEndpoint, Rows, Standing, agents_here, fallen_agents, token_key, token_proof,
+    wanted_agents,
 };
 pub use ask::{Manner, ask_each};
 pub use calls::{Calls, Place};

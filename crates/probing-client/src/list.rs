@@ -90,7 +90,7 @@ fn ask(process: &Process) -> (ProbeState, Option<Hello>) {
     if process.stat.is_stopped() {
         return (ProbeState::Silent, None);
     }
-    match Connection::open(&socket, PATIENCE) {
+    match Connection::to_process(process, &socket, PATIENCE) {
         Ok((_, hello)) => (ProbeState::Running, Some(hello)),
         Err(ClientError::NobodyListens { .. }) => (ProbeState::Left, None),
         Err(_) => (ProbeState::Silent, None),

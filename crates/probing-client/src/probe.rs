@@ -65,15 +65,17 @@ impl Probe {
         if process.stat.is_stopped() {
             return Err(ClientError::Stopped { pid });
         }
-        Self::at(&socket, PATIENCE).map_err(|error| match error {
+        let connected = Connection::to_process(process, &socket, PATIENCE);
+        let connected = connected.map_err(|error| match error {
             ClientError::NobodyListens { socket } => ClientError::DeadSocket { pid, socket },
             error => error,
-        })
+        })?;
+        Self::greeted(connected)
     }
 
     /// Connects to the probe that listens at `socket`.
     pub(crate) fn at(socket: &Path, patience: Duration) -> Result<Self, ClientError> {
-        Self::greeted(Connection::open(socket, patience)?)
+        Self::greeted(Connection::to_socket(socket, patience)?)
     }
 
     /// Hears the probe at the other end of a socket that is connected.

@@ -14,6 +14,7 @@ pub mod error;
 pub mod foreign;
 pub mod maps;
 pub mod memory;
+pub mod peer;
 pub mod permission;
 pub mod processes;
 pub mod python;

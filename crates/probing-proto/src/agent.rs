@@ -19,6 +19,13 @@ pub const END_TRAILER: &str = "Probing-End";
 /// Rows as a stream of Arrow's IPC format.
 pub const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
 
+/// The fewest characters of a token, wherever it comes from: a shorter one can be found by trying.
+pub const MIN_TOKEN: usize = 16;
+
+/// The scheme of an `Authorization` header that proves a token to an agent within TLS without sending it:
+/// `Probing-Proof` and 64 hexadecimal digits. `docs/protocol.md` says what they are.
+pub const PROOF_SCHEME: &str = "Probing-Proof";
+
 /// The file in which an agent says where it listens, or why it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentState {
@@ -315,11 +322,20 @@ pub struct AuditLine {
     pub from: String,
     /// Which token let it in: its role, and the start of its SHA-256.
     pub token: String,
-    /// `eval`, `attach`, `detach`
+    /// `eval`, `attach`, `backtrace`, `source`: the operation.
     pub action: String,
-    pub pid: Pid,
+    /// The process; none when the request was for several or named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<Pid>,
+    /// The code that runs, the query, or the rest of the request; the start of it when it is long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// The length of all of it, in bytes, when only the start is above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_bytes: Option<u64>,
+    /// The SHA-256 of all of it, in hexadecimal digits, when only the start is above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_sha256: Option<String>,
 }
 
 #[cfg(test)]

@@ -40,14 +40,14 @@ pub const PROBING_PORT: Variable = Variable {
 pub const PROBING_TOKEN: Variable = Variable {
     name: "PROBING_TOKEN",
     read_by: ReadBy::Both,
-    doc: "The secret that lets a command in at an agent. The agent takes it instead of making one; the command shows \
-          it to the agents that `-t HOST:PORT` names.",
+    doc: "The secret that authenticates a command at an agent, at least 16 characters. The agent accepts it beside the \
+          ones that it makes; the command proves to the agents that `-t HOST:PORT` names that it knows it.",
 };
 pub const PROBING_TLS: Variable = Variable {
     name: "PROBING_TLS",
     read_by: ReadBy::Both,
     doc: "What `probing agent --tls` takes: `auto`, `off` (on loopback only) or `CERTIFICATE,KEY`. For the command, \
-          `off` lets it speak plain text to a loopback address whose agent is not its own.",
+          `off` lets it speak plain text to a loopback address whose listener belongs to the same user or to root.",
 };
 pub const PROBING_ALLOW: Variable = Variable {
     name: "PROBING_ALLOW",
@@ -59,6 +59,17 @@ pub const PROBING_CA: Variable = Variable {
     read_by: ReadBy::Command,
     doc: "A PEM file with the certificates of those who vouch for agents, as `--ca` takes it: an agent whose certificate \
           they have signed for its name is trusted, and no other.",
+};
+pub const PROBING_FINGERPRINT: Variable = Variable {
+    name: "PROBING_FINGERPRINT",
+    read_by: ReadBy::Command,
+    doc: "The SHA-256 of the agent's certificate, as `--fingerprint` takes it: an agent with any other certificate is refused.",
+};
+pub const PROBING_ACCEPT_NEW: Variable = Variable {
+    name: "PROBING_ACCEPT_NEW",
+    read_by: ReadBy::Command,
+    doc: "`1` does what `--accept-new` does: trust and remember the certificate of an agent that no earlier command has \
+          met. A changed certificate is still refused.",
 };
 pub const PROBING_DIR: Variable = Variable {
     name: "PROBING_DIR",
@@ -198,6 +209,8 @@ pub const ALL: &[Variable] = &[
     PROBING_TOKEN,
     PROBING_TLS,
     PROBING_CA,
+    PROBING_FINGERPRINT,
+    PROBING_ACCEPT_NEW,
     PROBING_DIR,
     PROBING_CAPTURE_DIR,
     PROBING_STORE_BYTES,

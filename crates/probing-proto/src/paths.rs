@@ -28,9 +28,12 @@ pub fn target_dir(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
     runtime_dir.join(key.to_string())
 }
 
+/// The name of a probe's socket in [`target_dir`].
+pub const SOCKET: &str = "probe.sock";
+
 /// The socket on which the probe of one process listens. Bound by the probe, dialled by clients.
 pub fn socket_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
-    target_dir(runtime_dir, key).join("probe.sock")
+    target_dir(runtime_dir, key).join(SOCKET)
 }
 
 /// Where the rings of one process are met: a folder, or a link to [`memory_dir`] when the runtime folder is on a disk.
@@ -53,9 +56,12 @@ pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
     memory_root(uid).join(key.to_string())
 }
 
+/// The name of [`agents_dir`] in the runtime folder.
+pub const AGENTS: &str = "agents";
+
 /// What the agents of a user have in common: the token that lets in, the certificate, who did what.
 pub fn agents_dir(runtime_dir: &Path) -> PathBuf {
-    runtime_dir.join("agents")
+    runtime_dir.join(AGENTS)
 }
 
 /// The tokens that let in, and as what. Made by the first agent, read by commands of the same user.
@@ -71,6 +77,17 @@ pub fn agent_state_path(runtime_dir: &Path, port: u16) -> PathBuf {
 /// Locked by the agent on `port` while it lives.
 pub fn agent_lock_path(runtime_dir: &Path, port: u16) -> PathBuf {
     agents_dir(runtime_dir).join(format!("{port}.lock"))
+}
+
+/// The socket on which the agent on `port` serves its own user and root. Commands on its machine speak to it here, never
+/// over TCP: the folder and the peer's credentials prove who listens.
+pub fn agent_socket_path(runtime_dir: &Path, port: u16) -> PathBuf {
+    agents_dir(runtime_dir).join(agent_socket_name(port))
+}
+
+/// The name of that socket in [`agents_dir`].
+pub fn agent_socket_name(port: u16) -> String {
+    format!("{port}.sock")
 }
 
 /// The certificates of agents elsewhere, as they were when they were first met. The values are those of
@@ -139,13 +156,28 @@ pub enum NotPrivate {
     },
     #[error("private folder is open to others (mode {mode:03o}): {path}")]
     Open { path: PathBuf, mode: u32 },
+    #[error("a symbolic link where a socket belongs: {path}")]
+    LinkedSocket { path: PathBuf },
+    #[error("not a socket: {path}")]
+    NotASocket { path: PathBuf },
+    #[error("socket belongs to uid {owner}, not to uid {expected}: {path}")]
+    ForeignSocket {
+        path: PathBuf,
+        owner: u32,
+        expected: u32,
+    },
 }
 
 impl NotPrivate {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::NotAFolder { path } | Self::Symlink { path } | Self::Foreign { path, .. } => {
+            Self::NotAFolder { path }
+            | Self::Symlink { path }
+            | Self::Foreign { path, .. }
+            | Self::LinkedSocket { path }
+            | Self::NotASocket { path }
+            | Self::ForeignSocket { path, .. } => {
                 format!(
                     "remove {}, or set PROBING_DIR to a folder of your own for the target and for `probing`",
                     path.display()

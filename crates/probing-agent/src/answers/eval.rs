@@ -43,7 +43,7 @@ pub(crate) fn eval(
     }
     for member in &members.all {
         if let Some(pid) = member.pid {
-            agent.note(&caller.actor, "eval", pid, Some(&request.code))?;
+            agent.note(&caller.actor, "eval", Some(pid), Some(&request.code))?;
         }
     }
     let eval = Arc::new(Eval {

@@ -19,7 +19,6 @@ use probing_proto::agent::{ATTACHED_HEADER, AttachedByAgent, RelayRequest};
 use probing_proto::message::{Call, Event, Failure, Message, Request, RequestId};
 use probing_proto::packets::{Packet, id_in};
 use probing_proto::process::Pid;
-use probing_proto::torch::TorchCall;
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -59,7 +58,10 @@ pub(crate) async fn relay(
         actor: caller.actor.clone(),
         pid,
     };
-    let reached = in_turn(agent, move |agent| reach(agent, &caller.actor, &request)).await?;
+    let reached = in_turn(agent, caller.role, move |agent| {
+        reach(agent, &caller.actor, &request)
+    });
+    let reached = reached.await?;
     let attached = reached.attached.as_ref().map(|report| AttachedByAgent {
         strategy: report.strategy.to_string(),
         python: report.python,
@@ -95,10 +97,11 @@ fn reach(
     if !is_offered(pid) {
         return Err(choice::no_target(pid));
     }
+    agent.note(actor, "connect", Some(pid), None)?;
     let target = Target::Local(pid);
     let reached = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { .. }) if attach => {
-            agent.note(actor, "attach", pid, None)?;
+            agent.note(actor, "attach", Some(pid), None)?;
             target.connect(&Entry::Attach(AttachOptions::default()))
         }
         reached => reached,
@@ -228,42 +231,48 @@ impl Clerk {
         let request: Request = frame
             .message()
             .map_err(|error| Failure::new(error.to_string()))?;
-        let (action, code) = match &request.call {
-            Call::Eval(eval) => ("eval", Some(eval.code.clone())),
-            Call::Arm(arm) => ("arm", serde_json::to_string(arm).ok()),
-            Call::Disarm { .. } => ("disarm", None),
-            Call::Trace(trace) => ("trace", serde_json::to_string(trace).ok()),
-            Call::Untrace { .. } => ("untrace", None),
-            Call::Torch(asked) if *asked != TorchCall::Status => {
-                ("torch", serde_json::to_string(asked).ok())
-            }
-            Call::Drive { .. } | Call::Follow { driving: true } => ("drive", None),
-            Call::Step(_) => ("step", None),
-            Call::Release { .. } => ("release", None),
-            Call::Record(_) => ("record", None),
-            Call::Tracer(call) if call.on.is_some() => ("tracer", serde_json::to_string(call).ok()),
-            Call::Detach => ("detach", None),
-            // These look, or end what was written down before.
-            Call::Locals(_)
-            | Call::Memory { .. }
-            | Call::File(_)
-            | Call::Complete(_)
-            | Call::Describe(_)
-            | Call::Progress { .. }
-            | Call::Cancel { .. }
-            | Call::Torch(_)
-            | Call::Points
-            | Call::Traces
-            | Call::Stops
-            | Call::Follow { driving: false }
-            | Call::Tracer(_)
-            | Call::Heap
-            | Call::Source { .. } => return Ok(()),
+        let Some((action, code)) = audited(&request.call) else {
+            return Ok(());
         };
         self.agent.touch();
         let noted = self
             .agent
-            .note(&self.actor, action, self.pid, code.as_deref());
+            .note(&self.actor, action, Some(self.pid), code.as_deref());
         noted.map_err(|refused| refused.refusal.failure)
     }
+}
+
+/// What the audit log calls a request to a probe, and the rest of it; none for what is only about a request that was written
+/// down before. Each is named, so that a new one is decided about.
+fn audited(call: &Call) -> Option<(&'static str, Option<String>)> {
+    let json = |value: Result<String, serde_json::Error>| value.ok();
+    let all = || json(serde_json::to_string(call));
+    let (action, code) = match call {
+        Call::Eval(eval) => ("eval", Some(eval.code.clone())),
+        Call::Arm(arm) => ("arm", json(serde_json::to_string(arm))),
+        Call::Disarm { .. } => ("disarm", all()),
+        Call::Trace(trace) => ("trace", json(serde_json::to_string(trace))),
+        Call::Untrace { .. } => ("untrace", all()),
+        Call::Torch(asked) => ("torch", json(serde_json::to_string(asked))),
+        Call::Drive { .. } | Call::Follow { driving: true } => ("drive", None),
+        Call::Step(_) => ("step", None),
+        Call::Release { .. } => ("release", None),
+        Call::Record(_) => ("record", None),
+        Call::Tracer(asked) => ("tracer", json(serde_json::to_string(asked))),
+        Call::Detach => ("detach", None),
+        // These run nothing that the program notices, and disclose what it holds.
+        Call::Locals(_) => ("locals", all()),
+        Call::Memory { .. } => ("memory", all()),
+        Call::File(_) => ("file", all()),
+        Call::Source { .. } => ("source", all()),
+        Call::Complete(_) => ("complete", all()),
+        Call::Describe(_) => ("describe", all()),
+        Call::Heap => ("heap", None),
+        Call::Points => ("points", None),
+        Call::Traces => ("traces", None),
+        Call::Stops => ("stops", None),
+        Call::Follow { driving: false } => ("follow", None),
+        Call::Progress { .. } | Call::Cancel { .. } => return None,
+    };
+    Some((action, code))
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Bytes, Frame};
@@ -24,7 +24,7 @@ use super::{failed, in_turn};
 use crate::choice::Choice;
 use crate::life::Agent;
 use crate::refusal::Refused;
-use crate::request::Told;
+use crate::request::{Caller, Told};
 
 /// An answer in JSON is made whole before it is sent.
 const MOST_ROWS: usize = 100_000;
@@ -34,15 +34,18 @@ const AHEAD: usize = 2;
 
 pub(crate) async fn rows(
     State(agent): State<Arc<Agent>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Told(request): Told<QueryRequest>,
 ) -> Result<Response, Refused> {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
-    if !accept.is_some_and(|accept| accept.contains(ARROW_STREAM)) {
-        return in_turn(agent, move |agent| table(agent, &request)).await;
+    let is_stream = accept.is_some_and(|accept| accept.contains(ARROW_STREAM));
+    agent.note(&caller.actor, "query", request.pid, Some(&request.sql))?;
+    if !is_stream {
+        return in_turn(agent, caller.role, move |agent| table(agent, &request)).await;
     }
-    let turn = agent.turn().await?;
+    let turn = agent.turn(caller.role).await?;
     let (begun, begins) = oneshot::channel();
     let (sender, receiver) = mpsc::channel(AHEAD);
     spawn_blocking(move || {

@@ -22,13 +22,13 @@ Examples:
 Serves all Python processes of this user on this machine on one port: the command's other end, and HTTP for
 other programs (docs/remote.md). Nobody comes in without the token, which it makes and keeps in a file that
 only this user may read; beyond loopback addresses everything is within TLS, with a certificate that it
-makes and that commands remember. Who runs code is written down. docs/security.md has the rest.")]
+makes and that commands remember. Requests are written to an audit log. docs/security.md has the rest.")]
 pub(crate) struct AgentArguments {
     /// Where to listen: a port, for all addresses; or an address with its port
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:8080", value_parser = Settings::listen)]
     pub(crate) listen: SocketAddr,
 
-    /// A file with more tokens: one a line, `control` or `observe` in front of it
+    /// A file with more tokens of at least 16 characters: one a line, `control` or `observe` in front of it
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 

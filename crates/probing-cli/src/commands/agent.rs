@@ -87,7 +87,7 @@ fn greeting(agent: &Agent, address: SocketAddr) -> String {
         "HOST".to_owned()
     };
     text + &format!(
-        "\ntokens in {}\nwho runs code is written to {}\nuse it with: probing -t {host}:{port} list\n",
+        "\ntokens in {}\naudit log in {}\nuse it with: probing -t {host}:{port} list\n",
         token.display(),
         agent.audit_file().display()
     )

@@ -46,7 +46,6 @@ pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status
 fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
     let nodes = aim.targets.nodes();
     let (reports, status) = said(nodes, arguments.dead)?;
-    aim.say_notes()?;
     if arguments.dead {
         let dead = reports.into_iter().flat_map(|(_, report)| report.dead);
         let shown = show_dead(arguments, &dead.collect::<Vec<DeadProcess>>())?;

@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::ops::Deref;
 use std::process::Command;
 
 use probing_testkit::{DEADLINE, Ran, Sandbox, Target};
+use rustix::net::{AddressFamily, SocketType};
 use serde_json::Value;
 
 /// An agent on a port of its own, in the world of a sandbox.
@@ -112,14 +113,17 @@ impl Agent {
         Ran::to_the_end(self.command(sandbox, arguments))
     }
 
-    /// The same as somebody on another machine, who has nothing but the token: `other` is a world without the agent.
+    /// The same as somebody on another machine, who has the token and trusts the agent when it is first met: `other` is a
+    /// world without the agent.
     pub(crate) fn probing_elsewhere<S: AsRef<OsStr>>(
         &self,
         other: &Sandbox,
         arguments: impl IntoIterator<Item = S>,
     ) -> Ran {
         let mut command = self.command(other, arguments);
-        command.env("PROBING_TOKEN", &self.token);
+        command
+            .env("PROBING_TOKEN", &self.token)
+            .env("PROBING_ACCEPT_NEW", "1");
         Ran::to_the_end(command)
     }
 
@@ -134,12 +138,45 @@ impl Agent {
             .args(arguments)
             .env("XDG_STATE_HOME", sandbox.path().join("state"))
             .env_remove("PROBING_TOKEN")
+            .env_remove("PROBING_ACCEPT_NEW")
+            .env_remove("PROBING_FINGERPRINT")
             .env_remove("PROBING_TLS");
         command
     }
 
-    /// What was written down of what was done.
+    /// The SHA-256 of its certificate, as it printed it.
+    pub(crate) fn fingerprint(&self) -> String {
+        let line = self.greeting[1].strip_prefix("certificate ");
+        line.unwrap().to_owned()
+    }
+
+    /// What was written down of what was done in targets.
     pub(crate) fn audit(sandbox: &Sandbox) -> Vec<Value> {
+        let only_reads = [
+            "targets",
+            "backtrace",
+            "query",
+            "samples",
+            "connect",
+            "locals",
+            "memory",
+            "file",
+            "source",
+            "complete",
+            "describe",
+            "heap",
+            "points",
+            "traces",
+            "stops",
+            "follow",
+        ];
+        let mut lines = Self::whole_audit(sandbox);
+        lines.retain(|line| !only_reads.iter().any(|action| line["action"] == *action));
+        lines
+    }
+
+    /// The same, and what was only looked at.
+    pub(crate) fn whole_audit(sandbox: &Sandbox) -> Vec<Value> {
         let text = fs::read_to_string(sandbox.runtime_dir().join("agents/audit.log"));
         let text = text.unwrap_or_default();
         text.lines()
@@ -172,6 +209,18 @@ impl Line {
     pub(crate) fn request(&self, line: &str, fields: &[&str], body: &str) -> Answer {
         let token = format!("Authorization: Bearer {}", self.token);
         self.bare(line, &[&[token.as_str()], fields].concat(), body)
+    }
+
+    /// A request without a token and without a body, from another loopback address.
+    pub(crate) fn bare_from(&self, from: Ipv4Addr, line: &str, fields: &[&str]) -> Answer {
+        let mut text = format!("{line} HTTP/1.1\r\nHost: {}\r\n", self.name());
+        for field in fields {
+            text += &format!("{field}\r\n");
+        }
+        text += "Connection: close\r\n\r\n";
+        let mut stream = connect_from(from, self.address.port());
+        stream.write_all(text.as_bytes()).ok();
+        answer(stream)
     }
 
     /// A request without a token.
@@ -208,6 +257,18 @@ impl Line {
             &body.to_string(),
         )
     }
+}
+
+/// A connection to the agent on 127.0.0.1 from another loopback address.
+pub(crate) fn connect_from(from: Ipv4Addr, port: u16) -> TcpStream {
+    let from = SocketAddrV4::new(from, 0);
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &from).unwrap();
+    let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    rustix::net::connect(&socket, &to).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
 }
 
 /// The rest of a connection, as an answer.

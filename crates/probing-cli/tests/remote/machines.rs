@@ -77,6 +77,7 @@ fn from_the_other(
     command.args(["-t", &endpoint]).args(arguments);
     command.env("XDG_STATE_HOME", here.path().join("state"));
     command.env("PROBING_TOKEN", &agent.token);
+    command.env("PROBING_ACCEPT_NEW", "1");
     Ran::to_the_end(machines.on(1, &command))
 }
 
@@ -114,6 +115,7 @@ fn one_machine_looks_into_the_other() {
         repl.args(["-t", &format!("{ONE}:{}", agent.address.port()), "repl"]);
         repl.env("XDG_STATE_HOME", here.path().join("state"))
             .env("PROBING_TOKEN", &agent.token);
+        // The agent is known by now.
         let mut repl = here
             .target_command(machines.on(1, &repl))
             .start_without_waiting();

@@ -2,8 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod agent;
+mod audit;
 mod commands;
+mod crowds;
 mod described;
+mod first_contact;
+mod impostors;
 mod load;
 mod machines;
 mod ranks;

@@ -1,5 +1,7 @@
 //! Everything that is refused, each with its status and words, and that the target never noticed.
 
+use std::net::Ipv4Addr;
+
 use serde_json::json;
 
 use probing_testkit::{Python, Sandbox, Target};
@@ -91,25 +93,28 @@ fn without_the_right_token_there_is_nothing() {
 }
 
 #[test]
-fn who_guesses_tokens_is_not_heard_for_a_while() {
+fn who_guesses_tokens_waits_and_who_has_the_right_one_does_not() {
     let guarded = Guarded::start();
     let agent = &guarded.agent;
     let guess = |number: usize| {
         let shown = format!("Authorization: Bearer guess{number}");
-        agent.bare("GET /targets", &[&shown], "")
+        // Another of the addresses that every program of the machine has: they count as one.
+        let from = Ipv4Addr::new(127, 0, 0, 2 + number as u8);
+        agent.bare_from(from, "GET /targets", &[&shown])
     };
     let statuses: Vec<u16> = (0..11).map(|number| guess(number).status).collect();
     assert_eq!(statuses[..10], [401; 10]);
     assert_eq!(statuses[10], 429);
-    let refused = agent.get("/targets");
+    let refused = guess(0);
     assert_eq!(
         refused.refusal(),
         (429, "too many wrong tokens from this address".to_owned())
     );
     assert!(refused.head.contains("Retry-After: "), "{refused:?}");
+    // From the same address, at the same time.
+    assert_eq!(agent.get("/targets").status, 200);
     assert_eq!(agent.bare("GET /health", &[], "").status, 200);
-    let ended = guarded.target.end();
-    assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    guarded.check_untouched();
 }
 
 #[test]
@@ -220,6 +225,14 @@ fn no_web_page_drives_an_agent() {
         (status, error.as_str()),
         (403, "no name of this machine: evil.example")
     );
+    // A name of the machine in front of somebody else's domain is somebody else's name.
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let suffixed = format!("Host: {host}.evil.example");
+    let refused = agent.request("POST /eval", &[&suffixed, JSON], NOTICED);
+    assert_eq!(refused.refusal().0, 403);
+    let own = agent.request("GET /targets", &[&format!("Host: {host}")], "");
+    assert_eq!(own.status, 200, "{own:?}");
     guarded.check_untouched();
 }
 

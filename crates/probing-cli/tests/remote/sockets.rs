@@ -13,10 +13,10 @@ const TEXT: u8 = 1;
 const BINARY: u8 = 2;
 
 /// A WebSocket, frame by frame.
-struct Socket(TcpStream);
+pub(crate) struct Socket(TcpStream);
 
 impl Socket {
-    fn open(agent: &Agent, target: &Target) -> Self {
+    pub(crate) fn open(agent: &Agent, target: &Target) -> Self {
         let mut stream = agent.connect();
         let head = format!(
             "GET /ws?pid={} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -61,7 +61,7 @@ impl Socket {
         self.0.write_all(&bytes).unwrap();
     }
 
-    fn say(&mut self, message: &Value) {
+    pub(crate) fn say(&mut self, message: &Value) {
         self.send(TEXT, message.to_string().as_bytes());
     }
 
@@ -78,7 +78,7 @@ impl Socket {
     }
 
     /// The next text; none when it was ended.
-    fn hear(&mut self) -> Option<Value> {
+    pub(crate) fn hear(&mut self) -> Option<Value> {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).ok()?;
         let mut long = [0; 8];

@@ -1,6 +1,7 @@
 //! Beyond loopback addresses: within TLS, with a certificate that commands remember.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use probing_testkit::{Python, Ran, Sandbox, every_python};
@@ -334,7 +335,21 @@ fn unsafe_settings_do_not_start() {
     check(
         &["--listen", "0"],
         "short",
-        "a token for other machines has at least 16 characters, and this has 5",
+        "a token has at least 16 characters, and the one of PROBING_TOKEN has 5",
+    );
+    check(
+        &["--listen", "127.0.0.1:0"],
+        "short",
+        "a token has at least 16 characters, and the one of PROBING_TOKEN has 5",
+    );
+    let short = sandbox.path().join("short");
+    fs::write(&short, "control abc").unwrap();
+    fs::set_permissions(&short, fs::Permissions::from_mode(0o600)).unwrap();
+    let short = short.display().to_string();
+    check(
+        &["--listen", "127.0.0.1:0", "--token-file", &short],
+        token,
+        "a token has at least 16 characters, and the one in ",
     );
     let open = sandbox.path().join("tokens");
     fs::write(&open, "control abc").unwrap();

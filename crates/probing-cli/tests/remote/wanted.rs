@@ -235,6 +235,7 @@ fn for_other_machines_it_wants_token_and_tls_by_itself() {
     command.args(["-t", &format!("127.0.0.1:{port}"), "eval", "6 * 7"]);
     command
         .env("PROBING_TOKEN", token)
+        .env("PROBING_ACCEPT_NEW", "1")
         .env("XDG_STATE_HOME", here.path().join("state"));
     let ran = probing_testkit::Ran::to_the_end(command);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "42\n"), "{ran:?}");

@@ -1,13 +1,27 @@
 //! The agents of this user on this machine, by what they say of themselves in the private folder.
 
 use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use probing_process::peer::Peer;
 use probing_process::processes;
-use probing_proto::agent::{AgentState, Role, tokens_in};
+use probing_proto::agent::AgentState;
 use probing_proto::env::PROBING_DIR;
-use probing_proto::paths;
+use probing_proto::paths::{self, AGENTS};
 use probing_proto::process::ProcessKey;
+
+use super::endpoint::Endpoint;
+use super::way;
+use crate::error::ClientError;
+use crate::private::PrivateFolder;
+
+/// Between two attempts to connect to an agent that is busy.
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// An agent that has been here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,12 +64,61 @@ pub(crate) fn at(port: u16) -> Option<Standing> {
     })
 }
 
-/// The token with which this user's own agents let in, the one that may do most.
-pub(crate) fn token() -> Option<String> {
-    let text = fs::read_to_string(paths::token_path(&private_dir()?)).ok()?;
-    let mut tokens = tokens_in(&text);
-    tokens.sort_by_key(|(role, _)| *role != Role::Control);
-    Some(tokens.into_iter().next()?.1)
+/// The one of this user that listens at one of these addresses of this machine: the whole address, and not only its port. Who
+/// listens on the same port of another loopback address may be anybody.
+pub(crate) fn listening(addresses: &[SocketAddr], port: u16) -> Option<Standing> {
+    let standing = at(port).filter(|found| found.lives && found.state.trouble.is_none())?;
+    let listen: SocketAddr = standing.state.listen.parse().ok()?;
+    let is_there = |address: &SocketAddr| address.ip().is_loopback() && covers(listen, *address);
+    addresses.iter().any(is_there).then_some(standing)
+}
+
+/// Whether who listens there has the connections to this address.
+fn covers(listen: SocketAddr, address: SocketAddr) -> bool {
+    let (listen, ip) = (listen.ip(), address.ip().to_canonical());
+    match listen {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => ip.is_ipv4(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => true,
+        listen => listen.to_canonical() == ip,
+    }
+}
+
+/// Connects to the socket of an agent of this user, and checks that it is its process that listens there.
+pub(crate) fn dial(
+    standing: &Standing,
+    endpoint: &Endpoint,
+    patience: Duration,
+) -> Result<UnixStream, ClientError> {
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
+    let unreachable = |source: io::Error| way::unreachable(endpoint, source);
+    let folder = PrivateFolder::open(&runtime_dir, uid)?;
+    let agents = folder.map(|folder| folder.enter(AGENTS)).transpose()?;
+    let socket = match agents.flatten() {
+        Some(agents) => agents.socket(&paths::agent_socket_name(standing.port))?,
+        None => None,
+    };
+    let Some(socket) = socket else {
+        return Err(unreachable(ErrorKind::NotFound.into()));
+    };
+    let until = Instant::now() + patience;
+    let stream = loop {
+        match socket.dial() {
+            // So many connect at the same time that it has not accepted all of them yet.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                thread::sleep(AGAIN);
+            }
+            dialled => break dialled.map_err(unreachable)?,
+        }
+    };
+    let peer = Peer::of(&stream).map_err(unreachable)?;
+    let pid = standing.state.pid;
+    if peer.uid != uid || peer.pid.is_some_and(|peer| peer != pid) {
+        let why = format!("it is not the agent, process {pid}, that listens there");
+        let socket = socket.path().to_owned();
+        return Err(ClientError::OtherProbe { socket, why });
+    }
+    Ok(stream)
 }
 
 /// What is written there, nobody else has written.
@@ -65,4 +128,23 @@ pub(crate) fn private_dir() -> Option<PathBuf> {
     let metadata = fs::symlink_metadata(&runtime_dir).ok()?;
     paths::check_private(&runtime_dir, &metadata, uid).ok()?;
     Some(runtime_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_at_its_whole_address() {
+        let check =
+            |listen: &str, address: &str| covers(listen.parse().unwrap(), address.parse().unwrap());
+        assert!(check("127.0.0.1:80", "127.0.0.1:80"));
+        assert!(check("0.0.0.0:80", "127.0.0.2:80"));
+        assert!(check("[::]:80", "[::1]:80"));
+        assert!(check("[::1]:80", "[::1]:80"));
+        assert!(!check("127.0.0.1:80", "127.0.0.2:80"));
+        assert!(!check("127.0.0.1:80", "[::1]:80"));
+        assert!(!check("0.0.0.0:80", "[::1]:80"));
+        assert!(!check("[::1]:80", "127.0.0.1:80"));
+    }
 }

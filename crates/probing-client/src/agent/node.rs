@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,27 +12,22 @@ use probing_proto::agent::{
 };
 use probing_proto::process::Pid;
 use probing_proto::report::SetReport;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tungstenite::handshake::client::generate_key;
 use tungstenite::handshake::derive_accept_key;
 
-use super::endpoint::{self, Endpoint};
+use super::endpoint::Endpoint;
 use super::http::{self, Response};
 use super::keys::Keys;
-use super::pinned::{Fingerprint, OtherCertificate, Pinned};
 use super::stream::{Stream, Timed};
-use super::{known, local, relay, ssh};
+use super::way::{self, Way, strange};
+use super::{relay, ssh};
 use crate::connection::PATIENCE;
 use crate::error::ClientError;
 use crate::probe::Probe;
 use crate::target::Entry;
 
-/// For each address of a host to take a connection.
-const CONNECT: Duration = Duration::from_secs(4);
 /// Beyond what it does itself, for a request to travel and wait for its turn.
 const TRAVEL: Duration = Duration::from_secs(10);
 /// An agent ends queries that take longer than it allows; this only notices one that is gone.
@@ -46,25 +39,21 @@ const MOST: u64 = 256 << 20;
 pub struct Node {
     endpoint: Endpoint,
     keys: Keys,
-    way: OnceLock<Way>,
+    way: Mutex<Found>,
     /// What its machine is called, once it was said.
     host: OnceLock<String>,
-    /// What is to be said about how it was reached.
-    notes: Mutex<Vec<String>>,
 }
 
-/// How it is reached.
-#[derive(Clone)]
-struct Way {
-    addresses: Vec<SocketAddr>,
-    token: Option<String>,
-    /// In plain text.
-    plain: bool,
-    expected: Option<Fingerprint>,
-    /// Those whose word counts instead.
-    vouching: Option<Arc<RootCertStore>>,
-    /// It is an agent of ours on this machine.
-    ours: bool,
+/// What is known of the way to it.
+#[derive(Debug, Default)]
+enum Found {
+    #[default]
+    Nothing,
+    Way(Arc<Way>),
+    /// Nobody has met it before, and the user does not trust its certificate.
+    Refused {
+        seen: String,
+    },
 }
 
 /// What a request is made of.
@@ -92,8 +81,8 @@ impl Ask<'_> {
         }
     }
 
-    /// Without a token for who needs none.
-    fn bytes(&self, host: &str, token: Option<&str>) -> Vec<u8> {
+    /// Without an authorization for who needs none.
+    fn bytes(&self, host: &str, authorization: Option<&str>) -> Vec<u8> {
         let Self {
             method,
             path,
@@ -104,8 +93,8 @@ impl Ask<'_> {
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: probing/{version}\r\nAccept: {accept}\r\n"
         );
-        if let Some(token) = token {
-            head.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        if let Some(authorization) = authorization {
+            head.push_str(&format!("Authorization: {authorization}\r\n"));
         }
         match self.upgrade {
             Some(key) => head.push_str(&format!(
@@ -132,20 +121,13 @@ impl Node {
         Self {
             endpoint,
             keys,
-            way: OnceLock::new(),
+            way: Mutex::default(),
             host: OnceLock::new(),
-            notes: Mutex::default(),
         }
     }
 
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
-    }
-
-    /// What is to be said about how it was reached, once.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut notes)
     }
 
     /// Who is there; and who was, when the `dead` are wanted.
@@ -239,14 +221,21 @@ impl Node {
 
     /// The answer, when it is none of refusal.
     fn answered(&self, ask: &Ask<'_>) -> Result<Response, ClientError> {
-        let deadline = Instant::now() + ask.patience;
         let (stream, request) = match &self.endpoint {
-            Endpoint::Port { host, port } => self.open((host, *port), deadline, ask)?,
+            Endpoint::Port { host, port } => {
+                // The user may have to be asked first, who takes as long as it takes.
+                let way = self.way((host, *port))?;
+                let deadline = Instant::now() + ask.patience;
+                let opened = way.open(&self.endpoint, &self.keys, deadline)?;
+                let request = ask.bytes(&opened.host, opened.authorization.as_deref());
+                (opened.stream, request)
+            }
             Endpoint::Ssh { destination, port } => {
                 let started = ssh::start(destination, *port);
                 let (socket, child) = started.map_err(|source| self.not_over_ssh(source))?;
                 let mut timed = Timed::over_ssh(socket, child);
-                let timed = timed.set_deadline(Some(deadline)).map(|()| timed);
+                let deadline = Some(Instant::now() + ask.patience);
+                let timed = timed.set_deadline(deadline).map(|()| timed);
                 let timed = timed.map_err(|source| self.broken(source))?;
                 (Box::new(timed) as Stream, ask.bytes("localhost", None))
             }
@@ -279,160 +268,34 @@ impl Node {
         }
     }
 
-    fn way(&self, (host, port): (&str, u16)) -> Result<&Way, ClientError> {
-        if let Some(way) = self.way.get() {
-            return Ok(way);
-        }
-        let addresses = endpoint::addresses(host, port);
-        let addresses = addresses.map_err(|source| self.unreachable(source))?;
-        let is_loopback =
-            !addresses.is_empty() && addresses.iter().all(|address| address.ip().is_loopback());
-        let ours = local::at(port)
-            .filter(|standing| is_loopback && standing.lives && standing.state.trouble.is_none());
-        let local_pin = ours.as_ref().and_then(|standing| {
-            let fingerprint = standing.state.fingerprint.as_ref();
-            fingerprint.and_then(|text| text.parse().ok())
-        });
-        let keys = &self.keys;
-        let pin = keys.fingerprint.or(local_pin);
-        let vouching = match &keys.ca {
-            Some(ca) if keys.fingerprint.is_none() => Some(Arc::new(roots(ca)?)),
-            _ => None,
-        };
-        let way = Way {
-            vouching,
-            plain: match &ours {
-                Some(standing) => standing.state.fingerprint.is_none(),
-                None => keys.plain && is_loopback,
-            },
-            // Shown to nobody but an agent of ours: whoever else listens there would learn it.
-            token: keys
-                .token
-                .clone()
-                .or_else(|| ours.as_ref().and_then(|_| local::token())),
-            expected: pin.or_else(|| known::fingerprint(&self.endpoint)),
-            ours: ours.is_some(),
-            addresses,
-        };
-        Ok(self.way.get_or_init(|| way))
-    }
-
-    /// A connection to a port, and the request as it is sent there.
-    fn open(
-        &self,
-        (host, port): (&str, u16),
-        deadline: Instant,
-        ask: &Ask<'_>,
-    ) -> Result<(Stream, Vec<u8>), ClientError> {
-        let way = self.way((host, port))?;
-        let Some(token) = &way.token else {
-            let endpoint = self.endpoint.to_string();
-            return Err(ClientError::NoToken { endpoint });
-        };
-        let (tcp, address) = self.dial(way)?;
-        let opened = Timed::over_tcp(tcp).and_then(|mut tcp| {
-            tcp.set_deadline(Some(deadline))?;
-            Ok(tcp)
-        });
-        let tcp = opened.map_err(|source| self.broken(source))?;
-        let request = ask.bytes(&address.to_string(), Some(token));
-        if way.plain {
-            return Ok((Box::new(tcp), request));
-        }
-        Ok((self.proven(way, host, tcp)?, request))
-    }
-
-    fn dial(&self, way: &Way) -> Result<(TcpStream, SocketAddr), ClientError> {
-        let mut last = io::Error::from(ErrorKind::NotFound);
-        for address in &way.addresses {
-            match TcpStream::connect_timeout(address, CONNECT) {
-                Ok(tcp) => return Ok((tcp, *address)),
-                Err(error) => last = error,
+    /// How it is reached. Found once, and the user is asked at most once: whoever else needs it waits.
+    fn way(&self, place: (&str, u16)) -> Result<Arc<Way>, ClientError> {
+        let mut found = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*found {
+            Found::Way(way) => return Ok(Arc::clone(way)),
+            Found::Refused { seen } => {
+                return Err(ClientError::NewAgent {
+                    endpoint: self.endpoint.to_string(),
+                    seen: seen.clone(),
+                });
             }
+            Found::Nothing => {}
         }
-        Err(self.unreachable(last))
-    }
-
-    /// Within TLS, at the end of which is who is expected.
-    fn proven(&self, way: &Way, host: &str, mut tcp: Timed) -> Result<Stream, ClientError> {
-        let pinned = Pinned::new(way.expected);
-        let config = ClientConfig::builder_with_provider(pinned.provider())
-            .with_protocol_versions(&[&rustls::version::TLS13]);
-        let config = match (config, &way.vouching) {
-            (Ok(config), Some(roots)) => Ok(config
-                .with_root_certificates(Arc::clone(roots))
-                .with_no_client_auth()),
-            (Ok(config), None) => Ok(config
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::clone(&pinned) as _)
-                .with_no_client_auth()),
-            (Err(error), _) => Err(error),
-        };
-        let name = ServerName::try_from(host.to_owned());
-        let (Ok(config), Ok(name)) = (config, name) else {
-            return Err(self.strange("its name is none that TLS knows"));
-        };
-        let mut connection = ClientConnection::new(Arc::new(config), name)
-            .map_err(|error| self.strange(&error.to_string()))?;
-        while connection.is_handshaking() {
-            if let Err(error) = connection.complete_io(&mut tcp) {
-                return Err(self.not_proven(way, error));
+        match Way::find(&self.endpoint, place, &self.keys) {
+            Ok(way::Found { way, note }) => {
+                if let (Some(note), Some(on_note)) = (note, self.keys.on_note) {
+                    on_note(&note);
+                }
+                let way = Arc::new(way);
+                *found = Found::Way(Arc::clone(&way));
+                Ok(way)
             }
-        }
-        if let (None, Some(seen)) = (way.expected, pinned.seen()) {
-            // Those whom others vouch for are not looked at here, and not remembered.
-            self.remember(seen);
-        }
-        Ok(Box::new(StreamOwned::new(connection, tcp)))
-    }
-
-    fn remember(&self, seen: Fingerprint) {
-        let endpoint = &self.endpoint;
-        if known::fingerprint(endpoint) == Some(seen) {
-            return;
-        }
-        let note = match known::remember(endpoint, seen) {
-            Ok(Some(path)) => format!("remembered in {}", path.display()),
-            Ok(None) => "not remembered: there is no home folder".to_owned(),
-            Err(error) => format!("not remembered: {error}"),
-        };
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.push(format!(
-            "note: first contact with the agent at {endpoint}, whose certificate is {seen} ({note}); \
-             compare it with what the agent printed"
-        ));
-    }
-
-    fn not_proven(&self, way: &Way, error: io::Error) -> ClientError {
-        let endpoint = self.endpoint.to_string();
-        let tls = error
-            .get_ref()
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        match tls {
-            Some(rustls::Error::Other(other)) => match other.0.downcast_ref() {
-                Some(OtherCertificate(seen)) => ClientError::OtherCertificate {
-                    endpoint,
-                    seen: seen.to_string(),
-                    expected: way.expected.map(|expected| expected.to_string()),
-                    remembered: if self.keys.fingerprint.is_some() || way.ours {
-                        None
-                    } else {
-                        known::path()
-                    },
-                },
-                None => ClientError::NotTls { endpoint },
-            },
-            Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { endpoint },
-            Some(rustls::Error::InvalidCertificate(why)) => ClientError::NotVouchedFor {
-                endpoint,
-                why: why.to_string(),
-                ca: self.keys.ca.clone().unwrap_or_default(),
-            },
-            Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
-                ClientError::AddressRefused { endpoint }
+            Err(error) => {
+                if let ClientError::NewAgent { seen, .. } = &error {
+                    *found = Found::Refused { seen: seen.clone() };
+                }
+                Err(error)
             }
-            Some(other) => self.strange(&other.to_string()),
-            None => self.broken(error),
         }
     }
 
@@ -441,44 +304,12 @@ impl Node {
         ClientError::NotOverSsh { endpoint, source }
     }
 
-    fn unreachable(&self, source: io::Error) -> ClientError {
-        let endpoint = self.endpoint.to_string();
-        ClientError::NoAgent { endpoint, source }
-    }
-
     fn broken(&self, source: io::Error) -> ClientError {
-        let endpoint = self.endpoint.to_string();
-        ClientError::AgentGone { endpoint, source }
+        way::broken(&self.endpoint, source)
     }
 
     fn strange(&self, what: &str) -> ClientError {
         strange(&self.endpoint, what)
-    }
-}
-
-/// Those who vouch for agents, from a PEM file.
-fn roots(ca: &Path) -> Result<RootCertStore, ClientError> {
-    let failed = |why: String| ClientError::NoCa {
-        ca: ca.to_owned(),
-        why,
-    };
-    let mut roots = RootCertStore::empty();
-    let read = CertificateDer::pem_file_iter(ca).map_err(|error| failed(error.to_string()))?;
-    for certificate in read {
-        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-        let added = roots.add(certificate);
-        added.map_err(|error| failed(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(failed("there is none".to_owned()));
-    }
-    Ok(roots)
-}
-
-fn strange(endpoint: &Endpoint, what: &str) -> ClientError {
-    ClientError::NotAnAgent {
-        endpoint: endpoint.to_string(),
-        what: what.to_owned(),
     }
 }
 

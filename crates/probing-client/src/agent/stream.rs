@@ -1,4 +1,4 @@
-//! A connection of bytes, over TCP, within TLS or over SSH, no wait of which outlasts its deadline.
+//! A connection of bytes, over TCP, within TLS, over a Unix socket or over SSH, no wait of which outlasts its deadline.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,6 +29,7 @@ pub(crate) struct Timed {
 #[derive(Debug)]
 enum Line {
     Tcp(TcpStream),
+    Unix(UnixStream),
     Ssh(UnixStream, Child),
 }
 
@@ -40,6 +41,14 @@ impl Timed {
             line: Line::Tcp(tcp),
             deadline: None,
         })
+    }
+
+    /// An agent on this machine.
+    pub(crate) fn over_unix(socket: UnixStream) -> Self {
+        Self {
+            line: Line::Unix(socket),
+            deadline: None,
+        }
     }
 
     /// The child carries it, and ends with it.
@@ -64,14 +73,14 @@ impl Timed {
         self.deadline = None;
         match &self.line {
             Line::Tcp(tcp) => tcp.set_nonblocking(true),
-            Line::Ssh(socket, _) => socket.set_nonblocking(true),
+            Line::Unix(socket) | Line::Ssh(socket, _) => socket.set_nonblocking(true),
         }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match &self.line {
             Line::Tcp(tcp) => tcp.as_fd(),
-            Line::Ssh(socket, _) => socket.as_fd(),
+            Line::Unix(socket) | Line::Ssh(socket, _) => socket.as_fd(),
         }
     }
 
@@ -100,7 +109,7 @@ impl Line {
                 tcp.set_read_timeout(patience)?;
                 tcp.set_write_timeout(patience)
             }
-            Self::Ssh(socket, _) => {
+            Self::Unix(socket) | Self::Ssh(socket, _) => {
                 socket.set_read_timeout(patience)?;
                 socket.set_write_timeout(patience)
             }
@@ -126,7 +135,7 @@ impl Read for Timed {
         }
         let read = match &mut self.line {
             Line::Tcp(tcp) => tcp.read(buffer),
-            Line::Ssh(socket, _) => socket.read(buffer),
+            Line::Unix(socket) | Line::Ssh(socket, _) => socket.read(buffer),
         };
         read.map_err(|error| self.timed(error))
     }
@@ -139,7 +148,7 @@ impl Write for Timed {
         }
         let written = match &mut self.line {
             Line::Tcp(tcp) => tcp.write(bytes),
-            Line::Ssh(socket, _) => socket.write(bytes),
+            Line::Unix(socket) | Line::Ssh(socket, _) => socket.write(bytes),
         };
         written.map_err(|error| self.timed(error))
     }
