@@ -201,6 +201,12 @@ pub(super) fn are_activations_due() -> bool {
     every != 0 && is_due(every, step::now().unwrap_or(0))
 }
 
+/// Whether gradients that become ready are recorded or looked at.
+#[inline]
+pub(super) fn wants_gradients() -> bool {
+    EVERY.load(Ordering::Relaxed) != 0 || looks_for_nan()
+}
+
 #[inline]
 pub(super) fn looks_for_nan() -> bool {
     NAN.load(Ordering::Relaxed)
