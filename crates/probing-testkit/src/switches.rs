@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{RawClient, Sandbox, Target};
 
+const WARM_UP_EVALS: u32 = 500;
+
 /// Something that is switched on by some requests and off by others.
 #[derive(Debug, Clone)]
 pub struct Switch {
@@ -13,6 +15,8 @@ pub struct Switch {
     pub off: Vec<Value>,
     /// Threads of the program go on while it is on.
     pub lets_go_on: bool,
+    /// To switch it on is to look for code, which takes longer than all else.
+    pub searches: bool,
 }
 
 impl Switch {
@@ -22,6 +26,7 @@ impl Switch {
             on: vec![on],
             off: vec![off],
             lets_go_on: true,
+            searches: false,
         }
     }
 
@@ -33,29 +38,53 @@ impl Switch {
 
     /// A trace.
     pub fn traced(name: &'static str, on: Value) -> Self {
-        Self::new(name, on, json!({"op": "untrace", "traces": []}))
+        let off = json!({"op": "untrace", "traces": []});
+        Self::new(name, on, off).searching()
+    }
+
+    #[must_use]
+    pub fn searching(self) -> Self {
+        Self {
+            searches: true,
+            ..self
+        }
     }
 
     /// Several at once, which a detach ends.
-    pub fn all_ended_by_detach(switches: &[Self]) -> Self {
-        let on = switches.iter().filter(|it| it.lets_go_on);
+    pub fn ended_by_detach<'a>(switches: impl IntoIterator<Item = &'a Self>) -> Self {
         Self {
-            name: "all of it, and a detach",
-            on: on.flat_map(|it| it.on.clone()).collect(),
+            name: "a detach",
+            on: switches.into_iter().flat_map(|it| it.on.clone()).collect(),
             off: vec![json!({"op": "detach"})],
             lets_go_on: true,
+            searches: true,
         }
     }
 }
 
-/// How one switch went.
+/// How one switch went, and what the target had of what could grow.
 #[derive(Debug)]
 pub struct Switching {
     pub cycles: u32,
-    /// Blocks of memory that Python has given out: after a fifth of the cycles, and at the end.
+    /// Blocks of memory that Python has given out: after three fifths of the cycles, and at the end.
     pub blocks: [u64; 2],
     pub rss_kib: [u64; 2],
     pub open_files: [usize; 2],
+}
+
+impl Switching {
+    /// Nothing is left behind by each cycle. What Python keeps for itself grows a little, and less and less.
+    ///
+    /// # Panics
+    ///
+    /// When something is.
+    #[track_caller]
+    pub fn assert_flat(&self) {
+        let between = u64::from(self.cycles) / 5 * 2;
+        let blocks = self.blocks[1].saturating_sub(self.blocks[0]);
+        assert!(blocks < between, "{self:?}");
+        assert!(self.open_files[1] <= self.open_files[0], "{self:?}");
+    }
 }
 
 /// A target whose main thread serves as `tests/targets/laps.py` does, and a connection to its probe.
@@ -135,6 +164,13 @@ impl<'a> Switchboard<'a> {
         }
     }
 
+    /// Has Python make what it keeps of evals, so that nothing seems to grow later.
+    pub fn warm_up(&mut self) {
+        for _ in 0..WARM_UP_EVALS {
+            self.value("1");
+        }
+    }
+
     /// On and off, so many times; every other time it stays on until all threads have gone once around.
     #[track_caller]
     pub fn turn(&mut self, switch: &Switch, cycles: u32) -> Switching {
@@ -157,7 +193,7 @@ impl<'a> Switchboard<'a> {
                     self.begin_again();
                 }
             }
-            if cycle == cycles / 5 {
+            if cycle == cycles / 5 * 3 {
                 self.measure(&mut switching, 0);
             }
         }

@@ -136,10 +136,11 @@ pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
         }
     });
     let wanting: Vec<Wanting<'_>> = wanting.collect();
-    let (due, gone) = {
+    let (era, due, gone) = {
         let Some(mut state) = state::state() else {
             return;
         };
+        let era = state.era;
         let State { hooks, modules, .. } = &mut *state;
         let due = hooks.due(modules, wanting);
         let gone = if due.is_empty() {
@@ -147,13 +148,15 @@ pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
         } else {
             hooks.gone()
         };
-        (due, gone)
+        (era, due, gone)
     };
     drop(gone);
     for due in due {
         let hook = hooked(&due.tensor, due.number);
-        if let Some(mut state) = state::state() {
-            state.hooks.add(due, hook);
+        // Another thread may have switched it off meanwhile: then nobody else would take it out.
+        match state::state().filter(|state| state.era == era) {
+            Some(mut state) => state.hooks.add(due, hook),
+            None => hook.into_iter().for_each(|hook| hook.remove(py)),
         }
     }
 }
