@@ -83,6 +83,8 @@ def step():
 
 def step_and_be_held():
     register_optimizer_step_pre_hook(hold)
+    # It goes on to another after that.
+    register_optimizer_step_pre_hook(lambda *_: None)
     threading.Thread(target=step, name="held", daemon=True).start()
     entered.wait()
 
