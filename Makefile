@@ -20,7 +20,7 @@ help:
 	@echo 'make test-all  the same, after installing what is missing into $(CACHE)'
 	@echo 'make check     formatting, lints, types, spelling, generated documents'
 	@echo 'make bench     what the probe costs, beside its peers'
-	@echo 'make stress    a few minutes of attaching, detaching and being killed, in every state'
+	@echo 'make stress    an hour of attaching, detaching, being killed and switched, in every state'
 	@echo 'make docs      generated documents anew'
 	@echo 'make clean     remove what was built here (the cache stays)'
 
@@ -78,8 +78,10 @@ test-env:
 
 .PHONY: stress
 stress: build environments
-	@PROBING_TEST_PYTHONS="$$(cat '$(WHEELS)/pythons')" cargo nextest run --cargo-quiet --cargo-profile $(PROFILE) \
-	    -p probing-attach -p probing-cli --run-ignored only --no-capture
+	@torch="$$(cat '$(WHEELS)/torch')"; [[ -n $$torch ]] || echo '    left out: what is recorded of torch. Get it with: scripts/torch-environment'; \
+	    PROBING_TEST_PYTHONS="$$(cat '$(WHEELS)/pythons')" PROBING_TEST_TORCH="$$torch" cargo nextest run --cargo-quiet \
+	    --cargo-profile $(PROFILE) -p probing-attach -p probing-cli --run-ignored only --no-capture \
+	    --filterset "$$([[ -n $$torch ]] && echo 'all()' || echo 'not binary(torch)')"
 
 .PHONY: test-all
 test-all:

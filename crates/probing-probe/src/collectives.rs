@@ -36,9 +36,11 @@ use pyo3::types::PyType;
 
 use crate::forked;
 use crate::guarded::call;
+use crate::interned::interned;
 use crate::recording::{self, Ledger, Operation, Outcome};
 use crate::step;
 use crate::trace::{self, Tap};
+use crate::weak::{is_target, target};
 use crate::worker::Turn;
 use count::{Count, Counted};
 use door::{asked_of_watch, watch};
@@ -68,6 +70,7 @@ struct State {
     sites: Sites,
     known: tensors::Known,
     pending: Operations,
+    /// By the numbers of their hooks: a number is never another group's.
     groups: Vec<Group>,
     /// What is known of torch, once it is there.
     torch: Option<Torch>,
@@ -93,11 +96,10 @@ struct Kind {
     is_between_two: bool,
 }
 
+/// A group that has hooks. It keeps them as long as it lives, which is not longer because of us.
 struct Group {
-    object: Py<PyAny>,
+    weak: Py<PyAny>,
     about: About,
-    /// Tells its next number.
-    sequence: Py<PyAny>,
     count: Count,
 }
 
@@ -158,6 +160,11 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         });
         STATE.store(Box::into_raw(state), Ordering::Release);
     }
+    if let Some(state) = state(py) {
+        // What they have done meanwhile was not counted.
+        let groups = state.groups.iter_mut();
+        groups.for_each(|group| group.count = Count::default());
+    }
     ON.store(true, Ordering::Release);
     if let Err(error) = asked_of_watch(py, "begin", ()) {
         ON.store(false, Ordering::Release);
@@ -184,10 +191,8 @@ pub(crate) fn end(py: Python<'_>) -> bool {
         }
         drop(pending);
     }
-    // What cannot be taken out does nothing any more.
+    // What stays does nothing any more.
     drop(asked_of_watch(py, "end", ()));
-    let groups = state(py).map(|state| std::mem::take(&mut state.groups));
-    drop(groups);
     true
 }
 
@@ -305,7 +310,9 @@ fn quietly(work: impl FnOnce()) {
 
 fn number_of_group(group: &Bound<'_, PyAny>) -> Option<usize> {
     let groups = &state(group.py())?.groups;
-    groups.iter().position(|known| known.object.is(group))
+    groups
+        .iter()
+        .position(|known| is_target(&known.weak, group))
 }
 
 /// Notes an operation that begins.
@@ -385,11 +392,23 @@ fn forget_unissued(py: Python<'_>, group: usize, thread: u32) {
 /// Nobody but torch will know when this one is over: has it tell behind the issue, from this one on.
 #[cold]
 fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
-    asked_of_watch(py, "hear_after", (number,))?;
-    if let Some(group) = state(py).and_then(|state| state.groups.get_mut(number)) {
-        group.about.has_after = true;
+    let unheard = |state: &mut State| {
+        let group = state.groups.get_mut(number)?;
+        // Noted first: another thread must not register it, too.
+        let is_new = !std::mem::replace(&mut group.about.has_after, true);
+        is_new.then(|| target(py, &group.weak)).flatten()
+    };
+    let Some(group) = state(py).and_then(unheard) else {
+        return Ok(());
+    };
+    let heard =
+        hooks::after(py, number).and_then(|after| asked_of_watch(py, "hear_after", (group, after)));
+    if heard.is_err()
+        && let Some(group) = state(py).and_then(|state| state.groups.get_mut(number))
+    {
+        group.about.has_after = false;
     }
-    Ok(())
+    heard.map(drop)
 }
 
 /// The number of an operation in its group, among those that all ranks do.
@@ -406,13 +425,18 @@ fn number_of(py: Python<'_>, group: usize, look: &Look) -> Option<i64> {
         Some(seq) => Some(seq),
         None if group_now.count.is_untold() => None,
         None => {
-            let sequence = group_now.sequence.clone_ref(py).into_bound(py);
-            let number = call(&sequence, ()).and_then(|number| number.extract()).ok();
+            let number = target(py, &group_now.weak).and_then(|it| next_sequence(&it).ok());
             let group_now = state(py)?.groups.get_mut(group)?;
             group_now.count.told(number, next)
         }
     };
     seq.filter(|_| !next.is_between_two)
+}
+
+/// The number that a group gives to its next operation.
+fn next_sequence(group: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let sequence = interned!(group.py(), "_get_sequence_number_for_group");
+    call(&group.getattr(sequence)?, ())?.extract()
 }
 
 /// What this thread has just issued in a group, when only torch will know that it is over.

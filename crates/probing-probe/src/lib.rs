@@ -23,6 +23,8 @@ mod guarded;
 mod handled;
 mod handoff;
 mod heap;
+mod immortal;
+mod imports;
 mod interned;
 mod interrupt;
 mod last;
@@ -53,6 +55,7 @@ mod trace;
 mod traceback;
 mod tracers;
 mod usage;
+mod weak;
 mod worker;
 
 use pyo3::prelude::*;

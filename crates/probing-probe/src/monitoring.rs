@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 
 use crate::guarded::call;
 
-pub(crate) use self::callable::{Function, count};
+pub(crate) use self::callable::{Function, callable, count};
 
 pub(crate) const NAME: &str = "sys.monitoring";
 
@@ -85,13 +85,13 @@ impl Tool {
         };
         call(&function("use_tool_id")?, (id, name))?;
         for (callback, event) in callbacks.iter().zip(&tool.events) {
-            let function = callable::callable(py, callback.function)?;
+            let function = callable(py, callback.function)?;
             call(tool.register.bind(py), (id, event, function))?;
         }
         Ok(Some(tool))
     }
 
-    /// Ceases to be one. Local events must be gone by then: 3.12 leaves them.
+    /// Ceases to be one. Local events must be gone by then: 3.12 leaves them. The callbacks live on: a thread may be in one.
     pub(crate) fn give_back(self, py: Python<'_>) -> PyResult<()> {
         call(self.set_events.bind(py), (self.id, 0u32))?;
         for event in &self.events {

@@ -2,18 +2,21 @@
 //! asked for.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use probing_proto::message::Failure;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::eval;
+use crate::forked;
 use crate::guarded::{call, call_with};
 use crate::handled::Handled;
+use crate::immortal::Immortal;
 use crate::interrupt::own_thread;
 use crate::monitoring;
+use crate::stops::lent::UnderGil;
 use crate::traceback::text_of;
 
 /// A thread of the program.
@@ -94,7 +97,25 @@ pub(crate) fn run_alone(task: &Bound<'_, PyAny>) -> Result<(), Failure> {
 }
 
 /// A thread is to run something when it comes to its next line.
-pub(crate) struct Visit(Py<PyAny>);
+pub(crate) struct Visit {
+    number: u64,
+    visit: Py<PyAny>,
+}
+
+type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
+
+/// A visit that has not come to pass.
+struct Awaited {
+    number: u64,
+    generation: u32,
+    /// The thread.
+    ident: u64,
+    errand: Errand,
+    /// `Visit` of `places.py`, once it is there.
+    visit: Option<Py<PyAny>>,
+}
+
+static AWAITED: UnderGil<Vec<Awaited>> = UnderGil::new(Vec::new());
 
 impl Visit {
     /// `arrived` is called in that thread, once, with the GIL held.
@@ -103,61 +124,79 @@ impl Visit {
         thread: &Thread,
         arrived: impl FnOnce(Python<'_>) + Send + 'static,
     ) -> Result<Self, Failure> {
-        let ident = thread.ident;
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        // One for all threads and visits: the interpreter may be about to call it when a visit ends.
+        static ARRIVE: PyOnceLock<Immortal> = PyOnceLock::new();
         let tool = if py.version_info() >= (3, 12) {
             Some(monitoring::short_tool(py)?)
         } else {
             None
         };
-        let arrived = Mutex::new(Some(arrived));
-        let own: Arc<OnceLock<Py<PyAny>>> = Arc::default();
-        let visit = Arc::clone(&own);
-        let arrive = PyCFunction::new_closure(
-            py,
-            None,
-            None,
-            move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-                let py = args.py();
-                // Other threads may be in the same functions; and a second line comes while the first is served.
-                let arrived = (own_thread() == ident)
-                    .then(|| lock(&arrived).take())
-                    .flatten();
-                if let Some(arrived) = arrived {
-                    if let Some(visit) = visit.get() {
-                        Self(visit.clone_ref(py)).end(py);
-                    }
-                    // A panic would become an exception in the program's code.
-                    let served = AssertUnwindSafe(|| Handled::aside(py, || arrived(py)));
-                    drop(panic::catch_unwind(served));
-                }
-                py.None()
-            },
-        )
-        .map_err(|error| failure(py, &error))?;
-        let visit = ask(py, "Visit", (ident, arrive, tool))?;
-        // The GIL is ours since the thread was asked to come, but for what Python code of ours ran: it may have arrived.
-        own.set(visit.clone().unbind()).ok();
-        Ok(Self(visit.unbind()))
+        let arrive = ARRIVE.get_or_try_init(py, || {
+            Immortal::closure(py, c"arrive", |args| {
+                arrive(args.py());
+                Ok(args.py().None())
+            })
+        });
+        let arrive = arrive.map_err(|error| failure(py, &error))?;
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        AWAITED.lend().push(Awaited {
+            number,
+            generation: forked::generation(),
+            ident: thread.ident,
+            errand: Box::new(arrived),
+            visit: None,
+        });
+        let visit = ask(py, "Visit", (thread.ident, arrive.bind(py), tool));
+        let visit = visit.inspect_err(|_| drop(take_awaited(|it| it.number == number)))?;
+        // It may have arrived by now: Python code of ours ran.
+        if let Some(awaited) = AWAITED.lend().iter_mut().find(|it| it.number == number) {
+            awaited.visit = Some(visit.clone().unbind());
+        }
+        Ok(Self {
+            number,
+            visit: visit.unbind(),
+        })
     }
 
     /// The thread may have come to other functions since.
     pub(crate) fn renew(&self, py: Python<'_>) {
         // A thread that has ended is in no function; then it never comes.
-        drop(call_method(self.0.bind(py), "arm"));
+        drop(call_method(self.visit.bind(py), "arm"));
     }
 
     /// Takes everything back.
     pub(crate) fn end(&self, py: Python<'_>) {
-        drop(call_method(self.0.bind(py), "end"));
+        drop(take_awaited(|it| it.number == self.number));
+        drop(call_method(self.visit.bind(py), "end"));
     }
+}
+
+/// A thread has come to a line of a function that somebody waits in. Other threads may be in the same functions; and a second
+/// line comes while the first is served.
+fn arrive(py: Python<'_>) {
+    let (ident, generation) = (own_thread(), forked::generation());
+    let is_here = |it: &Awaited| it.ident == ident && it.generation == generation;
+    let Some(Awaited { errand, visit, .. }) = take_awaited(is_here) else {
+        return;
+    };
+    if let Some(visit) = visit {
+        drop(call_method(visit.bind(py), "end"));
+    }
+    // A panic would become an exception in the program's code.
+    let served = AssertUnwindSafe(|| Handled::aside(py, || errand(py)));
+    drop(panic::catch_unwind(served));
+}
+
+/// Taken out, to be dropped outside.
+fn take_awaited(is_it: impl Fn(&Awaited) -> bool) -> Option<Awaited> {
+    let mut awaited = AWAITED.lend_if_free()?;
+    let place = awaited.iter().position(is_it)?;
+    Some(awaited.remove(place))
 }
 
 fn call_method<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     call(&object.getattr(name)?, ())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What cancels the task that runs now.

@@ -134,8 +134,10 @@ fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
     if is_new {
         let mut found = Torch::find(torch)?;
         found.listen(py).inspect_err(|_| found.leave(py))?;
-        if let Some(mut state) = state::state() {
-            state.torch = Some(found);
+        match state::state() {
+            Some(mut state) => state.torch = Some(found),
+            // Another thread has switched it off meanwhile.
+            None => found.leave(py),
         }
     }
     if let Some(state) = state::state() {

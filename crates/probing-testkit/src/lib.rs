@@ -10,6 +10,7 @@ mod pythons;
 mod sandbox;
 mod screen;
 mod socket;
+mod switches;
 mod target;
 mod terminal;
 
@@ -20,6 +21,7 @@ pub use pythons::{Python, every_python, every_torch};
 pub use sandbox::Sandbox;
 pub use screen::Screen;
 pub use socket::RawClient;
+pub use switches::{Switch, Switchboard, Switching};
 pub use target::{Ended, Target, TargetBuilder};
 pub use terminal::Terminal;
 

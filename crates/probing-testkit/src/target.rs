@@ -149,10 +149,13 @@ impl Target {
 
     /// Whether it still runs.
     pub fn lives(&mut self) -> bool {
-        self.child
-            .try_wait()
-            .expect("a child can be waited for")
-            .is_none()
+        self.status().is_none()
+    }
+
+    /// How it has ended, as a shell tells it, if it has.
+    pub fn status(&mut self) -> Option<i32> {
+        let ended = self.child.try_wait().expect("a child can be waited for");
+        ended.map(process::code)
     }
 
     /// Lets it go and waits for its end.

@@ -33,6 +33,7 @@ mod run;
 mod sets;
 mod start;
 mod stress;
+mod switches;
 mod tasks;
 mod threads;
 mod torch;

@@ -14,6 +14,7 @@ mod job;
 mod remote;
 mod rows;
 mod sets;
+mod switches;
 mod trace;
 mod training;
 mod watches;

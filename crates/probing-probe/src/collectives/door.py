@@ -22,58 +22,81 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Watch:
-    """What was done to torch.distributed, and how it is taken back."""
+    """What was done to torch.distributed.
 
-    def __init__(self, torch_is_there: Callable[..., Any], group_is_there: Callable[..., Any], kernels: Any) -> None:
+    Hooks of a group stay as long as it lives and are silent while nothing is recorded: a thread of torch's may wait for
+    the GIL inside of one, and to unregister it would free it there.
+    """
+
+    def __init__(
+        self,
+        torch_is_there: Callable[..., Any],
+        group_is_there: Callable[..., Any],
+        kernels: Any,
+        imports: tuple[Callable[..., None], Callable[..., None]],
+        generation: int,
+    ) -> None:
         self.torch_is_there, self.group_is_there = torch_is_there, group_is_there
         # Of a torch without hooks.
         self.kernels = kernels
+        self.wait, self.forget = imports
+        # A child of a fork leaves its parent's hooks where they are.
+        self.number = HOOK + generation
+        self.is_on = False
         self.has_hooks = True
-        # Groups, with what is called before and behind each operation.
-        self.hooked: list[tuple[Any, Any, Any]] = []
+        self.has_groups = False
         # Where the ranks of the newest group's job met.
         self.job: str | None = None
         self.calls_tell = False
         self.trouble: str | None = None
         self.original: Any = None
         self.replaced: Any = None
-        self.door: Door | None = None
 
-    def begin(self) -> bool:
-        """Returns whether torch.distributed is there already."""
+    def begin(self) -> None:
+        self.is_on, self.has_groups, self.trouble = True, False, None
+        # First: it may be imported meanwhile.
+        self.wait(MODULE, self.arrived)
         c10d = sys.modules.get(MODULE)
         spec = getattr(c10d, "__spec__", None)
-        if c10d is None or getattr(spec, "_initializing", False):
-            if self.door is None:
-                self.door = Door(self)
-                sys.meta_path.insert(0, self.door)
-            return False
-        self.attach(c10d)
-        return True
+        if c10d is not None and not getattr(spec, "_initializing", False):
+            self.forget(MODULE)
+            self.attach(c10d)
+
+    def arrived(self, c10d: Any) -> None:
+        try:
+            self.attach(c10d)
+        except Exception as error:  # noqa: BLE001 - the program's import must not fail by us
+            self.trouble = f"torch.distributed is not recorded: {error}"
 
     def attach(self, c10d: Any) -> None:
-        if self.original is not None:
+        if c10d._new_process_group_helper is self.replaced:
             return
         self.has_hooks = hasattr(c10d.ProcessGroup, "register_pre_hook")
         self.know(c10d)
-        original = c10d._new_process_group_helper
-
-        def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
-            made = original(*args, **kwargs)
-            try:
-                self.hook(c10d, made[0] if isinstance(made, tuple) else made)
-            except Exception as error:  # noqa: BLE001 - the program's group must not fail by us
-                self.trouble = f"a process group is not recorded: {error}"
-            return made
-
-        self.original, self.replaced = original, _new_process_group_helper
-        c10d._new_process_group_helper = _new_process_group_helper
+        if c10d._new_process_group_helper is not self.original:
+            self.original = c10d._new_process_group_helper
+            self.replaced = self.around(c10d, self.original)
+        c10d._new_process_group_helper = self.replaced
         try:
             for group in list(c10d._world.pg_map):
                 self.hook(c10d, group)
         except Exception:
             self.end()
             raise
+
+    def around(self, c10d: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Have groups that are made later hooked."""
+
+        def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            try:
+                if self.is_on:
+                    self.hook(c10d, made[0] if isinstance(made, tuple) else made)
+            except Exception as error:  # noqa: BLE001 - the program's group must not fail by us
+                self.trouble = f"a process group is not recorded: {error}"
+            return made
+
+        return _new_process_group_helper
 
     def know(self, c10d: Any) -> None:
         from torch._C import _distributed_c10d as native
@@ -97,7 +120,7 @@ class Watch:
 
     def hook(self, c10d: Any, group: Any) -> None:
         # What is no group of this rank's is a number.
-        if not isinstance(group, c10d.ProcessGroup) or self.is_hooked(group):
+        if not isinstance(group, c10d.ProcessGroup):
             return
         if not self.has_hooks:
             self.kernels.register()
@@ -105,42 +128,28 @@ class Watch:
         waits = backend in WAITING
         place = (group.rank(), group.size())
         self.job = meeting_place(store)
-        told = self.group_is_there(group, (self.job, str(group.group_name)), place, waits)
-        if told is None:
-            return
-        before, after = told
-        self.hooked.append((group, before, after))
-        if self.has_hooks:
-            group.register_pre_hook(HOOK, before)
+        self.has_groups = True
+        before = self.group_is_there(group, (self.job, str(group.group_name)), place, waits)
+        # One that has its hooks keeps them.
+        if before is not None and self.has_hooks:
+            group.register_pre_hook(self.number, before)
 
-    def is_hooked(self, group: Any) -> bool:
-        return any(known is group for known, _, _ in self.hooked)
-
-    def hear_after(self, number: int) -> None:
-        group, _, after = self.hooked[number]
+    def hear_after(self, group: Any, after: Callable[..., None]) -> None:
         if self.has_hooks:
-            group.register_post_hook(HOOK, after)
+            group.register_post_hook(self.number, after)
 
     def end(self) -> None:
-        if self.door is not None:
-            if self.door in sys.meta_path:
-                sys.meta_path.remove(self.door)
-            self.door = None
+        self.is_on = False
+        self.forget(MODULE)
         c10d = sys.modules.get(MODULE)
-        if self.has_hooks:
-            for group, _, _ in self.hooked:
-                group.unregister_pre_hook(HOOK)
-                group.unregister_post_hook(HOOK)
-        self.hooked = []
-        if self.original is not None and c10d._new_process_group_helper is self.replaced:
+        if c10d is not None and c10d._new_process_group_helper is self.replaced:
             c10d._new_process_group_helper = self.original
-        self.original = None
 
     def newest_job(self) -> str | None:
         return self.job
 
     def note(self) -> str | None:
-        if self.trouble is None and not self.hooked:
+        if self.trouble is None and not self.has_groups:
             return "no process group yet: operations are recorded as soon as there is one"
         return self.trouble
 
@@ -166,45 +175,3 @@ def branches_when_it_fails(code: Any) -> bool:
     handlers = [entry.target for entry in dis._parse_exception_table(code)]
     ways = [step.offset for step in dis.get_instructions(code) if step.opcode in dis.hasjrel and "IF" in step.opname]
     return bool(handlers and ways) and min(ways) >= min(handlers)
-
-
-class Door:
-    """Stands before the finders of modules and waits for one."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != MODULE:
-            return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        self.watch.door = None
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = Then(spec.loader, self.watch)
-                return spec
-        return None
-
-
-class Then:
-    """A loader that does something when its module is there, and is seen by nobody after that."""
-
-    def __init__(self, loader: Any, watch: Watch) -> None:
-        self.loader, self.watch = loader, watch
-
-    def create_module(self, spec: Any) -> Any:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        module.__spec__.loader = module.__loader__ = self.loader
-        self.loader.exec_module(module)
-        try:
-            self.watch.attach(module)
-        except Exception:  # noqa: BLE001 - the program's import must not fail by us; `collectives` says that it is off
-            self.watch.original = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)

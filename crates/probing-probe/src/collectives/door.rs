@@ -1,21 +1,24 @@
 //! How we speak with `door.py`: what we have it do, and what it tells when torch and its groups are there.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::calls::{Call, Failed};
 use super::count::Count;
 use super::glance::Glance;
-use super::hooks::{self, Hooks};
+use super::hooks;
 use super::kernels;
 use super::works::Works;
-use super::{About, Group, Kind, Torch, state};
+use super::{About, Group, Kind, Torch, number_of_group, state};
 use crate::eval;
+use crate::forked;
 use crate::guarded::call;
-use crate::interned::interned;
+use crate::imports;
 use crate::monitoring;
 use crate::recording::collective_symbol;
 use crate::trace::{self, Tap};
+use crate::weak::weak_of;
 
 /// Calls a method of `Watch`.
 pub(super) fn asked_of_watch<'py>(
@@ -37,6 +40,11 @@ pub(super) fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         wrap_pyfunction!(torch_is_there, py)?,
         wrap_pyfunction!(group_is_there, py)?,
         kernels::all(py)?,
+        (
+            wrap_pyfunction!(imports::wait_for, py)?,
+            wrap_pyfunction!(imports::forget, py)?,
+        ),
+        forked::generation(),
     );
     call(&names.as_any().get_item("Watch")?, natives)
 }
@@ -101,25 +109,29 @@ fn tapped(code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
     is_tapped
 }
 
-/// A group, named by its job and its own name. Returns its hooks.
+/// A group, named by its job and its own name. Returns what it is to call before its operations; nothing when it does already.
 #[pyfunction]
 fn group_is_there<'py>(
     group: &Bound<'py, PyAny>,
     names: (Option<String>, String),
     place: (i64, i64),
     waits: bool,
-) -> PyResult<Option<Hooks<'py>>> {
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = group.py();
     let (job, name) = names;
     let job = job.map(|job| collective_symbol(py, &job));
     let name = collective_symbol(py, &name);
-    let sequence = group.getattr(interned!(py, "_get_sequence_number_for_group"))?;
+    let weak = weak_of(group).ok_or_else(|| PyTypeError::new_err("not a process group"))?;
+    // From here to where it is noted nobody else can have the GIL: no group gets its hooks twice.
+    if number_of_group(group).is_some() {
+        return Ok(None);
+    }
     let Some(state) = state(py) else {
         return Ok(None);
     };
     let number = state.groups.len();
     state.groups.push(Group {
-        object: group.clone().unbind(),
+        weak,
         about: About {
             job,
             name,
@@ -129,8 +141,7 @@ fn group_is_there<'py>(
             returns_when_over: waits && state.torch.as_ref().is_some_and(|it| it.calls_tell),
             has_after: false,
         },
-        sequence: sequence.unbind(),
         count: Count::default(),
     });
-    hooks::of_group(py, number).map(Some)
+    hooks::before(py, number).map(Some)
 }

@@ -5,7 +5,7 @@
 use probing_store::monotonic_nanos;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
 use super::pending::Until;
 use super::tensors::{self, Tensors};
@@ -13,6 +13,7 @@ use super::works::Held;
 use super::{Look, is_on, noted, number_of_group, quietly, state, take_issued, wait_for};
 use crate::eval;
 use crate::guarded::{call, call_with};
+use crate::immortal::Immortal;
 use crate::interned::interned;
 use crate::recording::Outcome;
 
@@ -58,7 +59,7 @@ fn kernel(
     places: Places,
     hand_on: (Py<PyAny>, Py<PyAny>),
     unbox: (Py<PyAny>, Py<PyAny>),
-) -> PyResult<Bound<'_, PyCFunction>> {
+) -> PyResult<Bound<'_, PyAny>> {
     let (redispatch, behind) = hand_on;
     let (group_of, work_of) = unbox;
     let kernel = Kernel {
@@ -69,10 +70,10 @@ fn kernel(
         group_of,
         work_of,
     };
-    let run = move |given: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+    let made = Immortal::closure(py, c"operation", move |given| {
         kernel.run(given).map(Bound::unbind)
-    };
-    PyCFunction::new_closure(py, Some(c"operation"), None, run)
+    })?;
+    Ok(made.bind(py).clone())
 }
 
 impl Kernel {

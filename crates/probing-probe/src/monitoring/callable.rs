@@ -10,6 +10,8 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::immortal::Immortal;
+use crate::stops::lent::UnderGil;
 use crate::stops::symbols::found;
 
 /// As the interpreter calls it: the object, the arguments, their number and a flag, names of arguments.
@@ -39,8 +41,31 @@ pub(crate) const fn count(with_flag: usize) -> usize {
     with_flag & !ARGUMENTS_OFFSET
 }
 
-/// An object that calls a function.
-pub(super) fn callable(py: Python<'_>, function: Function) -> PyResult<Bound<'_, PyAny>> {
+/// Those that were made, by the addresses of their functions.
+static MADE: UnderGil<Vec<(usize, Immortal)>> = UnderGil::new(Vec::new());
+
+/// The object that calls a function, always the same one: the interpreter calls what was registered without a reference of its
+/// own, so a thread may be in it while another takes it out.
+pub(crate) fn callable(py: Python<'_>, function: Function) -> PyResult<Bound<'_, PyAny>> {
+    let address = function as usize;
+    let known = || {
+        let made = MADE.lend();
+        let known = made.iter().find(|(of, _)| *of == address);
+        known.map(|(_, callable)| callable.bind(py).clone())
+    };
+    if let Some(known) = known() {
+        return Ok(known);
+    }
+    let new = Immortal::new(new(py, function)?);
+    // Making it may have run code of the program, which may have made it, too.
+    Ok(known().unwrap_or_else(|| {
+        let callable = new.bind(py).clone();
+        MADE.lend().push((address, new));
+        callable
+    }))
+}
+
+fn new(py: Python<'_>, function: Function) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || class(py))?;
     // SAFETY: a class, whose objects have room for what is put there; it is zero before.

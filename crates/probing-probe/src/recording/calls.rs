@@ -51,6 +51,10 @@ const fn method(
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "functions of the module, which who calls them holds"
+)]
 fn add(module: &Bound<'_, PyModule>, definition: *mut ffi::PyMethodDef) -> PyResult<()> {
     let py = module.py();
     let name = module.name()?;

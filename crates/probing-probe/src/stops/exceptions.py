@@ -22,14 +22,21 @@ MESSAGE = 2000
 
 
 class Hooks:
-    """The hooks that Python has for such exceptions, with ours before them."""
+    """The hooks that Python has for such exceptions, with ours before them.
+
+    Ours are kept for good, and used again where the same hook of the program's is behind them: Python may be about to
+    call one that was just taken out.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._set: list[tuple[Any, str, Any, Any]] = []
+        self._is_on = False
+        # Owner, name, ours, and the one behind it.
+        self._made: list[tuple[Any, str, Any, Any]] = []
 
     def set(self) -> None:
         """Put ours before those that are there."""
+        self._is_on = True
         self._before(sys, "excepthook", lambda _kind, value, _traceback: ("main", value))
         self._before(sys, "unraisablehook", lambda raised: ("unraisable", raised.exc_value))
         threading = sys.modules.get("threading")
@@ -42,26 +49,35 @@ class Hooks:
 
     def unset(self) -> None:
         """Take ours out, unless somebody has put another before it; then it only passes on."""
-        self._tell = lambda _kind, _exception: None
-        for owner, name, hook, before in self._set:
+        self._is_on = False
+        for owner, name, hook, before in self._made:
             if vars(owner).get(name) is hook:
                 setattr(owner, name, before)
-        self._set.clear()
 
     def _before(self, owner: object, name: str, read: Callable[..., tuple[str, Any]]) -> None:
         before = getattr(owner, name)
+        known = [made for made in self._made if made[0] is owner and made[1] == name]
+        if any(hook is before for _, _, hook, _ in known):
+            # Still there: somebody has put it back.
+            return
+        hook = next((hook for _, _, hook, behind in known if behind is before), None)
+        if hook is None:
+            hook = self._new(before, read)
+            self._made.append((owner, name, hook, before))
+        setattr(owner, name, hook)
 
+    def _new(self, before: Callable[..., object], read: Callable[..., tuple[str, Any]]) -> Callable[..., object]:
         def hook(*args: object) -> object:
             try:
-                kind, exception = read(*args)
-                if isinstance(exception, BaseException):
-                    self._tell(kind, exception)
+                if self._is_on:
+                    kind, exception = read(*args)
+                    if isinstance(exception, BaseException):
+                        self._tell(kind, exception)
             except Exception:  # noqa: BLE001 - ours must not hide the program's
                 pass
             return before(*args)
 
-        setattr(owner, name, hook)
-        self._set.append((owner, name, hook, before))
+        return hook
 
 
 def is_a(exception: object, wanted: str) -> bool:

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use probing_proto::stops::{Action, Place, Why};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType, PyWeakrefReference};
+use pyo3::types::{PyDict, PyTuple, PyType, PyWeakrefReference};
 
 use super::actions;
 use super::armed::{armed, armed_if_free};
@@ -20,18 +20,19 @@ use super::thread;
 use crate::eval;
 use crate::guarded::call;
 use crate::handled::Handled;
+use crate::immortal::Immortal;
 use crate::recording::{Exception, exception as record};
 use crate::traceback::text_of;
 
-/// Points that wait for exceptions that nobody catches, and our hooks while there are some. Reached with the GIL held only.
+/// Points that wait for exceptions that nobody catches; our hooks are set while there are some. Reached with the GIL held only.
 static UNCAUGHT: Mutex<Uncaught> = Mutex::new(Uncaught {
     points: Vec::new(),
-    hooks: None,
+    are_hooks_set: false,
 });
 
 struct Uncaught {
     points: Vec<Arc<Point>>,
-    hooks: Option<Py<PyAny>>,
+    are_hooks_set: bool,
 }
 
 /// Classes that no point waits for: most exceptions of a program are of few.
@@ -56,11 +57,11 @@ pub(super) fn arm(py: Python<'_>, point: &Arc<Point>) -> PyResult<()> {
             let needs_hooks = {
                 let mut uncaught = uncaught();
                 uncaught.points.push(Arc::clone(point));
-                uncaught.hooks.is_none()
+                !std::mem::replace(&mut uncaught.are_hooks_set, true)
             };
-            if needs_hooks {
-                let hooks = set_hooks(py)?;
-                uncaught().hooks = Some(hooks);
+            if needs_hooks && let Err(error) = ask_hooks(py, "set") {
+                uncaught().are_hooks_set = false;
+                return Err(error);
             }
         }
         _ => {}
@@ -69,19 +70,14 @@ pub(super) fn arm(py: Python<'_>, point: &Arc<Point>) -> PyResult<()> {
 }
 
 pub(super) fn disarm(py: Python<'_>, point: &Arc<Point>) {
-    let hooks = {
+    let is_last = {
         let mut uncaught = uncaught();
         uncaught.points.retain(|other| !Arc::ptr_eq(other, point));
-        if uncaught.points.is_empty() {
-            uncaught.hooks.take()
-        } else {
-            None
-        }
+        uncaught.points.is_empty() && std::mem::replace(&mut uncaught.are_hooks_set, false)
     };
-    if let Some(hooks) = hooks {
-        let unset = hooks.bind(py).getattr("unset");
+    if is_last {
         // What the program has done to its hooks meanwhile is its own.
-        drop(unset.and_then(|unset| call(&unset, ())));
+        drop(ask_hooks(py, "unset"));
     }
 }
 
@@ -97,24 +93,24 @@ fn uncaught() -> std::sync::MutexGuard<'static, Uncaught> {
     UNCAUGHT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn set_hooks(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    let tell = PyCFunction::new_closure(
-        py,
-        None,
-        None,
-        |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-            let py = args.py();
-            if let (Ok(kind), Ok(exception)) = (args.get_item(0), args.get_item(1))
-                && !events::is_quiet()
-            {
-                not_caught(&text_of(&kind), &exception);
-            }
-            py.None()
-        },
-    )?;
-    let hooks = call(&function(py, "Hooks")?, (tell,))?;
-    call(&hooks.getattr("set")?, ())?;
-    Ok(hooks.unbind())
+/// Calls a method of `Hooks`, of which there is one: what it has put before the program's hooks is called without a reference
+/// by some Pythons.
+fn ask_hooks(py: Python<'_>, method: &str) -> PyResult<()> {
+    static HOOKS: PyOnceLock<Immortal> = PyOnceLock::new();
+    let hooks = HOOKS.get_or_try_init(py, || {
+        let tell = Immortal::closure(py, c"not_caught", tell)?;
+        call(&function(py, "Hooks")?, (tell.bind(py),)).map(Immortal::new)
+    })?;
+    call(&hooks.bind(py).getattr(method)?, ()).map(drop)
+}
+
+fn tell(args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+    if let (Ok(kind), Ok(exception)) = (args.get_item(0), args.get_item(1))
+        && !events::is_quiet()
+    {
+        not_caught(&text_of(&kind), &exception);
+    }
+    Ok(args.py().None())
 }
 
 fn unwanted() -> Lent<'static, Vec<Unwanted>> {

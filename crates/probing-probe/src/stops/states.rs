@@ -11,9 +11,10 @@ use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyThreadState};
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyTuple};
+use pyo3::sync::PyOnceLock;
 
 use super::symbols::{TraceFunction, symbols};
+use crate::immortal::Immortal;
 
 /// Which of its two functions a thread calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +112,8 @@ pub(super) fn untraced<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Has threads that begin later do something in their first function, or no more. A hook of another tool stays.
+/// Has threads that begin later do something in their first function, always the same for a hook, or no more. A hook of another
+/// tool stays.
 pub(crate) fn on_new_threads(
     py: Python<'_>,
     hook: Hook,
@@ -126,23 +128,26 @@ pub(crate) fn on_new_threads(
         Hook::Profile => "_profile_hook",
     };
     let there = threading.getattr(name)?;
+    let ours = ON_NEW_THREADS[hook as usize].get(py);
     match begin {
         Some(begin) if there.is_none() => {
-            let begin = PyCFunction::new_closure(
-                py,
-                Some(c"probing"),
-                None,
-                move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+            let ours = ON_NEW_THREADS[hook as usize].get_or_try_init(py, || {
+                Immortal::closure(py, c"probing", move |args| {
                     begin(args.py());
-                    args.py().None()
-                },
-            )?;
-            threading.setattr(name, begin)
+                    Ok(args.py().None())
+                })
+            })?;
+            threading.setattr(name, ours.bind(py))
         }
-        None if there.is_instance_of::<PyCFunction>() => threading.setattr(name, py.None()),
+        None if ours.is_some_and(|ours| there.is(ours.bind(py))) => {
+            threading.setattr(name, py.None())
+        }
         _ => Ok(()),
     }
 }
+
+/// What a new thread calls first, by hook: it replaces itself while it runs, and other threads take it away meanwhile.
+static ON_NEW_THREADS: [PyOnceLock<Immortal>; 2] = [const { PyOnceLock::new() }; 2];
 
 fn layout(py: Python<'_>) -> Option<&'static Layout> {
     // Asked once: to tell a version is to read it from a text.

@@ -1,13 +1,14 @@
-//! A program that has not imported torch yet: it is waited for at the door of Python's imports.
+//! A program that has not imported torch yet.
 
 use probing_proto::message::Failure;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use super::library;
 use crate::eval;
 use crate::guarded::call;
+use crate::imports;
+use crate::interned::interned;
 
 /// Whether the program could import torch, as far as that can be known without importing it.
 pub(super) fn may_come(py: Python<'_>) -> bool {
@@ -19,25 +20,22 @@ pub(super) fn may_come(py: Python<'_>) -> bool {
 pub(super) fn wait(py: Python<'_>) -> Result<(), Failure> {
     let arrived = wrap_pyfunction!(arrived, py);
     arrived
-        .and_then(|arrived| call(&function(py, "wait")?, (arrived,)))
-        .map(drop)
+        .and_then(|arrived| imports::wait_for(interned!(py, "torch").as_any(), arrived.as_any()))
         .map_err(|error| Failure::new(format!("torch cannot be waited for: {error}")))
 }
 
 /// Waits no longer.
 pub(super) fn forget(py: Python<'_>) {
-    // Nothing of it is there when it was never asked for.
-    drop(function(py, "forget").and_then(|forget| call(&forget, ())));
+    // It fails only when the interpreter ends.
+    drop(imports::forget(interned!(py, "torch").as_any()));
 }
 
 /// torch has been imported.
 #[pyfunction]
-fn arrived(py: Python<'_>) {
+fn arrived(torch: &Bound<'_, PyAny>) {
     let listen = || {
-        if let Some(torch) = library::imported(py) {
-            // There is nobody to tell; `torch status` shows that it waits still.
-            drop(super::listen(&torch));
-        }
+        // There is nobody to tell; `torch status` shows that it waits still.
+        drop(super::listen(torch));
     };
     drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(
         listen,

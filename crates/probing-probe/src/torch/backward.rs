@@ -3,18 +3,12 @@
 //! torch tells when a gradient has been added to a leaf. Gradients become ready one after the other, so the time since the
 //! one before is what a module took. One parameter of a module is enough to know that, and one hook costs about a
 //! microsecond of a pass.
-#![expect(
-    unsafe_code,
-    reason = "hooks are C functions, which take arguments as Python passes them"
-)]
 
 use std::cell::Cell;
-use std::panic::{self, AssertUnwindSafe};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use probing_store::monotonic_nanos;
-use pyo3::Borrowed;
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -22,8 +16,8 @@ use super::forward::seconds;
 use super::hooks::Wanting;
 use super::state::{self, Looks, State};
 use super::tensors;
-use crate::forked;
 use crate::guarded::{call, release};
+use crate::immortal::{Hook as ImmortalHook, Numbered};
 use crate::interned::interned;
 use crate::recording::{self, Called, Stage, TorchRow};
 
@@ -82,12 +76,22 @@ fn record(py: Python<'_>, called: Option<Called>, stage: Stage, nanos: i64, dura
     }
 }
 
-static mut READY: ffi::PyMethodDef = ffi::PyMethodDef {
-    ml_name: c"gradient_is_ready".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer { PyCFunction: ready },
-    ml_flags: ffi::METH_O,
-    ml_doc: c"".as_ptr(),
-};
+static READY: Numbered<Ready> = Numbered::new();
+
+/// A gradient has been added to a parameter.
+struct Ready;
+
+impl ImmortalHook for Ready {
+    const NAME: &'static CStr = c"gradient_is_ready";
+
+    fn is_on() -> bool {
+        state::wants_gradients()
+    }
+
+    fn told(number: usize, parameter: &Bound<'_, PyAny>) {
+        tell(parameter.py(), number, parameter);
+    }
+}
 
 /// A hook of a parameter: how it is taken out.
 #[derive(Debug)]
@@ -105,13 +109,6 @@ impl Hook {
         }
         release(handle);
     }
-}
-
-/// The part of a hook's number that counts hooks; the rest is of the process.
-const NUMBER: u64 = u32::MAX as u64;
-
-fn own_mark() -> u64 {
-    u64::from(forked::generation()) << 32
 }
 
 /// Has modules tell when their gradients are ready: one parameter of each, or all where gradients are looked at.
@@ -139,10 +136,11 @@ pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
         }
     });
     let wanting: Vec<Wanting<'_>> = wanting.collect();
-    let (due, gone) = {
+    let (era, due, gone) = {
         let Some(mut state) = state::state() else {
             return;
         };
+        let era = state.era;
         let State { hooks, modules, .. } = &mut *state;
         let due = hooks.due(modules, wanting);
         let gone = if due.is_empty() {
@@ -150,13 +148,15 @@ pub(super) fn hook(py: Python<'_>, addresses: &[usize]) {
         } else {
             hooks.gone()
         };
-        (due, gone)
+        (era, due, gone)
     };
     drop(gone);
     for due in due {
         let hook = hooked(&due.tensor, due.number);
-        if let Some(mut state) = state::state() {
-            state.hooks.add(due, hook);
+        // Another thread may have switched it off meanwhile: then nobody else would take it out.
+        match state::state().filter(|state| state.era == era) {
+            Some(mut state) => state.hooks.add(due, hook),
+            None => hook.into_iter().for_each(|hook| hook.remove(py)),
         }
     }
 }
@@ -174,42 +174,11 @@ fn gets_gradients(tensor: &Bound<'_, PyAny>) -> bool {
 /// Puts a hook on a parameter.
 fn hooked(tensor: &Bound<'_, PyAny>, number: usize) -> Option<Hook> {
     let py = tensor.py();
-    let number = (own_mark() | number as u64).into_pyobject(py).ok()?;
-    // SAFETY: the definition is static and nobody changes it; the number is a live object; no module is needed.
-    let function: Bound<'_, PyAny> = unsafe {
-        let function =
-            ffi::PyCFunction_NewEx(&raw mut READY, number.as_ptr(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, function).ok()?
-    };
     let register = tensor.getattr(interned!(py, "register_post_accumulate_grad_hook"));
-    let handle = call(&register.ok()?, (function,)).ok()?;
+    let handle = call(&register.ok()?, (READY.get(py, number).ok()?,)).ok()?;
     Some(Hook {
         handle: handle.unbind(),
     })
-}
-
-/// A gradient has been added to a parameter.
-///
-/// # Safety
-///
-/// Called by the interpreter: with the number that the function was made with, and one argument.
-unsafe extern "C" fn ready(number: *mut PyObject, parameter: *mut PyObject) -> *mut PyObject {
-    let body = || {
-        // SAFETY: whoever calls a function of Python has the GIL; both are live objects.
-        let (py, number, parameter) = unsafe {
-            let py = Python::assume_attached();
-            let parameter: Borrowed<'_, '_, PyAny> = Borrowed::from_ptr(py, parameter);
-            (py, ffi::PyLong_AsUnsignedLongLong(number), parameter)
-        };
-        // A child of a fork has its parent's hooks, and not what they are numbers of.
-        if number & !NUMBER == own_mark() {
-            tell(py, (number & NUMBER) as usize, &parameter);
-        }
-    };
-    // No panic leaves the probe.
-    drop(panic::catch_unwind(AssertUnwindSafe(body)));
-    // SAFETY: the GIL is held.
-    unsafe { ffi::Py_NewRef(ffi::Py_None()) }
 }
 
 fn tell(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {

@@ -11,9 +11,10 @@ use std::hash::BuildHasherDefault;
 use pyo3::prelude::*;
 
 use super::backward::Hook;
-use super::modules::{Modules, is_target, target_is_gone, weak_of};
+use super::modules::Modules;
 use crate::recording::Called;
 use crate::stops::Address;
+use crate::weak::{is_target, target_is_gone, weak_of};
 
 /// Fewer are not worth to look who of them is gone.
 const FEW: usize = 64;

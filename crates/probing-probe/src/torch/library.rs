@@ -4,8 +4,12 @@
 //! that around every backward pass. Nothing of torch is changed, so `torch.compile` sees what it always sees. Before 3.12 the
 //! first and the last get other code, which calls what they had, and optimizers are hooked as torch offers.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use probing_proto::message::Failure;
 use pyo3::Borrowed;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
@@ -30,11 +34,16 @@ pub(super) struct Torch {
     pub(super) version: String,
     call: Py<PyAny>,
     pass: Py<PyAny>,
-    /// The code around every optimizer's step; none before 3.12.
-    step: Option<Py<PyAny>>,
+    /// The code around every optimizer's step.
+    step: Py<PyAny>,
+    is_monitored: bool,
     /// What `older.py` is to take back.
     older: Option<Py<PyAny>>,
 }
+
+/// How long to wait for a moment in which no optimizer is in its step, and how often to look.
+const STEP_TIMEOUT: Duration = Duration::from_millis(500);
+const STEP_INTERVAL: Duration = Duration::from_millis(1);
 
 const STARTS_AND_RETURNS: Wants = Wants::STARTS.and(Wants::RETURNS);
 
@@ -64,12 +73,8 @@ impl Torch {
         let pass = graph
             .and_then(|graph| graph.getattr("_engine_run_backward"))
             .or_else(|_| autograd.getattr("backward"))?;
-        let step = if monitoring::is_there(py) {
-            let optimizer = torch.getattr("optim")?.getattr("Optimizer")?;
-            Some(code_inside(&optimizer.getattr("profile_hook_step")?, "wrapper")?.unbind())
-        } else {
-            None
-        };
+        let optimizer = torch.getattr("optim")?.getattr("Optimizer")?;
+        let step = code_inside(&optimizer.getattr("profile_hook_step")?, "wrapper")?;
         let native = torch.getattr("_C")?;
         Ok(Self {
             to_dlpack: native.getattr("_to_dlpack")?.unbind(),
@@ -78,7 +83,8 @@ impl Torch {
             version: text_of(torch.getattr("__version__")?.str()?.as_any()),
             call: module_class.getattr("_call_impl")?.unbind(),
             pass: pass.unbind(),
-            step,
+            step: step.unbind(),
+            is_monitored: monitoring::is_there(py),
             module_class: module_class.unbind(),
             older: None,
         })
@@ -86,22 +92,22 @@ impl Torch {
 
     /// From now on we are told.
     pub(super) fn listen(&mut self, py: Python<'_>) -> Result<(), Failure> {
-        let Some(step) = &self.step else {
-            let taken = call(
-                &function(py, "swap").map_err(refused)?,
-                (
-                    self.call.bind(py),
-                    self.pass.bind(py),
-                    natives(py).map_err(refused)?,
-                ),
-            );
-            self.older = Some(taken.map_err(refused)?.unbind());
+        if !self.is_monitored {
+            self.older = Some(self.swapped(py).map_err(refused)?);
             return Ok(());
-        };
+        }
         receiver::prepare(py);
         trace::tap(self.call.bind(py), &Forward)?;
         trace::tap(self.pass.bind(py), &Backward)?;
-        trace::tap(step.bind(py), &Step)
+        trace::tap(self.step.bind(py), &Step)
+    }
+
+    /// Puts our code into the places of torch's. Returns what takes it back.
+    fn swapped(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let natives = natives(py)?;
+        hook_optimizers(self.step.bind(py), natives)?;
+        let parts = (self.call.bind(py), self.pass.bind(py), natives);
+        call(&function(py, "swap")?, parts).map(Bound::unbind)
     }
 
     /// From now on we are not.
@@ -111,10 +117,10 @@ impl Torch {
             // It fails only when the interpreter ends.
             drop(back.and_then(|back| call(&back, (taken,))));
         }
-        if let Some(step) = &self.step {
+        if self.is_monitored {
             trace::untap(self.call.bind(py), &Forward);
             trace::untap(self.pass.bind(py), &Backward);
-            trace::untap(step.bind(py), &Step);
+            trace::untap(self.step.bind(py), &Step);
         }
     }
 
@@ -127,9 +133,10 @@ impl Torch {
 
     /// How it is told.
     pub(super) fn by(&self) -> &'static str {
-        match self.step {
-            Some(_) => "sys.monitoring",
-            None => "code in the place of torch's",
+        if self.is_monitored {
+            "sys.monitoring"
+        } else {
+            "code in the place of torch's"
         }
     }
 }
@@ -245,17 +252,65 @@ impl Tap for Step {
     }
 }
 
+/// Gives torch our hooks of every optimizer's step, once: they stay. Not while a thread may be going through those that are
+/// there, as it would fail.
+fn hook_optimizers(step: &Bound<'_, PyAny>, natives: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let py = step.py();
+    let wanted = call(&function(py, "optimizer_hooks")?, (natives,))?;
+    let wanted: Vec<(Bound<'_, PyAny>, u64, Bound<'_, PyAny>)> = wanted.extract()?;
+    let until = Instant::now() + STEP_TIMEOUT;
+    loop {
+        // Nobody is in the middle of what is empty.
+        let are_empty = wanted
+            .iter()
+            .all(|(hooks, ..)| hooks.is_empty().unwrap_or(false));
+        if are_empty || !is_running(step)? {
+            break;
+        }
+        if Instant::now() > until {
+            return Err(PyRuntimeError::new_err(
+                "an optimizer does not leave its step, during which its hooks must stay as they are",
+            ));
+        }
+        py.detach(|| thread::sleep(STEP_INTERVAL));
+    }
+    // The GIL is ours since it was looked.
+    for (hooks, number, hook) in wanted {
+        hooks.set_item(number, hook)?;
+    }
+    Ok(())
+}
+
+/// Whether a thread runs this code.
+fn is_running(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let frames = code.py().import("sys")?.getattr("_current_frames")?;
+    for frame in call(&frames, ())?.cast::<PyDict>()?.values() {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            if frame::code_of(&frame).is(code) {
+                return Ok(true);
+            }
+            next = frame::caller_of(&frame);
+        }
+    }
+    Ok(false)
+}
+
 /// What the code in the place of torch's calls.
-fn natives(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-    let functions = [
-        wrap_pyfunction!(call_began, py)?,
-        wrap_pyfunction!(call_ended, py)?,
-        wrap_pyfunction!(pass_began, py)?,
-        wrap_pyfunction!(pass_ended, py)?,
-        wrap_pyfunction!(step_began, py)?,
-        wrap_pyfunction!(step_ended, py)?,
-    ];
-    PyTuple::new(py, functions)
+fn natives(py: Python<'_>) -> PyResult<&Bound<'_, PyTuple>> {
+    static NATIVES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    let natives = NATIVES.get_or_try_init(py, || {
+        let functions = [
+            wrap_pyfunction!(call_began, py)?,
+            wrap_pyfunction!(call_ended, py)?,
+            wrap_pyfunction!(pass_began, py)?,
+            wrap_pyfunction!(pass_ended, py)?,
+            wrap_pyfunction!(step_began, py)?,
+            wrap_pyfunction!(step_ended, py)?,
+        ];
+        PyTuple::new(py, functions).map(Bound::unbind)
+    })?;
+    Ok(natives.bind(py))
 }
 
 /// No panic leaves the probe.

@@ -5,7 +5,7 @@
 //! object is looked for anywhere else, so a process with millions of them is no slower.
 #![expect(
     unsafe_code,
-    reason = "dictionaries and weak references are had by the C interface, without asking the program"
+    reason = "dictionaries are had by the C interface, without asking the program"
 )]
 
 use std::collections::{HashMap, HashSet};
@@ -20,6 +20,7 @@ use crate::interned::interned;
 use crate::recording::{self, Called};
 use crate::stops::{Address, frame};
 use crate::traceback::text_of;
+use crate::weak::{is_target, target, target_is_gone, weak_of};
 
 /// Modules of one model that get names.
 const MAX_MODULES: usize = 100_000;
@@ -304,34 +305,4 @@ pub(super) fn class_name(object: &Bound<'_, PyAny>) -> String {
         .get_type()
         .getattr(interned!(object.py(), "__name__"));
     name.map(|name| text_of(&name)).unwrap_or_default()
-}
-
-pub(super) fn weak_of(object: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    // SAFETY: a live object, and the GIL is held. A new reference, or null with an exception.
-    unsafe {
-        let weak = ffi::PyWeakref_NewRef(object.as_ptr(), std::ptr::null_mut());
-        if weak.is_null() {
-            ffi::PyErr_Clear();
-        }
-        Bound::from_owned_ptr_or_opt(object.py(), weak).map(Bound::unbind)
-    }
-}
-
-/// What a weak reference leads to.
-fn target<'py>(py: Python<'py>, weak: &Py<PyAny>) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: a weak reference; what is borrowed becomes ours before anything else happens. None when it is gone.
-    let target: Option<Bound<'py, PyAny>> =
-        unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyWeakref_GetObject(weak.as_ptr())) };
-    target.filter(|target| !target.is_none())
-}
-
-#[inline]
-pub(super) fn is_target(weak: &Py<PyAny>, object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: a weak reference; what is borrowed is only compared.
-    unsafe { ffi::PyWeakref_GetObject(weak.as_ptr()) == object.as_ptr() }
-}
-
-pub(super) fn target_is_gone(weak: &Py<PyAny>) -> bool {
-    // SAFETY: as above.
-    unsafe { ffi::PyWeakref_GetObject(weak.as_ptr()) == ffi::Py_None() }
 }

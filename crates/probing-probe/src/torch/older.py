@@ -35,21 +35,43 @@ def _as_torchs(code: CodeType, of: CodeType) -> CodeType:
     return code.replace(co_filename=of.co_filename, co_name=of.co_name, co_firstlineno=of.co_firstlineno)
 
 
-def swap(call: FunctionType, run: FunctionType, natives: tuple[Callable[..., Any], ...]) -> list[Any]:
-    """Put our code into the places of torch's, and give what is needed to take it back."""
+# Hooks of every optimizer's step. They are set once and stay, silent while nothing is recorded: torch goes through a
+# dictionary of them, and a training thread that is just doing so would fail if it changed.
+_is_on = False
+_hooks: list[tuple[Any, int, Callable[..., None]]] = []
+
+
+def optimizer_hooks(natives: tuple[Callable[..., Any], ...]) -> list[tuple[Any, int, Callable[..., None]]]:
+    """Tell which dictionaries of torch's are still to get which hook, by which number."""
+    if not _hooks:
+        _hooks.extend(_new_hooks(natives))
+    return [(hooks, number, hook) for hooks, number, hook in _hooks if number not in hooks]
+
+
+def _new_hooks(natives: tuple[Callable[..., Any], ...]) -> list[tuple[Any, int, Callable[..., None]]]:
     from torch.compiler import is_compiling
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    from torch.optim import optimizer as optimizers
+    from torch.utils.hooks import RemovableHandle
 
     began, ended = natives[4:]
 
     # Functions of Python, which torch's compiler can look into.
     def step_began(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
+        if _is_on and not is_compiling():
             began(optimizer)
 
     def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
+        if _is_on and not is_compiling():
             ended(optimizer)
+
+    before, after = optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks
+    return [(hooks, RemovableHandle(hooks).id, hook) for hooks, hook in ((before, step_began), (after, step_ended))]
+
+
+def swap(call: FunctionType, run: FunctionType, natives: tuple[Callable[..., Any], ...]) -> list[Any]:
+    """Put our code into the places of torch's, and give what is needed to take it back."""
+    global _is_on
+    from torch.compiler import is_compiling
 
     function = type(swap)
     taken: list[Any] = []
@@ -63,15 +85,13 @@ def swap(call: FunctionType, run: FunctionType, natives: tuple[Callable[..., Any
         names.update(zip(NAMES, natives[:4], strict=True))
         torchs.__code__ = _as_torchs(ours.__code__, before)
         taken.append((torchs, before))
-    taken.append(register_optimizer_step_pre_hook(step_began))
-    taken.append(register_optimizer_step_post_hook(step_ended))
+    _is_on = True
     return taken
 
 
 def take_back(taken: list[Any]) -> None:
-    """Leave torch as it was. Names stay: a call that is under way still needs them."""
-    for one in taken:
-        if type(one) is tuple:
-            one[0].__code__ = one[1]
-        else:
-            one.remove()
+    """Leave torch's functions as they were. Names stay: a call that is under way still needs them."""
+    global _is_on
+    _is_on = False
+    for torchs, before in taken:
+        torchs.__code__ = before

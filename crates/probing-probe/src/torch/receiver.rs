@@ -8,11 +8,12 @@ use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyString};
+use pyo3::types::PyString;
 
 use crate::eval;
 use crate::guarded::call;
 use crate::heap::Walk;
+use crate::immortal::Immortal;
 use crate::stops::frame;
 
 /// Functions whose first argument is a variable, and a cell.
@@ -56,12 +57,13 @@ fn tried(py: Python<'_>) -> PyResult<Option<Read>> {
     let cell = names.get_item("cell")?.as_ptr() as usize;
     let known = names.get_item("known")?;
     let read = Read { walk, cell };
-    let look = PyCFunction::new_closure(py, None, None, move |args, _| {
-        let found = read.innermost(args.py());
-        found.map(|(module, _)| module.unbind())
+    let look = Immortal::closure(py, c"look", move |args| {
+        let py = args.py();
+        let found = read.innermost(py);
+        Ok(found.map_or_else(|| py.None(), |(module, _)| module.unbind()))
     })?;
     for name in ["plain", "shared"] {
-        if !call(&names.get_item(name)?, (&known, &look))?.is(&known) {
+        if !call(&names.get_item(name)?, (&known, look.bind(py)))?.is(&known) {
             return Ok(None);
         }
     }

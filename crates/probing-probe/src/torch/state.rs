@@ -1,7 +1,7 @@
 //! What is recorded of torch in this process, and what is known of its models. Reached with the GIL held.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use probing_proto::torch::{MemoryRead, TensorKind, Wanted};
 use pyo3::prelude::*;
@@ -35,6 +35,8 @@ static SEQ: AtomicI64 = AtomicI64::new(0);
 #[derive(Debug)]
 pub(super) struct State {
     generation: u32,
+    /// Which one it is: after `off` and `on` it is another.
+    pub(super) era: u64,
     pub(super) wanted: Wanted,
     /// What we use of torch, once it is there.
     pub(super) torch: Option<Torch>,
@@ -90,8 +92,10 @@ pub(super) fn begin() -> Option<Ours> {
         // What a parent had is left as it is: to drop it would run hooks' removals in a child that has none of it.
         let older = lent.take();
         std::mem::forget(older);
+        static ERAS: AtomicU64 = AtomicU64::new(0);
         *lent = Some(Box::new(State {
             generation,
+            era: ERAS.fetch_add(1, Ordering::Relaxed),
             wanted: Wanted::default(),
             torch: None,
             modules: Modules::default(),
@@ -199,6 +203,12 @@ pub(super) fn looks_at_outputs() -> bool {
 pub(super) fn are_activations_due() -> bool {
     let every = ACTIVATIONS_EVERY.load(Ordering::Relaxed);
     every != 0 && is_due(every, step::now().unwrap_or(0))
+}
+
+/// Whether gradients that become ready are recorded or looked at.
+#[inline]
+pub(super) fn wants_gradients() -> bool {
+    EVERY.load(Ordering::Relaxed) != 0 || looks_for_nan()
 }
 
 #[inline]

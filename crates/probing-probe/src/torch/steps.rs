@@ -9,11 +9,12 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 
 use super::forward::seconds;
-use super::modules::{class_name, is_target, target_is_gone, weak_of};
+use super::modules::class_name;
 use super::{cuda, state, tensors};
 use crate::forked;
 use crate::recording::{self, Called, Stage, TorchRow};
 use crate::step;
+use crate::weak::{is_target, target_is_gone, weak_of};
 
 /// Steps of another optimizer after which that one counts.
 const ENOUGH: u32 = 100;
@@ -64,7 +65,7 @@ pub(super) fn began(
     });
     if is_outermost {
         record(py, called, Stage::PreStep, nanos, 0.0);
-        tensors::before_step(py);
+        tensors::before_step(optimizer);
     }
 }
 

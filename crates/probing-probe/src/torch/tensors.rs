@@ -69,14 +69,21 @@ pub(super) struct Seen {
     pub(super) statistics: Statistics,
 }
 
-/// Before an optimizer changes the parameters: they, and their gradients, every so many steps.
-pub(super) fn before_step(py: Python<'_>) {
+/// Before an optimizer changes the parameters: they, and the gradients of its own, every so many steps. Of others, a thread may
+/// be in their backward pass: torch assigns gradients there without a lock, so that to read one crashes the program.
+pub(super) fn before_step(optimizer: &Bound<'_, PyAny>) {
+    let py = optimizer.py();
     let Some(wanted) = due() else {
         return;
     };
     let has = |kind| wanted.kinds.contains(&kind);
+    let own = if has(TensorKind::Gradients) {
+        parameters_of(optimizer).unwrap_or_default()
+    } else {
+        HashSet::new()
+    };
     for (label, tensor) in parameters(py, &wanted.only) {
-        if has(TensorKind::Gradients)
+        if own.contains(&(tensor.as_ptr() as usize))
             && let Ok(gradient) = tensor.getattr(interned!(py, "grad"))
             && !gradient.is_none()
         {
@@ -93,6 +100,21 @@ pub(super) fn before_step(py: Python<'_>) {
             record(&tensor, label);
         }
     }
+}
+
+/// The parameters that an optimizer changes, by their addresses.
+fn parameters_of(optimizer: &Bound<'_, PyAny>) -> PyResult<HashSet<usize>> {
+    let py = optimizer.py();
+    let mut own = HashSet::new();
+    for group in optimizer
+        .getattr(interned!(py, "param_groups"))?
+        .try_iter()?
+    {
+        for parameter in group?.get_item(interned!(py, "params"))?.try_iter()? {
+            own.insert(parameter?.as_ptr() as usize);
+        }
+    }
+    Ok(own)
 }
 
 /// After an optimizer's step: are the parameters finite still? And what the GPU has told meanwhile.

@@ -155,6 +155,9 @@ unsafe extern "C" fn at_event(
     let py = unsafe { Python::assume_attached() };
     let told = || {
         if !is_of_this_process() || forks::are_under_way() {
+            if event == DEALLOCATED {
+                forget_gone(dict as usize);
+            }
             return;
         }
         let address = (dict as usize, key as usize);
@@ -199,6 +202,12 @@ unsafe extern "C" fn at_event(
         error.restore(py);
     }
     0
+}
+
+/// A dictionary goes away while nothing is told: it must not be asked anything later.
+fn forget_gone(dict: usize) {
+    let who = try_watched().and_then(|mut watched| watched.as_mut()?.dicts.remove(&dict));
+    drop(who);
 }
 
 fn told(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
