@@ -53,6 +53,11 @@ pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
     memory_root(uid).join(key.to_string())
 }
 
+/// Since which boot a process of our own is known to survive debug registers.
+pub fn debug_registers_path(runtime_dir: &Path) -> PathBuf {
+    runtime_dir.join("debug-registers")
+}
+
 /// What the agents of a user have in common: the token that lets in, the certificate, who did what.
 pub fn agents_dir(runtime_dir: &Path) -> PathBuf {
     runtime_dir.join("agents")

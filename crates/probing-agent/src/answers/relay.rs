@@ -241,6 +241,7 @@ impl Clerk {
             Call::Step(_) => ("step", None),
             Call::Release { .. } => ("release", None),
             Call::Record(_) => ("record", None),
+            Call::GuardTraps => ("guard_traps", None),
             Call::Tracer(call) if call.on.is_some() => ("tracer", serde_json::to_string(call).ok()),
             Call::Detach => ("detach", None),
             // These look, or end what was written down before.
