@@ -37,7 +37,7 @@ pub enum NotGuarded {
     Refused { code: i32 },
 }
 
-/// Installs the handler, once; the address at which this process counts the stray traps that it dropped.
+/// Installs the handler, unless it is there; the address at which this process counts the stray traps that it dropped.
 pub fn guard() -> Result<&'static AtomicU64, NotGuarded> {
     let former = action(None)?;
     if former.sa_sigaction == ours() {
@@ -46,7 +46,7 @@ pub fn guard() -> Result<&'static AtomicU64, NotGuarded> {
     if former.sa_sigaction == libc::SIG_IGN {
         return Err(NotGuarded::Ignored);
     }
-    if INSTALLED.swap(true, Ordering::AcqRel) {
+    if INSTALLED.swap(true, Ordering::AcqRel) && former.sa_sigaction != libc::SIG_DFL {
         return Err(NotGuarded::Replaced);
     }
     remember(&former);

@@ -188,6 +188,9 @@ fn threads_that_block_sigtrap_are_named_and_not_watched() {
             said.contains("the program has removed the SIGTRAP handler"),
             "{said}"
         );
+        // It is installed again, but not beside a handler that may call it.
+        other.watch(&[ELEMENT[1], ELEMENT[2]]).kill();
+        other.does("signal.signal(signal.SIGTRAP, lambda *_: None)");
         let refused = probing(&other.sandbox, &other.target, &ELEMENT);
         assert!(
             refused.stderr.contains("has replaced the SIGTRAP handler"),
@@ -207,21 +210,7 @@ fn bursts(python: &Python, count: usize) {
         let watch = ["--addr", &address, "--len", "1", "--json", "--for", "10s"];
         let once = [&watch[..], &["--once"]].concat();
         for number in 0..left.min(ON_ONE_PROGRAM) {
-            match number % 4 {
-                // Set before the burst; killed in it.
-                0 => {
-                    let mut watching = program.watch(&watch);
-                    program.target.say("burst(20_000)");
-                    watching.tells();
-                    watching.kill();
-                    assert_eq!(program.target.line(), "done");
-                }
-                // Set before the burst; removed in it.
-                1 => {
-                    let watching = program.watch(&once);
-                    program.does("burst(20_000)");
-                    assert!(!watching.printed().is_empty());
-                }
+            match number % 10 {
                 // Set and removed in the midst of bursts.
                 2 => {
                     program.does("start_writing()");
@@ -229,12 +218,26 @@ fn bursts(python: &Python, count: usize) {
                     program.does("stop_writing()");
                 }
                 // Set and killed in the midst of bursts.
-                _ => {
+                3 => {
                     program.does("start_writing()");
                     let mut watching = program.watch(&watch);
                     watching.tells();
                     watching.kill();
                     program.does("stop_writing()");
+                }
+                // Set before the burst; killed in it.
+                even if even % 2 == 0 => {
+                    let mut watching = program.watch(&watch);
+                    program.target.say("burst(20_000)");
+                    watching.tells();
+                    watching.kill();
+                    assert_eq!(program.target.line(), "done");
+                }
+                // Set before the burst; removed in it.
+                _ => {
+                    let watching = program.watch(&once);
+                    program.does("burst(20_000)");
+                    assert!(!watching.printed().is_empty());
                 }
             }
         }
