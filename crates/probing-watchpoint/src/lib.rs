@@ -168,7 +168,7 @@ impl Watchpoint {
         let theirs = self.left_out.iter();
         theirs
             .filter(|tid| !masks::is_ours(self.pid, **tid))
-            .filter_map(|tid| threads::name(self.pid, *tid))
+            .filter_map(|tid| masks::name(self.pid, *tid))
             .collect()
     }
 
@@ -190,7 +190,7 @@ impl Watchpoint {
             .filter(|tid| !self.left_out.contains(tid))
             .collect();
         for tid in masks::blocking(pid, &others) {
-            if let Some(name) = threads::name(pid, tid)
+            if let Some(name) = masks::name(pid, tid)
                 && !masks::is_ours(pid, tid)
             {
                 return Err(WatchpointError::Blocked { pid, tid, name });

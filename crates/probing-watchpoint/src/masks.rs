@@ -38,3 +38,8 @@ pub(crate) fn catches(status: &Status) -> bool {
 pub(crate) fn is_ours(pid: Pid, tid: Tid) -> bool {
     threads::name(pid, tid).is_some_and(|name| name.starts_with(OURS))
 }
+
+/// What it is called, without anything that a terminal would obey.
+pub(crate) fn name(pid: Pid, tid: Tid) -> Option<String> {
+    Some(threads::name(pid, tid)?.escape_debug().to_string())
+}
