@@ -1,6 +1,9 @@
 """Writes to bytes of its own as each line of its standard input says, and stays where it wrote until the next line."""
 
 import ctypes
+import mmap
+import os
+import signal
 import sys
 import threading
 
@@ -31,6 +34,67 @@ def by_kernel():
 def often(count):
     for number in range(count):
         array[8] = number % 256
+
+
+def stray_trap():
+    """The instruction int1: to the kernel a debug exception whose cause was lost."""
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xf1\xc3")
+    ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
+
+
+def burst(count):
+    """Writes of two threads: one by the interpreter, one beside it; and traps without a cause."""
+
+    def beside():
+        target = ctypes.addressof(ctypes.c_char.from_buffer(array)) + 8
+        for number in range(count):
+            ctypes.memset(target, number % 256, 1)
+            if number % (count // 2) == 0:
+                stray_trap()
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    often(count)
+    thread.join()
+
+
+writing = threading.Event()
+writers = []
+
+
+def start_writing():
+    """Bursts, one after another, until they are stopped."""
+
+    def write():
+        while writing.is_set():
+            burst(20_000)
+
+    writing.set()
+    writers[:] = [threading.Thread(target=write)]
+    writers[0].start()
+
+
+def stop_writing():
+    writing.clear()
+    writers[0].join()
+
+
+def block_traps():
+    """A thread in which no handler of SIGTRAP would run."""
+    blocks = threading.Event()
+
+    def block():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTRAP])
+        blocks.set()
+        threading.Event().wait()
+
+    threading.Thread(target=block, daemon=True).start()
+    blocks.wait()
+
+
+def trap():
+    os.kill(os.getpid(), signal.SIGTRAP)
 
 
 def in_thread(function, *args):

@@ -6,16 +6,18 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use probing_process::memory::{Memory as _, ProcessMemory};
-use probing_proto::message::{Call, Eval, Outcome};
+use probing_process::processes::Process;
+use probing_proto::message::{Call, Eval, Event, Outcome};
 use probing_proto::process::Pid;
 use probing_proto::report::{FrameType, ReportedThread, WriteReport};
 use probing_proto::stops::{Seen, Spot, Storage};
 use probing_stacks::Caught;
-use probing_watchpoint::{Bytes, Watchpoint, Write};
+use probing_watchpoint::{Bytes, StrayTraps, Watchpoint, Write};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::access::{Access, Subject};
 use crate::connection::PATIENCE;
+use crate::debug_registers::prove_once;
 use crate::error::ClientError;
 use crate::probe::{EvalEnd, Probe};
 use crate::stacks::{self, Sources};
@@ -58,31 +60,82 @@ pub struct Writes {
     /// Since when, and how many.
     second: (Instant, usize),
     looks_away: bool,
+    /// Where the process counts the stray traps that it drops, and how many it had dropped before.
+    dropped: Option<(u64, u64)>,
+}
+
+/// What watches bytes, besides the kernel.
+struct Watcher {
+    probe: Option<Probe>,
+    /// Where the process counts stray traps; none where it has no handler for them.
+    dropped_at: Option<u64>,
+    strays: StrayTraps,
+    name: String,
 }
 
 impl Target {
-    /// Watches bytes of it. Only an expression needs a probe.
-    pub fn writes(&self, watched: &Watched, entry: &Entry) -> Result<Writes, ClientError> {
+    /// Watches bytes of it, when a process of our own has survived that, and with a probe in it that drops stray traps.
+    /// Only who accepts those does without.
+    pub fn writes(
+        &self,
+        watched: &Watched,
+        entry: &Entry,
+        strays: StrayTraps,
+    ) -> Result<Writes, ClientError> {
         if let Self::Remote(remote) = self {
             let target = remote.to_string();
             return Err(ClientError::WatchedThere { target });
         }
-        let subject = self.subject()?;
-        let (probe, bytes, name) = match watched {
-            Watched::Address { address, length } => {
-                let bytes = Bytes::at(*address, *length)?;
-                let reached = self.connect(&Entry::Forbidden).ok();
-                let probe = reached.map(|reached| reached.probe);
-                (probe, bytes, format!("{address:#x}"))
-            }
-            Watched::Storage { expression, length } => {
+        let at_address = match watched {
+            Watched::Address { address, length } => Some(Bytes::at(*address, *length)?),
+            Watched::Storage { .. } => None,
+        };
+        // One that cannot be seen from here has the pid of another process.
+        let process = self.process()?;
+        if strays == StrayTraps::Dropped {
+            prove_once(process.pid)?;
+        }
+        let (mut probe, bytes, name) = match (watched, at_address) {
+            (Watched::Storage { expression, length }, _) => {
                 let mut probe = self.connect(entry)?.probe;
                 let storage = storage(&mut probe, expression)?;
                 let bytes = in_storage(&storage, *length)?;
                 (Some(probe), bytes, expression.clone())
             }
+            (Watched::Address { address, length }, at_address) => {
+                let bytes = at_address.map_or_else(|| Bytes::at(*address, *length), Ok)?;
+                let probe = match strays {
+                    StrayTraps::Dropped => Some(self.connect(entry)?.probe),
+                    StrayTraps::Accepted => {
+                        let reached = self.connect(&Entry::Forbidden).ok();
+                        reached.map(|reached| reached.probe)
+                    }
+                };
+                (probe, bytes, format!("{address:#x}"))
+            }
         };
-        Writes::of(&subject, bytes, (probe, name))
+        let guarded = probe.as_mut().map(Probe::guard_traps).transpose();
+        let dropped_at = match strays {
+            StrayTraps::Dropped => guarded?,
+            StrayTraps::Accepted => guarded.ok().flatten(),
+        };
+        let watcher = Watcher {
+            probe,
+            dropped_at,
+            strays,
+            name,
+        };
+        Writes::of(process, bytes, watcher)
+    }
+}
+
+impl Probe {
+    /// Has the process drop debug exceptions that arrive without their cause; where it counts them.
+    fn guard_traps(&mut self) -> Result<u64, ClientError> {
+        match self.ask(Call::GuardTraps, PATIENCE)? {
+            Event::Guarded { dropped_at } => Ok(dropped_at),
+            _ => Err(self.misunderstood()),
+        }
     }
 }
 
@@ -130,30 +183,32 @@ fn in_storage(storage: &Storage, length: Option<u64>) -> Result<Bytes, ClientErr
 }
 
 impl Writes {
-    fn of(
-        subject: &Subject,
-        bytes: Bytes,
-        (probe, name): (Option<Probe>, String),
-    ) -> Result<Self, ClientError> {
-        if let Subject::Process(process) = subject {
-            stacks::check_python(process)?;
-        }
-        let mut access = Access::to(subject)?;
+    fn of(process: Process, bytes: Bytes, watcher: Watcher) -> Result<Self, ClientError> {
+        stacks::check_python(&process)?;
+        let mut access = Access::to(&Subject::Process(Box::new(process)))?;
         let ready = access.reader.expect_caught();
         access.checked(ready)?;
         let pid = access.pid;
+        let memory = ProcessMemory::open(pid).ok();
+        let count = |at| Some((at, count_at(memory.as_ref()?, at)?));
+        let dropped = watcher.dropped_at.and_then(count);
         let mut writes = Self {
-            watchpoint: Watchpoint::set(pid, bytes)?,
+            watchpoint: Watchpoint::set(pid, bytes, watcher.strays)?,
             bytes,
             sources: Sources::of(access.process()),
             access,
-            memory: ProcessMemory::open(pid).ok(),
-            probe,
-            name,
+            memory,
+            probe: watcher.probe,
+            name: watcher.name,
             last: None,
             second: (Instant::now(), 0),
             looks_away: false,
+            dropped,
         };
+        // Its pid may have been given to another process before the registers were set.
+        if writes.access.is_over() {
+            return Err(ClientError::Ended { pid });
+        }
         writes.last = writes.value();
         Ok(writes)
     }
@@ -195,6 +250,17 @@ impl Writes {
         self.watchpoint.lost()
     }
 
+    /// Writes that could not be told, because their debug exceptions arrived without their cause.
+    pub fn strays(&self) -> u64 {
+        let now = |(at, before)| Some(count_at(self.memory.as_ref()?, at)?.saturating_sub(before));
+        self.dropped.and_then(now).unwrap_or(0)
+    }
+
+    /// Names of the program's threads whose writes are not seen, because they block SIGTRAP.
+    pub fn left_out(&self) -> Vec<String> {
+        self.watchpoint.left_out()
+    }
+
     /// The next writes, in their order; none when the time is over. An error when the process has ended.
     pub fn next(&mut self, until: Option<Instant>) -> Result<Vec<WriteReport>, ClientError> {
         loop {
@@ -202,7 +268,7 @@ impl Writes {
                 let pid = self.pid();
                 return Err(ClientError::Ended { pid });
             }
-            self.look_again();
+            self.look_again()?;
             let look = Instant::now() + LOOK;
             let writes = self
                 .watchpoint
@@ -221,14 +287,16 @@ impl Writes {
         self.looks_away
     }
 
-    fn look_again(&mut self) {
+    fn look_again(&mut self) -> Result<(), ClientError> {
         let (since, _) = self.second;
         if since.elapsed() >= SECOND {
             self.second = (Instant::now(), 0);
+            self.watchpoint.check()?;
             if std::mem::take(&mut self.looks_away) {
                 self.watchpoint.look(true);
             }
         }
+        Ok(())
     }
 
     fn reports(&mut self, writes: Vec<Write>) -> Result<Vec<WriteReport>, ClientError> {
@@ -300,6 +368,12 @@ impl Writes {
             self.probe = None;
         }
     }
+}
+
+/// A number of the process.
+fn count_at(memory: &ProcessMemory, address: u64) -> Option<u64> {
+    let bytes = memory.read(address, size_of::<u64>())?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// The innermost Python frame.

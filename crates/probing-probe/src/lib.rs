@@ -1,8 +1,9 @@
 //! The probe: a guest in someone else's Python process.
 //!
 //! One thread waits on a private Unix socket and never touches the interpreter. Code that a client sends runs on a
-//! thread of its own, made for it and gone after it. Nothing here prints, exits, installs a signal handler, changes
-//! the environment, holds the GIL while it waits, or lets a panic or an exception out.
+//! thread of its own, made for it and gone after it. Nothing here prints, exits, installs a signal handler (but the one
+//! that a watch of bytes asks for: `traps`), changes the environment, holds the GIL while it waits, or lets a panic or an
+//! exception out.
 
 mod agent;
 mod code;
@@ -54,6 +55,7 @@ mod torch;
 mod trace;
 mod traceback;
 mod tracers;
+mod traps;
 mod usage;
 mod weak;
 mod worker;

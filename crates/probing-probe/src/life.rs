@@ -26,6 +26,7 @@ use crate::stops::{self, Order, Stops};
 use crate::torch;
 use crate::trace;
 use crate::tracers;
+use crate::traps;
 use crate::worker::{self, Job, Work};
 
 const ROOT: u32 = 0;
@@ -293,6 +294,7 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
         Call::Arm(wanted) => begin(evals, connection, id, Job::Arm(Box::new(wanted))),
         Call::Disarm { points } => begin(evals, connection, id, Job::Disarm(points)),
         Call::Record(seen) => begin(evals, connection, id, Job::Record(seen)),
+        Call::GuardTraps => connection.say(Some(id), traps::guard()),
         Call::Torch(asked) => begin(evals, connection, id, Job::Torch(asked)),
         Call::Source { file, first, count } => {
             begin(evals, connection, id, Job::Source(file, first, count));

@@ -19,6 +19,8 @@ pub struct Status {
     pub filters: u32,
     /// One bit for each signal that is blocked.
     pub blocked: u64,
+    /// One bit for each signal that has a handler.
+    pub caught: u64,
 }
 
 impl Status {
@@ -45,6 +47,7 @@ impl Status {
         // Uid and Gid: real, effective, saved, file system. The last is the effective one for all but file servers.
         let last = |name| field(name)?.nth(3)?.parse().ok();
         let number = |name| field(name)?.next()?.parse().ok();
+        let signals = |name| u64::from_str_radix(field(name)?.next()?, 16).ok();
         // Before Linux 5.9 it only tells that there is one.
         let is_filtered = number("Seccomp") == Some(2);
         let filters = number("Seccomp_filters").or(is_filtered.then_some(1));
@@ -60,7 +63,8 @@ impl Status {
             uid: last("Uid")?,
             gid: last("Gid")?,
             filters: filters.unwrap_or(0),
-            blocked: u64::from_str_radix(field("SigBlk")?.next()?, 16).ok()?,
+            blocked: signals("SigBlk")?,
+            caught: signals("SigCgt")?,
         })
     }
 }
@@ -72,14 +76,15 @@ mod tests {
 
     #[test]
     fn a_status_is_read() {
-        let text = "Name:\tpy\nTgid:\t42\nPid:\t43\nTracerPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t43\t2\nSigBlk:\t0000000000000005\n";
+        let text = "Name:\tpy\nTgid:\t42\nPid:\t43\nTracerPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t43\t2\nSigBlk:\t0000000000000005\nSigCgt:\t0000000000000010\n";
         let status = Status::parse(text).unwrap();
         assert_eq!(
             (status.process, status.tracer_thread),
             (Pid(42), Some(Pid(7)))
         );
         assert_eq!(status.id_inside, 2);
-        assert_eq!((status.uid, status.gid, status.blocked), (4, 8, 5));
+        assert_eq!((status.uid, status.gid), (4, 8));
+        assert_eq!((status.blocked, status.caught), (5, 0x10));
         assert_eq!(Status::parse("Name:\tpy\n"), None);
         let old = text.replace("NSpid:\t43\t2\n", "");
         assert_eq!(Status::parse(&old).unwrap().id_inside, 43);
@@ -92,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "(?s)((Tgid|Uid|NSpid|SigBlk|.{0,5}):.{0,20}\n){0,8}") {
+        fn any_text_is_survived(text in "(?s)((Tgid|Uid|NSpid|SigBlk|SigCgt|.{0,5}):.{0,20}\n){0,8}") {
             Status::parse(&text);
         }
     }

@@ -59,6 +59,8 @@ pub enum Call {
     Disarm { points: Vec<PointId> },
     /// Record a change that was seen from outside, in `python.variables`. Answered by `done`.
     Record(Seen),
+    /// Drop debug exceptions that arrive without their cause, before debug registers are set. Answered by `guarded`.
+    GuardTraps,
     /// Tell what is armed. Answered by `points`.
     Points,
     /// Tell which threads are stopped. Answered by `stops`.
@@ -190,6 +192,10 @@ pub enum Event {
     Source(Source),
     Tracer(TracerState),
     Heap(Heap),
+    /// Debug exceptions without their cause are dropped from now on, and counted in the 8 bytes at this address.
+    Guarded {
+        dropped_at: u64,
+    },
     /// A request without a result of its own has been carried out.
     Done,
     /// How far an eval is.

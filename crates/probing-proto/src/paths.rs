@@ -56,6 +56,11 @@ pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
     memory_root(uid).join(key.to_string())
 }
 
+/// Since which boot a process of our own is known to survive debug registers.
+pub fn debug_registers_path(runtime_dir: &Path) -> PathBuf {
+    runtime_dir.join("debug-registers")
+}
+
 /// The name of [`agents_dir`] in the runtime folder.
 pub const AGENTS: &str = "agents";
 

@@ -15,11 +15,18 @@ use probing_testkit::{documents, root};
 const EDGES: &[(&str, &[&str])] = &[
     ("probing-proto", &[]),
     ("probing-store", &["probing-proto"]),
-    ("probing-probe", &["probing-proto", "probing-store"]),
+    ("probing-trap", &[]),
+    (
+        "probing-probe",
+        &["probing-proto", "probing-store", "probing-trap"],
+    ),
     ("probing-process", &["probing-proto"]),
     ("probing-attach", &["probing-proto", "probing-process"]),
     ("probing-stacks", &["probing-proto", "probing-process"]),
-    ("probing-watchpoint", &["probing-proto", "probing-process"]),
+    (
+        "probing-watchpoint",
+        &["probing-proto", "probing-process", "probing-trap"],
+    ),
     (
         "probing-client",
         &[

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use probing_process::threads::Tid;
 use probing_proto::process::Pid;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,17 @@ pub enum WatchpointError {
     NoRing(#[source] io::Error),
     #[error("the kernel does not watch")]
     Failed(#[source] io::Error),
+    /// What became of a process of our own.
+    #[error("debug registers are not safe on this machine: a test process {fate}")]
+    Unproven { fate: String },
+    /// The handler that drops stray traps is no longer that of the process.
+    #[error("the program has removed the SIGTRAP handler of the probe; no longer watched: {pid}")]
+    Unguarded { pid: Pid },
+    #[error("debug registers are not safe here: every thread blocks SIGTRAP: {pid}")]
+    AllBlocked { pid: Pid },
+    /// The kernel would end the process at a stray trap in this thread, whatever handler there is.
+    #[error("a thread that blocks SIGTRAP ({name}, {tid}) has come up; no longer watched: {pid}")]
+    Blocked { pid: Pid, tid: Tid, name: String },
 }
 
 impl WatchpointError {
@@ -48,6 +60,17 @@ impl WatchpointError {
             Self::TooFewFiles { .. } => "raise the limit: ulimit -n 65536",
             Self::NoRing(_) => {
                 "kernel.perf_event_mlock_kb limits it for who is not root: end other `perf` and `probing watch`"
+            }
+            Self::Unproven { .. } => {
+                "the kernel or the hypervisor loses debug exceptions, and a target might end as the test process did; \
+                 watch the variable by its name, or accept that: --unsafe-debug-registers"
+            }
+            Self::AllBlocked { .. } => {
+                "a stray debug exception would end the program; watch the variable by its name, or accept that: \
+                 --unsafe-debug-registers"
+            }
+            Self::Unguarded { .. } | Self::Blocked { .. } => {
+                "a stray debug exception could end the program; watch again, or accept that: --unsafe-debug-registers"
             }
             Self::TooMany { .. } | Self::Ended { .. } | Self::Failed(_) => return None,
         };

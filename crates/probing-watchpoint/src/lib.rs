@@ -2,25 +2,33 @@
 //!
 //! The kernel sets them in every thread of the process, and in those that it starts meanwhile (`event`). A write is a
 //! sample in a ring that the kernel shares with us (`ring`, `sample`): which thread, when, its registers, and its stack.
-//! Nothing runs in the process and nothing of it is stopped; a write costs it some microseconds, and when we end, however
-//! we end, the kernel clears the registers.
+//! Nothing of the process is stopped; a write costs it some microseconds, and when we end, however we end, the kernel
+//! clears the registers.
+//!
+//! A debug exception can reach the kernel without its cause (see `probing_trap`), and then ends a process that has no
+//! handler for it. So the process has one first, threads in which no handler would run are left out (`masks`), and a
+//! process of our own has to survive all this before (`proof`).
 
 mod bytes;
 mod error;
 mod event;
 mod machine;
+mod masks;
+mod proof;
 mod ring;
 mod sample;
 
 use std::collections::HashSet;
 use std::time::Instant;
 
+use probing_process::status::Status;
 use probing_process::threads::{self, Tid};
 use probing_proto::process::Pid;
 
 pub use crate::bytes::{Bytes, NotBytes};
 pub use crate::error::WatchpointError;
 use crate::event::{Event, Scope};
+pub use crate::proof::{Proof, prove};
 use crate::ring::Ring;
 use crate::sample::Record;
 
@@ -29,6 +37,15 @@ const MAX_EVENTS: usize = 32_768;
 /// How often the list of threads is read again while events are set: those that were started meanwhile by threads that
 /// had none yet.
 const ROUNDS: usize = 20;
+
+/// What becomes of debug exceptions that arrive without their cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StrayTraps {
+    /// The process has the handler that drops them. Threads that block SIGTRAP are left out: no handler runs there.
+    Dropped,
+    /// They may end the process. All threads are watched.
+    Accepted,
+}
 
 /// A write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +71,15 @@ pub struct Watchpoint {
     /// One for each CPU.
     rings: Vec<Ring>,
     scope: Scope,
+    strays: StrayTraps,
+    /// Threads that are not watched: they block SIGTRAP.
+    left_out: Vec<Tid>,
     lost: u64,
 }
 
 impl Watchpoint {
-    /// Watches these bytes in all threads of a process.
-    pub fn set(pid: Pid, bytes: Bytes) -> Result<Self, WatchpointError> {
+    /// Watches these bytes in all threads of a process; see [`StrayTraps`] for those in which it does not.
+    pub fn set(pid: Pid, bytes: Bytes, strays: StrayTraps) -> Result<Self, WatchpointError> {
         let cpus = event::online_cpus().map_err(WatchpointError::Failed)?;
         event::allow_many();
         let mut watchpoint = Self {
@@ -67,10 +87,12 @@ impl Watchpoint {
             events: Vec::new(),
             rings: Vec::new(),
             scope: Scope::Everything,
+            strays,
+            left_out: Vec::new(),
             lost: 0,
         };
         let mut known: HashSet<Tid> = HashSet::new();
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let Ok(found) = threads::all(pid) else {
                 return Err(WatchpointError::Ended { pid });
             };
@@ -78,14 +100,37 @@ impl Watchpoint {
             if fresh.is_empty() {
                 break;
             }
-            for tid in fresh {
+            // Those that come up later may have inherited the registers: `check` finds them.
+            if strays == StrayTraps::Dropped && round == 0 {
+                watchpoint.leave_out(&fresh);
+            }
+            let watched = fresh
+                .into_iter()
+                .filter(|tid| !watchpoint.left_out.contains(tid));
+            for tid in watched.collect::<Vec<Tid>>() {
                 watchpoint.set_in(tid, bytes, &cpus)?;
             }
         }
         if watchpoint.events.is_empty() {
-            return Err(WatchpointError::Ended { pid });
+            return Err(if watchpoint.left_out.is_empty() {
+                WatchpointError::Ended { pid }
+            } else {
+                WatchpointError::AllBlocked { pid }
+            });
         }
         Ok(watchpoint)
+    }
+
+    /// Leaves out those of these threads that block SIGTRAP.
+    fn leave_out(&mut self, threads: &[Tid]) {
+        let main = Tid::main_of(self.pid);
+        let mut blocking = masks::blocking(self.pid, threads);
+        // The probe's threads block it, and touch nothing of the program. Those that evaluate code inherit their registers
+        // from these, and have the mask of the main thread.
+        if !blocking.contains(&main) {
+            blocking.retain(|tid| !masks::is_ours(self.pid, *tid));
+        }
+        self.left_out = blocking;
     }
 
     fn set_in(&mut self, tid: Tid, bytes: Bytes, cpus: &[u32]) -> Result<(), WatchpointError> {
@@ -114,6 +159,42 @@ impl Watchpoint {
                 self.rings.push(ring);
             }
             self.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Names of the program's threads whose writes are not seen, because they block SIGTRAP.
+    pub fn left_out(&self) -> Vec<String> {
+        let theirs = self.left_out.iter();
+        theirs
+            .filter(|tid| !masks::is_ours(self.pid, **tid))
+            .filter_map(|tid| masks::name(self.pid, *tid))
+            .collect()
+    }
+
+    /// Whether stray traps are still dropped in every thread that may be watched. An error means that the watchpoint has to
+    /// be dropped.
+    pub fn check(&self) -> Result<(), WatchpointError> {
+        let pid = self.pid;
+        if self.strays == StrayTraps::Accepted {
+            return Ok(());
+        }
+        let (Some(status), Ok(found)) = (Status::of(pid), threads::all(pid)) else {
+            return Err(WatchpointError::Ended { pid });
+        };
+        if !masks::catches(&status) {
+            return Err(WatchpointError::Unguarded { pid });
+        }
+        let others: Vec<Tid> = found
+            .into_iter()
+            .filter(|tid| !self.left_out.contains(tid))
+            .collect();
+        for tid in masks::blocking(pid, &others) {
+            if let Some(name) = masks::name(pid, tid)
+                && !masks::is_ours(pid, tid)
+            {
+                return Err(WatchpointError::Blocked { pid, tid, name });
+            }
         }
         Ok(())
     }

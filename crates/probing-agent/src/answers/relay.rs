@@ -259,6 +259,7 @@ fn audited(call: &Call) -> Option<(&'static str, Option<String>)> {
         Call::Release { .. } => ("release", None),
         Call::Record(_) => ("record", None),
         Call::Tracer(asked) => ("tracer", json(serde_json::to_string(asked))),
+        Call::GuardTraps => ("guard_traps", None),
         Call::Detach => ("detach", None),
         // These run nothing that the program notices, and disclose what it holds.
         Call::Locals(_) => ("locals", all()),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use probing_client::Watched as WatchedBytes;
+use probing_client::{StrayTraps, Watched as WatchedBytes};
 use probing_proto::stops::{Action, Arm, Place};
 
 use super::NamedTargets;
@@ -28,7 +28,8 @@ what it costs: from Python 3.12 on a variable costs only who writes it; tensors,
 compared at each line.
 
 Bytes of memory (--addr, --storage) are watched from outside, by the processor, until Ctrl-C: thread, time and native
-frames are those of the write; Python's frames are read right after it, and it is said how much later.")]
+frames are those of the write; Python's frames are read right after it, and it is said how much later. The probe
+first installs a SIGTRAP handler, which stays: without it, a debug exception that a hypervisor corrupts ends the target.")]
 pub(crate) struct WatchArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
@@ -62,6 +63,11 @@ pub(crate) struct WatchArguments {
     /// Of --addr and --storage: watch for so long
     #[arg(long = "for", value_name = "TIME", value_parser = some_seconds, requires = "bytes")]
     time: Option<Duration>,
+
+    /// Set debug registers for --addr and --storage also where that is not known to be safe: a debug exception that the
+    /// hypervisor corrupts ends the target by SIGTRAP
+    #[arg(long, requires = "bytes")]
+    unsafe_debug_registers: bool,
 
     #[command(flatten)]
     pub(crate) shown: Shown,
@@ -110,6 +116,8 @@ pub(crate) enum Watching {
 pub(crate) struct BytesWatch {
     pub(crate) watched: WatchedBytes,
     pub(crate) time: Option<Duration>,
+    /// Whether the target has to survive debug exceptions that arrive without their cause.
+    pub(crate) strays: StrayTraps,
     /// Until the first write.
     pub(crate) once: bool,
     pub(crate) json: bool,
@@ -123,6 +131,11 @@ impl WatchArguments {
             Some(Watching::Bytes(BytesWatch {
                 watched,
                 time: self.time,
+                strays: if self.unsafe_debug_registers {
+                    StrayTraps::Accepted
+                } else {
+                    StrayTraps::Dropped
+                },
                 once: self.terms.once,
                 json: self.shown.json,
             }))

@@ -8,6 +8,7 @@ mod capture;
 mod connect;
 mod dead;
 mod debug;
+mod debug_registers;
 mod detach;
 mod errors;
 mod eval;

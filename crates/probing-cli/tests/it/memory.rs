@@ -12,16 +12,16 @@ use crate::sandbox;
 const PROGRAM: &str = "bytes.py";
 
 /// `probing watch …`, when it watches.
-struct Watching {
-    child: Child,
+pub(crate) struct Watching {
+    pub(crate) child: Child,
     /// What it says that it watches.
-    said: String,
+    pub(crate) said: String,
     /// It may have more to say.
-    _stderr: BufReader<ChildStderr>,
+    pub(crate) stderr: BufReader<ChildStderr>,
 }
 
 impl Watching {
-    fn start(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Self {
         let mut command = sandbox.command();
         command.args(["-t", &target.pid().to_string(), "watch"]);
         command.args(arguments);
@@ -34,12 +34,12 @@ impl Watching {
         Self {
             child,
             said,
-            _stderr: stderr,
+            stderr,
         }
     }
 
     /// What it printed, at its end.
-    fn printed(mut self) -> String {
+    pub(crate) fn printed(mut self) -> String {
         let mut printed = String::new();
         let stdout = self.child.stdout.as_mut().unwrap();
         stdout.read_to_string(&mut printed).unwrap();
@@ -55,24 +55,24 @@ impl Watching {
 }
 
 /// A program, and lines of it.
-struct Program {
-    sandbox: Sandbox,
-    target: Target,
+pub(crate) struct Program {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) target: Target,
 }
 
 impl Program {
-    fn start(python: &Python) -> Self {
+    pub(crate) fn start(python: &Python) -> Self {
         let sandbox = sandbox();
         let target = sandbox.probed(python, PROGRAM);
         Self { sandbox, target }
     }
 
-    fn watch(&self, arguments: &[&str]) -> Watching {
+    pub(crate) fn watch(&self, arguments: &[&str]) -> Watching {
         Watching::start(&self.sandbox, &self.target, arguments)
     }
 
     /// What it has for an expression.
-    fn told(&mut self, expression: &str) -> String {
+    pub(crate) fn told(&mut self, expression: &str) -> String {
         self.target.say(&format!("print({expression}, flush=True)"));
         let told = self.target.line();
         assert_eq!(self.target.line(), "done");

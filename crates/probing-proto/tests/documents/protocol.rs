@@ -35,6 +35,8 @@ fn every_kind_of_message_has_an_example() {
         "disarm",
         "points",
         "record",
+        "guard_traps",
+        "guarded",
         "trace",
         "untrace",
         "traces",

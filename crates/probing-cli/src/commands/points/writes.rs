@@ -22,10 +22,10 @@ pub(super) fn run(watch: &BytesWatch, aim: &Aim) -> anyhow::Result<Status> {
 
 /// Tells of writes until the time is over or the process has ended.
 fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyhow::Result<()> {
-    let mut writes = target.writes(&watch.watched, entry)?;
+    let mut writes = target.writes(&watch.watched, entry, watch.strays)?;
     let until = watch.time.map(|time| Instant::now() + time);
     writeln!(anstream::stderr(), "{whose}{}", watched(&writes))?;
-    let (mut was_away, mut lost) = (false, 0);
+    let (mut was_away, mut lost, mut strays) = (false, 0, 0);
     loop {
         let reports = match writes.next(until) {
             Ok(reports) => reports,
@@ -63,6 +63,15 @@ fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyh
             )?;
             lost = writes.lost();
         }
+        if writes.strays() > strays {
+            let more = writes.strays() - strays;
+            writeln!(
+                anstream::stderr(),
+                "{whose}{more} more writes were not seen: their debug exceptions arrived without a cause (a defect of the \
+                 hypervisor)"
+            )?;
+            strays = writes.strays();
+        }
     }
 }
 
@@ -87,9 +96,16 @@ fn watched(writes: &Writes) -> String {
     } else {
         ""
     };
+    let left_out = match &*writes.left_out() {
+        [] => String::new(),
+        names => format!(
+            "; not seen in threads that block SIGTRAP: {}",
+            names.join(", ")
+        ),
+    };
     format!(
         "watching {length} byte{plural} at {address:#x}{named}{now}; cost: some microseconds for each write, nothing \
-         elsewhere (debug registers){records}{unseen}"
+         elsewhere (debug registers){records}{unseen}{left_out}"
     )
 }
 
