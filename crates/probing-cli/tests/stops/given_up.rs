@@ -16,17 +16,18 @@ use crate::debugger::{Client, Debugged, arm, at, in_function, stop};
 /// Has the main thread hold the GIL, in one call of C, until a line comes on its standard input.
 const HOLD: &str = "import ctypes; ctypes.PyDLL(None).system(b'echo holding; read line')";
 
-/// Finds the names of our own code that looks for functions, and has `function` of it tell when it is called, and wait.
+/// Finds the names of our own code that looks for functions.
 const GATE: &str = "import gc, threading; gate = threading.Event(); \
     own = next(it.find.__globals__ for it in gc.get_objects() if isinstance(it, type) and it.__name__ == 'Function' \
     and hasattr(it, 'find') and it.find.__code__.co_filename == '<probing>')";
 
+/// Has a function of it tell when another thread than the program's own calls it, and wait.
 fn gated(debugged: &mut Debugged, function: &str) {
     debugged.begin(GATE);
     debugged.ended();
     debugged.begin(&format!(
-        "inner = own[{function:?}]; own[{function:?}] = lambda *args: \
-         (gate.is_set() or print('searching', flush=True), gate.wait(), inner(*args))[2]"
+        "inner = own[{function:?}]; main = threading.get_ident(); own[{function:?}] = lambda *args: \
+         (threading.get_ident() == main or gate.is_set() or (print('searching', flush=True), gate.wait()), inner(*args))[1]"
     ));
     debugged.ended();
 }

@@ -406,8 +406,8 @@ fn what_has_no_python_code_is_called_what_it_is() {
                 "builtins.str.join is a C function, in which Python has no lines",
             ),
             (
-                "Trainer",
-                "__main__.Trainer is a class, whose functions are CLASS.METHOD",
+                "threading.Thread",
+                "threading.Thread is a class, whose functions are CLASS.METHOD",
             ),
             (
                 "fast.jit",
