@@ -19,11 +19,13 @@ TOOLS = ("ours", "debugpy", "dowhen", "pdb", "settrace")
 ROUNDS = 5
 # What each can be asked for.
 WATCHES = {"write", "item"}
+# A function by its name, beside its line: each call passes it.
+CALLS = {"line", "function"}
 NOT = {
-    "debugpy": {"raise", "raising", "after", *WATCHES},
-    "dowhen": {"raise", "raising", "after", *WATCHES},
-    "pdb": {"raise", "raising", "after", "log", *WATCHES},
-    "settrace": {"after", "elsewhere", "cold", "native", "general", "raise", "raising", "log"},
+    "debugpy": {"raise", "raising", "after", *WATCHES, *CALLS},
+    "dowhen": {"raise", "raising", "after", *WATCHES, *CALLS},
+    "pdb": {"raise", "raising", "after", "log", *WATCHES, *CALLS},
+    "settrace": {"after", "elsewhere", "cold", "native", "general", "raise", "raising", "log", *CALLS},
 }
 
 
@@ -91,6 +93,8 @@ class Loop:
             place: dict[str, object] = {"on": "raise", "exception": "ZeroDivisionError"}
         elif case == "write":
             place = {"on": "local", "function": "hot", "name": "total"}
+        elif case == "function":
+            place = {"on": "function", "function": "called"}
         elif case == "item":
             place = {"on": "value", "path": "CONFIG['rate']"}
         else:
@@ -178,8 +182,12 @@ def slowdown(bench: OnePython) -> list[Row]:
         # Before, dictionaries do not tell: it is compared at each line.
         "item": ("… of an item of a dictionary", Budget("≤ 80 ns", 80) if new else None),
     }
-    times = taken(bench, list(cases))
-    rows = []
+    times = taken(bench, [*cases, *sorted(CALLS)])
+    by_name, by_line = times["ours", "function"].extra_nanos, times["ours", "line"].extra_nanos
+    how = f"{by_name:.0f} ns for each call against {by_line:.0f}, the call taken off; one run"
+    others = dict.fromkeys((tool for tool in TOOLS if tool != "ours"), "-")
+    ratio = Row("a function by name : by line", "x", {"ours": by_name / by_line, **others}, how, Budget("≤ 2", 2))
+    rows = [ratio]
     for case, (figure, budget) in cases.items():
         of_case = {tool: times[tool, case] for tool in TOOLS if (tool, case) in times}
         absent = dict.fromkeys((tool for tool in TOOLS if tool not in of_case), "-")

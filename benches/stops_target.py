@@ -18,8 +18,8 @@ Trace = Callable[[FrameType, str, Any], Any]
 PASSES = 50_000
 # A log point records so many lines in a second at most; a run stays below.
 LOGGED = 500
-NAMES = ("elsewhere", "cold", "native", "general", "raise", "raising", "log", "write", "item", "after")
-NATIVE, GENERAL = "total == -5", "total % 1000003 == -1"
+NAMES = ("elsewhere", "cold", "native", "general", "raise", "raising", "log", "write", "item", "after", "line", "function")
+NATIVE, GENERAL, CALLED = "total == -5", "total % 1000003 == -1", "price < 0"
 
 
 def hot(count: int, is_rare: bool) -> int:
@@ -38,6 +38,17 @@ def hot(count: int, is_rare: bool) -> int:
 
 def elsewhere() -> int:
     return 1  # @elsewhere
+
+
+def called(price: int) -> int:
+    return price + 1  # @called
+
+
+def calling(count: int) -> int:
+    total = 0
+    for row in range(count):
+        total += called(row)
+    return total
 
 
 def raising(count: int) -> int:
@@ -66,6 +77,8 @@ def work(case: str) -> Callable[[], int]:
         return lambda: raising(PASSES // 10)
     if case == "item":
         return lambda: writing(PASSES) or 0
+    if case in ("line", "function"):
+        return lambda: calling(PASSES)
     return lambda: hot(LOGGED if case == "log" else PASSES, is_rare=False)
 
 
@@ -76,8 +89,9 @@ def line(mark: str) -> int:
 
 def place(case: str) -> tuple[int, str | None]:
     """The line of the breakpoint, and its condition."""
-    condition = {"native": NATIVE, "general": GENERAL}.get(case)
-    return line(case if case in ("elsewhere", "cold") else "hot"), condition
+    condition = {"native": NATIVE, "general": GENERAL, "line": CALLED, "function": CALLED}.get(case)
+    mark = {"elsewhere": "elsewhere", "cold": "cold", "line": "called", "function": "called"}.get(case, "hot")
+    return line(mark), condition
 
 
 def least(case: str) -> float:

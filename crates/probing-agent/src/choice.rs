@@ -104,9 +104,11 @@ pub(crate) fn refused(error: &ClientError) -> Refused {
         ClientError::NotExplicit { .. } | ClientError::OnlyOne { .. } => {
             (StatusCode::CONFLICT, None)
         }
-        ClientError::Stopped { .. } | ClientError::Silent { .. } | ClientError::TooLong { .. } => {
-            (StatusCode::GATEWAY_TIMEOUT, None)
-        }
+        ClientError::Stopped { .. }
+        | ClientError::Silent { .. }
+        | ClientError::GivenUp { .. }
+        | ClientError::Unfinished { .. }
+        | ClientError::TooLong { .. } => (StatusCode::GATEWAY_TIMEOUT, None),
         _ => (StatusCode::BAD_GATEWAY, None),
     };
     let mut refused = Refused::new(status, error.to_string());

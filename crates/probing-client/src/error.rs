@@ -48,6 +48,12 @@ pub enum ClientError {
     Stopped { pid: Pid },
     #[error("no answer from the probe within {patience:?}")]
     Silent { patience: Duration },
+    /// The probe is there, and has dropped the request.
+    #[error("no answer from the probe within {patience:?}: cancelled, and nothing was changed")]
+    GivenUp { patience: Duration },
+    /// It had taken effect, or was about to, when it was cancelled.
+    #[error("no answer from the probe within {patience:?}, though it had begun")]
+    Unfinished { patience: Duration },
     #[error("cannot connect to {socket}: {source}")]
     NotConnected {
         socket: PathBuf,
@@ -267,6 +273,12 @@ impl ClientError {
             Self::NotPrivate(error) => error.hint(),
             Self::Stopped { pid } => format!("let it go on with: kill -CONT {pid}"),
             Self::Silent { .. } => "`probing list` tells whether the process is stopped; try again".to_owned(),
+            Self::GivenUp { .. } => {
+                "a thread holds the GIL, or the machine is busy: `probing -t PID backtrace --all` shows where; try again".to_owned()
+            }
+            Self::Unfinished { .. } => {
+                "`probing -t PID breakpoints`, `trace --list` and `torch status` tell what is on".to_owned()
+            }
             Self::Refused(failure) | Self::NotDone(failure) => return failure.hint.clone(),
             Self::OtherProtocol { .. } => {
                 "use the `probing` command of the version that the target was started with".to_owned()

@@ -18,9 +18,9 @@ use crate::hang_up::HangUp;
 use crate::meeting;
 use crate::stops::Following;
 
-/// How long code that was interrupted may take to end before it counts as stuck.
+/// How long code that was interrupted may take to end before it counts as stuck, and a request that was cancelled to be answered.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long code may take to begin before it is worth saying what it waits for.
+/// How long code may take to begin before it is worth saying what it waits for, and the probe to say what it has cancelled.
 const START: Duration = Duration::from_secs(1);
 
 /// How much later than its deadline an answer may arrive.
@@ -217,20 +217,35 @@ impl Probe {
         self.answer(request, patience)
     }
 
-    /// The one message that answers a request, and the bytes that came along.
+    /// The one message that answers a request, and the bytes that came along. A request that is not answered in time is cancelled:
+    /// the error says whether it had taken effect by then.
     pub(crate) fn answer(
         &mut self,
         request: RequestId,
         patience: Duration,
     ) -> Result<(Event, Vec<u8>), ClientError> {
-        let deadline = Some(Instant::now() + patience);
+        let mut deadline = Instant::now() + patience;
+        let mut cancel = None;
+        let mut has_begun = false;
         loop {
-            let Some(frame) = self.connection.receive_frame(deadline)? else {
-                self.send(Call::Cancel { request })?;
-                return Err(ClientError::Silent { patience });
+            let Some(frame) = self.connection.receive_frame(Some(deadline))? else {
+                if cancel.is_some() {
+                    return Err(given_up(patience, has_begun));
+                }
+                cancel = Some(self.send(Call::Cancel { request })?);
+                deadline = Instant::now() + START;
+                continue;
             };
             let message: Message = frame.message()?;
             match message.event {
+                Event::Cancelling(progress) if cancel.is_some() && message.id == cancel => {
+                    if !progress.begun {
+                        return Err(ClientError::GivenUp { patience });
+                    }
+                    // Its answer is on its way.
+                    has_begun = true;
+                    deadline = Instant::now() + GRACE;
+                }
                 _ if message.id != Some(request) => self.following.overhear(message),
                 // They may come before the answer to who follows.
                 Event::News(_) => self.following.overhear(message),
@@ -292,6 +307,15 @@ impl Canceller {
                 request: self.request,
             },
         })
+    }
+}
+
+/// Neither the request nor its cancellation was answered to the end.
+fn given_up(patience: Duration, has_begun: bool) -> ClientError {
+    if has_begun {
+        ClientError::Unfinished { patience }
+    } else {
+        ClientError::Silent { patience }
     }
 }
 

@@ -1,6 +1,9 @@
 """Finds the code that a point is meant for. Runs inside the target, called by codes.rs alone.
 
 Nothing of the program's is called: modules, classes and functions are looked at where they are stored.
+
+A search (``find``) is a generator: it yields ``None`` after every piece of some 0.1 ms, so that codes.rs can give the GIL back
+in between, and what it has found at the end.
 """
 
 from __future__ import annotations
@@ -11,13 +14,19 @@ from opcode import opmap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from types import CodeType, FrameType, FunctionType
     from typing import Any, TypeGuard
 
 FUNCTION = type(lambda: None)
 MODULE = type(sys)
 CODE = type((lambda: None).__code__)
+C_FUNCTIONS = (type(len), type(str.join), type(object.__init__), type("".__add__), type(dict.__dict__["fromkeys"]))
+# What leads to no code.
+PLAIN = {
+    *(str, int, float, bool, bytes, tuple, list, dict, set, frozenset, type(None), MODULE, *C_FUNCTIONS),
+    *(type(type.__dict__["__name__"]), type(type.__dict__["__basicsize__"])),
+}
 RESUME = opmap.get("RESUME")
 # `inspect.CO_OPTIMIZED`: the code of a function.
 OPTIMIZED = 1
@@ -29,6 +38,11 @@ GUARDS = 100_000
 CLASSES = 1000
 # How often a module is looked through for names of its code.
 LOOKS = 100
+# A piece of a search: values, or classes, that are looked at before others may run.
+PIECE = 100
+# Codes of libraries that are looked at for a name that no module and no class has: each takes some microseconds.
+LIBRARY_CODES = 8000
+PARTLY = "of the libraries a part was searched; a function inside another one has it from when it next begins"
 
 # Before 3.12: the functions that have a code, by its id, as far as the last search saw them.
 _functions: dict[int, dict[int, FunctionType]] = {}
@@ -39,6 +53,8 @@ _named: dict[int, tuple[CodeType, str]] = {}
 _looks: dict[str, int] = {}
 
 _names_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+_module_of_class: Callable[[type], object] = type.__dict__["__module__"].__get__
+_qualname_of_class: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 _mro_of: Callable[[type], tuple[type, ...] | None] = type.__dict__["__mro__"].__get__
 
 # The codes, by id, of functions that `torch.compile` was put around, as far as the last search saw them.
@@ -47,8 +63,13 @@ _put_around: set[int] = set()
 # The names that frames of a code will have, by its id, as far as the last search saw them.
 _globals: dict[int, dict[str, Any]] = {}
 
-# A code object, the module it belongs to, and its qualified name.
-Found = "tuple[CodeType, str, str]"
+if TYPE_CHECKING:
+    # A code object, the module it belongs to, and its qualified name.
+    Owned = tuple[CodeType, str, str]
+    # A code object, its qualified name, and a line of it.
+    Placed = tuple[CodeType, str, int]
+    # Pieces of a search, then what was found, and what to say about it.
+    Search = Iterator[tuple[list[Placed], str | None] | None]
 
 
 class Line:
@@ -78,15 +99,20 @@ class Line:
             return True
         return self._real is not None and not _is_made_up(file) and os.path.realpath(file) == self._real
 
-    def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
+    def find(self) -> Search:
         """Look through all that is loaded: codes with their names and lines, and what to say about it."""
         _forget()
         codes: dict[int, Any] = {}
         for module, names in _modules():
             file = names.get("__file__")
-            if type(file) is str and self.is_in(file):
+            if type(file) is not str or file in self._known and not self._known[file]:
+                continue
+            # To follow the links of a name takes some microseconds.
+            yield None
+            if self.is_in(file):
                 for code, _, qualname in _codes_of_module(module, names):
                     codes[id(code)] = code, qualname
+                yield None
         for frame in _frames():
             if self.is_in(frame.f_code.co_filename):
                 for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
@@ -94,13 +120,17 @@ class Line:
                     _globals.setdefault(id(code), frame.f_globals)
         found = self._chosen([pair for pair in codes.values() if self.is_in(pair[0].co_filename)])
         if found:
-            return found, _together(self._moved(found), _compiled(found))
-        if codes:
-            return [], (
-                f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
-                " or is behind the last line; armed in case it is loaded again"
+            yield found, _together(self._moved(found), _compiled(found))
+        elif codes:
+            yield (
+                [],
+                (
+                    f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
+                    " or is behind the last line; armed in case it is loaded again"
+                ),
             )
-        return [], f"nothing from {self._file} is loaded yet: armed for when it is{self._near()}"
+        else:
+            yield [], f"nothing from {self._file} is loaded yet: armed for when it is{self._near()}"
 
     def bind(self, code: CodeType, _module: str) -> list[tuple[CodeType, str, int]]:
         """Choose among a code object that begins to run and those inside it."""
@@ -160,30 +190,102 @@ class Function:
     def name(self) -> str:
         return self._parts[-1]
 
-    def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
-        """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
+    def find(self) -> Search:
+        """Look through what is loaded: codes with their names and first lines, and what to say about it."""
         _forget()
-        codes: dict[int, tuple[CodeType, str, str]] = {}
+        codes: dict[int, Owned] = {id(found[0]): found for found in self._named_by_module()}
         near: set[str] = set()
+        # What has the name, and no code of Python's.
+        others: dict[str, object] = {}
+        if not codes:
+            yield from self._look_in_program(codes, others, near)
+        yield from self._look_at_frames(codes)
+        is_whole = True
+        if not codes and not others:
+            is_whole = yield from self._look_through(codes, near, libraries=True)
+        found, note = self._preferred(list(codes.values())) if codes else ([], self._nothing(others, near))
+        yield found, _together(note, None if is_whole else PARTLY)
+
+    def _named_by_module(self) -> list[Owned]:
+        """Give what a module that is loaded has under this name, when the name begins with that module's."""
+        candidates = [(self._module, self._parts)]
+        if self._file is None:
+            ends = range(len(self._parts) - 1, 0, -1)
+            candidates = [(".".join(self._parts[:end]), self._parts[end:]) for end in ends]
+        for module, path in candidates:
+            if module not in sys.modules or _is_main(module):
+                continue
+            found = list(_codes_of(_value_at(module, path), module, set(), 0))
+            # A class may have it from the module that it was imported from. (A function may have it inside.)
+            own = [it for it in found if it[0].co_name == self.name() and it[2].split(".")[-len(path) :] == path]
+            meant = [it for it in own or found if self._file is None or self._is_meant(*it)]
+            if own and meant:
+                return meant
+        return []
+
+    def _look_in_program(self, codes: dict[int, Owned], others: dict[str, object], near: set[str]) -> Iterator[None]:
+        """Look at what all modules and classes have under the name, and through the modules that are no library's."""
         wanted = self.name()
-        for module, names in _modules():
-            for code, owner, qualname in _codes_of_module(module, names):
+        holders = [(module, module, names) for module, names in _modules()]
+        for count, (module, holder, names) in enumerate(_chained(holders, _classes())):
+            if count % PIECE == 0:
+                yield None
+            value = names.get(wanted, self)
+            if value is self:
+                continue
+            found = list(_codes_of(value, module, set(), 0))
+            for code, owner, qualname in found:
                 if code.co_name == wanted and self._is_meant(code, owner, qualname):
                     codes[id(code)] = code, owner, qualname
-                elif wanted.lower() in code.co_name.lower() and len(near) < 100:
+            is_function = bool(found) and not _is_class(value)
+            if not is_function and callable(value) and self._is_called(module, f"{holder}.{wanted}"):
+                others.setdefault(f"{holder}.{wanted}", value)
+        yield from self._look_through(codes, near, libraries=False)
+
+    def _look_through(
+        self, codes: dict[int, Owned], near: set[str], *, libraries: bool
+    ) -> Generator[None, None, bool]:
+        """Look at every function of modules, and at those inside it; at all of them, unless libraries have too many."""
+        wanted = self.name()
+        alike = wanted.lower()
+        seen: set[int] = set()
+        left = LIBRARY_CODES
+        for module, names in _modules():
+            if _is_library_module(names) != libraries:
+                continue
+            for found in _in_pieces(module, names, seen):
+                if found is None:
+                    yield None
+                    continue
+                code, owner, qualname = found
+                if code.co_name == wanted and self._is_meant(code, owner, qualname):
+                    codes[id(code)] = found
+                elif alike in code.co_name.lower() and len(near) < 100:
                     near.add(f"{owner}.{qualname}")
-        for frame in _frames():
+                left -= 1
+                if left < 0 and libraries:
+                    return False
+        return True
+
+    def _look_at_frames(self, codes: dict[int, Owned]) -> Iterator[None]:
+        wanted = self.name()
+        for count, frame in enumerate(_frames()):
+            if count % PIECE == 0:
+                yield None
             module = _module_of(frame)
             for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                 if code.co_name == wanted and id(code) not in codes and self._is_meant(code, module, qualname):
                     codes[id(code)] = code, module, qualname
                     _globals.setdefault(id(code), frame.f_globals)
-        if codes:
-            return self._preferred(list(codes.values()))
-        nearest = sorted(near, key=lambda name: (not name.endswith(f".{wanted}"), len(name)))
+
+    def _nothing(self, others: dict[str, object], near: set[str]) -> str:
+        if others:
+            name, value = min(others.items(), key=lambda other: len(other[0]))
+            return f"{name} is {_kind_of(value)}: armed in case a function of Python's is called so later"
+        nearest = sorted(near, key=lambda name: (not name.endswith(f".{self.name()}"), len(name)))
         hint = f"; near: {', '.join(nearest[:3])}" if near else ""
         called = self._function if self._module is None else f"{self._function} in {self._module}"
-        return [], f"no function that is loaded is called {called}: armed for when one is{hint}"
+        return f"no function that is loaded is called {called}: armed for when one is{hint}"
 
     def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
         """Tell whether a code object that begins to run is meant."""
@@ -222,6 +324,12 @@ class Function:
         found = [self._noted(*one) for one in chosen]
         return found, _together(note, _compiled(found))
 
+    def _is_called(self, module: str, name: str) -> bool:
+        """Tell whether what has no code is meant. A name alone means no method: half of C's are called the same."""
+        parts = name.split(".")
+        is_whole = len(self._parts) > 1 or len(parts) == len(module.split(".")) + 1
+        return self._file is None and is_whole and parts[-len(self._parts) :] == self._parts
+
     def _is_meant(self, code: CodeType, module: str, qualname: str) -> bool:
         if self._file is not None and not self._file.is_in(code.co_filename) and module != self._module:
             return False
@@ -241,7 +349,7 @@ class Module:
     def name(self) -> str:
         return self._module
 
-    def find(self) -> tuple[list[tuple[CodeType, str, int]], str | None]:
+    def find(self) -> Search:
         """Look through all that is loaded: codes with their names and first lines, and what to say about it."""
         _forget()
         codes: dict[int, tuple[CodeType, str]] = {}
@@ -249,7 +357,11 @@ class Module:
         for module, names in _modules():
             if self._is_in(module):
                 file = names.get("__file__")
-                for code, owner, qualname in _codes_of_module(module, names):
+                for one in _in_pieces(module, names, set()):
+                    if one is None:
+                        yield None
+                        continue
+                    code, owner, qualname = one
                     # What a module has imported from another is that other's.
                     if (owner == module or code.co_filename == file) and code.co_flags & OPTIMIZED:
                         codes[id(code)] = code, qualname
@@ -260,11 +372,15 @@ class Module:
                 for code, qualname in _with_nested(_original(frame.f_code), _qualname(frame.f_code)):
                     if code.co_flags & OPTIMIZED:
                         codes.setdefault(id(code), (code, qualname))
-        found = [(code, qualname, first_line(code)) for code, qualname in codes.values()]
+        found: list[Placed] = []
+        for code, qualname in codes.values():
+            yield None
+            found.append((code, qualname, first_line(code)))
         if found:
-            return found, None
+            yield found, None
+            return
         hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
-        return [], f"no module that is loaded is called {self._module}: waits for when one is{hint}"
+        yield [], f"no module that is loaded is called {self._module}: waits for when one is{hint}"
 
     def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
         """Choose a code object that begins to run, and those inside it."""
@@ -475,6 +591,58 @@ def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield name, names
 
 
+def _is_main(module: str) -> bool:
+    """Tell whether the program itself may be meant by a module's name: what is loaded so then is a second copy."""
+    main: Any = sys.modules.get("__main__")
+    file = getattr(main, "__dict__", {}).get("__file__")
+    return type(file) is str and os.path.basename(file).removesuffix(".py") == module
+
+
+def _is_library_module(names: dict[str, Any]) -> bool:
+    file = names.get("__file__")
+    return type(file) is str and (file.startswith(LIBRARY) or INSTALLED[0] in file or INSTALLED[1] in file)
+
+
+def _classes() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Give every class that there is: its module, its qualified name there, and its names."""
+    seen: set[int] = set()
+    left: list[type] = [object]
+    while left:
+        kind = left.pop()
+        # A class of C code that was never made ready has nothing.
+        names = _names_of(kind) or {}
+        module = names.get("__module__") or _module_of_class(kind)
+        if type(module) is str:
+            yield module, f"{module}.{_qualname_of_class(kind)}", names
+        for derived in type.__subclasses__(kind):
+            if id(derived) not in seen:
+                seen.add(id(derived))
+                left.append(derived)
+
+
+def _chained(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    yield from first
+    yield from rest
+
+
+def _kind_of(value: object) -> str:
+    """Say what can be called and has no code of Python's."""
+    if _is_class(value):
+        return "a class, whose functions are CLASS.METHOD"
+    kind = type(value)
+    module, name = _names_of(kind).get("__module__"), _qualname_of_class(kind)
+    if kind in C_FUNCTIONS:
+        return "a C function, in which Python has no lines"
+    if name in ("cython_function_or_method", "fused_cython_function"):
+        return "compiled by Cython: Python has no lines there"
+    root = module.partition(".")[0] if type(module) is str else ""
+    if root == "numba":
+        return "compiled by numba: Python does not run its lines (NUMBA_DISABLE_JIT=1 leaves it as it is)"
+    if root == "ray":
+        return "run by Ray in a process of its own: it can be stopped in that one"
+    return f"an object of {module or ''}.{name}, which has no code of Python's"
+
+
 def _frames() -> Iterator[FrameType]:
     for frame in list(sys._current_frames().values()):
         found: FrameType | None = frame
@@ -502,7 +670,24 @@ def _codes_of_module(module: str, names: dict[str, Any]) -> Iterator[tuple[CodeT
         yield from _codes_of(value, module, seen, 0)
 
 
-def _value_at(module: str, path: tuple[str, ...]) -> object:
+def _in_pieces(module: str, names: dict[str, Any], seen: set[int]) -> Iterator[Owned | None]:
+    """Give the same but for what was seen in other modules, and ``None`` after each piece of it."""
+    count = 0
+    for value in list(names.values()):
+        count += 1
+        # Most of what a module has is plain data, or was imported from another.
+        if type(value) in PLAIN or id(value) in seen:
+            continue
+        for found in _codes_of(value, module, seen, 0):
+            count += 2
+            yield found
+            if count >= PIECE:
+                count = 0
+                yield None
+    yield None
+
+
+def _value_at(module: str, path: Sequence[str]) -> object:
     """Give what a module, and classes in it, have under these names."""
     names = getattr(sys.modules.get(module), "__dict__", {})
     value = names.get(path[0])
@@ -529,7 +714,8 @@ def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterato
         if names.get("__module__") == module:
             seen.add(id(value))
             for part in list(names.values()):
-                yield from _codes_of(part, module, seen, depth + 1)
+                if type(part) not in PLAIN:
+                    yield from _codes_of(part, module, seen, depth + 1)
     elif depth > 0 or kind.__module__ == "functools":
         # What a decorator of the library made of a function: `cached_property`, `lru_cache`, `partial`, …
         for name in ("func", "__wrapped__"):

@@ -1,8 +1,12 @@
 //! Finding the code that a place is in: in what is loaded when a point is armed, and in what begins to run later. The
 //! looking is done by `codes.py`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use probing_proto::message::Failure;
 use probing_proto::stops::{Place, Spot};
 use probing_proto::trace::Scope;
 use pyo3::prelude::*;
@@ -10,9 +14,18 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::eval;
+use crate::forked;
 use crate::guarded::call;
+use crate::monitoring;
+use crate::request::Pending;
 use crate::stops::frame;
 use crate::traceback::text_of;
+
+/// How long a search runs before others may: what it does between two looks at the clock comes on top.
+const PIECE: Duration = Duration::from_micros(700);
+
+/// Then they have it at least that long.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Looks for the code of one point.
 pub(crate) struct Finder {
@@ -73,12 +86,36 @@ impl Finder {
         Ok(Self { search, hint })
     }
 
-    /// Looks through all that is loaded; and what to say about it.
-    pub(crate) fn find<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Found<'py>>, Option<String>)> {
-        let found = call(&self.search.bind(py).getattr("find")?, ())?;
+    /// Looks through what is loaded; and what to say about it. The GIL is given back every millisecond, and nobody is told of
+    /// what the search itself does. It ends when the client gives up.
+    pub(crate) fn find<'py>(
+        &self,
+        py: Python<'py>,
+        pending: &Pending<'_>,
+    ) -> Result<(Vec<Found<'py>>, Option<String>), Failure> {
+        let failed = |error: PyErr| Failure::new(format!("cannot look for code: {error}"));
+        let search = || {
+            let steps = call(&self.search.bind(py).getattr("find")?, ())?;
+            steps.getattr("__next__")
+        };
+        let next = search().map_err(failed)?;
+        loop {
+            let found = monitoring::unheard(py, || piece(&next)).map_err(failed)?;
+            if let Some(found) = found {
+                return self.read(&found).map_err(failed);
+            }
+            pending.check()?;
+            // To yield is not enough: whoever waits for the GIL must be awake before we ask for it again.
+            py.detach(|| thread::sleep(PAUSE));
+        }
+    }
+
+    /// What a search has found.
+    fn read<'py>(&self, found: &Bound<'py, PyAny>) -> PyResult<(Vec<Found<'py>>, Option<String>)> {
         let note = found.get_item(1)?;
         if let Hint::File(names) = &self.hint {
-            let told = call(&self.search.bind(py).getattr("file_names")?, ())?.extract()?;
+            let search = self.search.bind(found.py());
+            let told = call(&search.getattr("file_names")?, ())?.extract()?;
             *names.lock().unwrap_or_else(PoisonError::into_inner) = told;
         }
         let note = (!note.is_none()).then(|| text_of(&note));
@@ -124,6 +161,18 @@ impl Finder {
     }
 }
 
+/// Goes on with a search for a while; what it has found, at its end.
+fn piece<'py>(next: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let began = Instant::now();
+    while began.elapsed() < PIECE {
+        let found = call(next, ())?;
+        if !found.is_none() {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
 fn is_called(code: &Bound<'_, PyAny>, name: &str) -> bool {
     let own = code.getattr("co_name");
     own.is_ok_and(|own| text_of(&own) == name)
@@ -141,6 +190,38 @@ fn all<'py>(found: &Bound<'py, PyAny>) -> PyResult<Vec<Found<'py>>> {
         Ok(Found { code, spot })
     });
     each.collect()
+}
+
+/// One search at a time, with what is done about its result: the next one forgets what it saw.
+pub(crate) struct Alone {
+    ours: u32,
+}
+
+/// The process whose thread searches, as its generation and 1; 0 when none does. A child of a fork has not got the thread.
+static SEARCHING: AtomicU32 = AtomicU32::new(0);
+/// How long who finds somebody at it waits before it looks again.
+const NAP: Duration = Duration::from_millis(1);
+
+impl Alone {
+    /// Waits, without the GIL, until no other search is under way, or the client gives up.
+    pub(crate) fn wait(py: Python<'_>, pending: &Pending<'_>) -> Result<Self, Failure> {
+        let ours = forked::generation().wrapping_add(1);
+        // With the GIL nobody comes between the two.
+        while SEARCHING.load(Ordering::Acquire) == ours {
+            pending.check()?;
+            py.detach(|| thread::sleep(NAP));
+        }
+        SEARCHING.store(ours, Ordering::Release);
+        Ok(Self { ours })
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let (ended, seen) = (Ordering::AcqRel, Ordering::Relaxed);
+        // In a child, it may be another's already.
+        SEARCHING.compare_exchange(self.ours, 0, ended, seen).ok();
+    }
 }
 
 /// The names that frames of code will have, as far as the last search knows.

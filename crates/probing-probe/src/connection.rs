@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use probing_proto::message::{Event, Failure, Message, Progress, Request, RequestId};
+use probing_proto::message::{Call, Event, Failure, Message, Progress, Request, RequestId};
 use probing_proto::reads::Pieces;
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
 
@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     /// The rest of a frame that the socket had no room for.
     unsent: Vec<u8>,
     in_flight: HashMap<RequestId, Arc<Interrupt>>,
+    /// Cancelled by what arrived together with them: they never begin.
+    given_up: Vec<RequestId>,
     /// What `_` is for this client.
     held: Held,
     /// What is on for as long as it is there.
@@ -62,6 +64,7 @@ impl Connection {
             outbox: Arc::new(Outbox::new(waker)),
             unsent: Vec::new(),
             in_flight: HashMap::new(),
+            given_up: Vec::new(),
             held: Held::default(),
             borrowed: Arc::default(),
         })
@@ -100,37 +103,66 @@ impl Connection {
         !self.outbox.is_full()
     }
 
-    /// Takes what has arrived and gives whole requests to `handle`.
+    /// Takes what has arrived, then gives whole requests to `handle`. None of a client that has gone meanwhile: a process that was
+    /// stopped, or had no CPU, finds request, cancellation and the end of the connection at once.
     pub(crate) fn read(&mut self, mut handle: impl FnMut(&mut Self, Request)) -> Fate {
+        let frames = match self.arrived() {
+            Ok(frames) => frames,
+            Err(fate) => return fate,
+        };
+        let mut requests = Vec::new();
+        for frame in frames {
+            match frame.message::<Request>() {
+                Ok(request) => requests.push(request),
+                Err(error) => self.refuse(&frame, &error),
+            }
+        }
+        let given_up = requests.iter().filter_map(|request| match request.call {
+            Call::Cancel { request } => Some(request),
+            _ => None,
+        });
+        self.given_up = given_up.collect();
+        for request in requests {
+            handle(self, request);
+        }
+        self.given_up.clear();
+        Fate::Open
+    }
+
+    /// Whole frames that have arrived, or what became of the connection.
+    fn arrived(&mut self) -> Result<Vec<Frame>, Fate> {
         let mut buffer = [0; 16 << 10];
+        let mut frames = Vec::new();
         let mut taken = 0;
         while taken < TURN {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Fate::Over,
+                Ok(0) => return Err(Fate::Over),
                 Ok(length) => {
                     taken += length;
                     self.decoder.push(&buffer[..length]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Fate::Over,
+                Err(_) => return Err(Fate::Over),
             }
             loop {
                 match self.decoder.next_frame() {
-                    Ok(Some(frame)) => match frame.message() {
-                        Ok(request) => handle(self, request),
-                        Err(error) => self.refuse(&frame, &error),
-                    },
+                    Ok(Some(frame)) => frames.push(frame),
                     Ok(None) => break,
                     Err(error) => {
                         self.say(None, Event::Failed(Failure::new(error.to_string())));
                         self.write();
-                        return Fate::Over;
+                        return Err(Fate::Over);
                     }
                 }
             }
         }
-        Fate::Open
+        Ok(frames)
+    }
+
+    /// Whether the client has given up a request that it made just before.
+    pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
+        self.given_up.contains(&request)
     }
 
     /// A frame that holds no request we know. A newer client may ask for what this probe cannot do: only that fails.
@@ -198,6 +230,9 @@ impl Connection {
             )));
         }
         let sink = Sink::new(id, Arc::clone(&self.outbox), max_output);
+        if self.has_given_up(id) {
+            sink.interrupt.request();
+        }
         self.in_flight.insert(id, Arc::clone(&sink.interrupt));
         Ok((sink, self.held.clone()))
     }

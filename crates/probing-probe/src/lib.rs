@@ -43,6 +43,7 @@ mod output;
 mod peer;
 mod place;
 mod recording;
+mod request;
 mod server;
 mod signals;
 mod sink;

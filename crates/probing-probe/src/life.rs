@@ -22,6 +22,7 @@ use crate::forked::ClosedInChildren;
 use crate::memory;
 use crate::outbox::Waker;
 use crate::peer;
+use crate::request::given_up;
 use crate::stops::{self, Order, Stops};
 use crate::torch;
 use crate::trace;
@@ -274,6 +275,10 @@ struct Ready {
 /// Serves one request, or starts serving it.
 fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, request: Request) {
     let id = request.id;
+    if connection.has_given_up(id) && is_done_at_once(&request.call) {
+        connection.say(Some(id), Event::Failed(given_up()));
+        return;
+    }
     match request.call {
         Call::Eval(eval) if eval.stop.is_some() => {
             if let Err(failure) = evaluate_at_stop(evals, connection, id, eval) {
@@ -324,10 +329,22 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
     }
 }
 
+/// Whether this thread itself does what is asked: nothing else could leave it undone.
+fn is_done_at_once(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Follow { .. }
+            | Call::Drive { .. }
+            | Call::Step(_)
+            | Call::Release { .. }
+            | Call::Detach
+    )
+}
+
 /// What is asked of stopped threads; the answer, unless somebody else gives it.
-fn at_stops(connection: &Connection, id: RequestId, call: Call) -> Option<Event> {
+fn at_stops(connection: &mut Connection, id: RequestId, call: Call) -> Option<Event> {
     let stops = stops::of_this_process();
-    let outbox = connection.outbox();
+    let outbox = &Arc::clone(connection.outbox());
     let done = |result: Result<(), Failure>| match result {
         Ok(()) => Event::Done,
         Err(failure) => Event::Failed(failure),
@@ -340,21 +357,21 @@ fn at_stops(connection: &Connection, id: RequestId, call: Call) -> Option<Event>
             None
         }
         Call::Drive { stop, take } => Some(done(stops.drive(outbox, stop, take))),
-        Call::Step(asked) => {
-            let (stop, jump) = (asked.stop, asked.step);
-            let order = match jump {
-                Step::Jump { line } => Order::Jump {
-                    line,
-                    answer: (Arc::clone(outbox), id),
-                },
-                _ => Order::Step(asked),
-            };
-            match stops.order(outbox, stop, order) {
-                Ok(()) if matches!(jump, Step::Jump { .. }) => None,
-                Ok(()) => Some(Event::Done),
-                Err((_, failure)) => Some(Event::Failed(failure)),
+        Call::Step(asked) => match asked.step {
+            Step::Jump { line } => {
+                let jump = |(sink, _)| Order::Jump { line, sink };
+                let order = connection.begin(id, None).map(jump);
+                let ordered = order.and_then(|order| {
+                    let ordered = stops.order(outbox, asked.stop, order);
+                    ordered.map_err(|(_, failure)| failure)
+                });
+                ordered.err().map(Event::Failed)
             }
-        }
+            _ => {
+                let ordered = stops.order(outbox, asked.stop, Order::Step(asked));
+                Some(done(ordered.map_err(|(_, failure)| failure)))
+            }
+        },
         Call::Release { stops: wanted } => {
             let released = stops.release(outbox, &wanted);
             Some(released.unwrap_or_else(Event::Failed))

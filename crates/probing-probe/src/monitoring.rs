@@ -5,6 +5,7 @@
 
 mod callable;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::OnceLock;
 
 use probing_proto::message::Failure;
@@ -13,6 +14,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::guarded::call;
+use crate::stops::states;
+use crate::stops::symbols::symbols;
 
 pub(crate) use self::callable::{Function, callable, count};
 
@@ -180,6 +183,23 @@ impl Asked {
     pub(crate) fn restart(&self, py: Python<'_>) -> PyResult<()> {
         call(self.restart_events.bind(py), ()).map(drop)
     }
+}
+
+/// Runs code of ours in this thread of which nobody is told, neither we nor other tools: the program's watches and traces must not
+/// make it slow.
+pub(crate) fn unheard<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
+    let symbols = symbols();
+    let (Some(enter), Some(leave)) = (symbols.enter_tracing, symbols.leave_tracing) else {
+        return states::untraced(py, code);
+    };
+    // SAFETY: the GIL is held, so this thread has a state, which stays while the thread runs `code`.
+    let state = unsafe { ffi::PyThreadState_Get() };
+    // SAFETY: the state is that of the calling thread.
+    unsafe { enter(state) };
+    let result = panic::catch_unwind(AssertUnwindSafe(code));
+    // SAFETY: as above.
+    unsafe { leave(state) };
+    result.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
 /// What a callback answers: to be told again, or never again of this place.

@@ -64,6 +64,7 @@ use self::sessions::Sessions;
 use crate::codes::{Finder, Found};
 use crate::outbox::Outbox;
 use crate::recording::{self, Variable};
+use crate::request::Pending;
 use crate::worker::{self, Turn};
 use crate::{forked, forks};
 
@@ -133,8 +134,13 @@ fn is_used() -> bool {
 }
 
 /// Arms a point, on a thread that has the GIL.
-pub(crate) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
-    arming::arm(py, wanted, client)
+pub(crate) fn arm(
+    py: Python<'_>,
+    wanted: Arm,
+    client: &Arc<Outbox>,
+    pending: Pending<'_>,
+) -> Result<Event, Failure> {
+    arming::arm(py, wanted, client, pending)
 }
 
 /// The same for a trace, which disarms it, and may know better where it is.
@@ -143,7 +149,8 @@ pub(crate) fn arm_for_trace(
     wanted: Arm,
     finder: Option<Finder>,
 ) -> Result<PointId, Failure> {
-    arming::try_arm(py, wanted, None, finder).map(|point| point.point)
+    let pending = Pending::of_program();
+    arming::try_arm(py, wanted, (None, pending), finder).map(|point| point.point)
 }
 
 /// Functions may have been defined again since these points found them; on a thread that has the GIL.

@@ -33,6 +33,7 @@ use pyo3::prelude::*;
 
 use self::library::Torch;
 use crate::eval;
+use crate::request::Pending;
 use crate::step;
 use crate::worker;
 
@@ -42,18 +43,38 @@ pub(crate) use self::statistics::Statistics;
 const TENSORS_EVERY: u32 = 100;
 
 /// Does what a client asks, on a thread that has the GIL.
-pub(crate) fn answer(py: Python<'_>, asked: &TorchCall) -> Event {
-    let done = match asked {
-        TorchCall::On(wanted) => on(py, wanted),
-        TorchCall::Off => {
-            off(py);
-            Ok(())
+pub(crate) fn answer(
+    py: Python<'_>,
+    asked: &TorchCall,
+    pending: Pending<'_>,
+) -> Result<Event, Failure> {
+    match asked {
+        TorchCall::On(wanted) => {
+            let before = state::state().map(|state| state.wanted.clone());
+            on(py, wanted)?;
+            pending.commit().inspect_err(|_| take_back(py, before))?;
         }
-        TorchCall::Status => Ok(()),
-    };
-    match done {
-        Ok(()) => Event::Torch(status(py)),
-        Err(failure) => Event::Failed(failure),
+        TorchCall::Off => {
+            pending.commit()?;
+            off(py);
+        }
+        TorchCall::Status => {}
+    }
+    Ok(Event::Torch(status(py)))
+}
+
+/// Makes it what it was before a client asked for more, which gave that up.
+fn take_back(py: Python<'_>, before: Option<Wanted>) {
+    match (before, state::state()) {
+        (None, state) => {
+            drop(state);
+            off(py);
+        }
+        (Some(before), Some(mut state)) => {
+            state.wanted = before;
+            state::apply(&state.wanted);
+        }
+        (Some(_), None) => {}
     }
 }
 
@@ -261,15 +282,15 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn torch(py: Python<'_>, asked: &str) -> PyResult<String> {
     let asked: TorchCall =
         serde_json::from_str(asked).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    match answer(py, &asked) {
-        Event::Torch(status) => serde_json::to_string(&status)
+    match answer(py, &asked, Pending::of_program()) {
+        Ok(Event::Torch(status)) => serde_json::to_string(&status)
             .map_err(|error| PyRuntimeError::new_err(error.to_string())),
-        Event::Failed(failure) => {
+        Err(failure) => {
             let hint = failure.hint.map(|hint| format!("\nhint: {hint}"));
             let words = format!("{}{}", failure.error, hint.unwrap_or_default());
             Err(PyRuntimeError::new_err(words))
         }
-        _ => Err(PyRuntimeError::new_err("no answer")),
+        Ok(_) => Err(PyRuntimeError::new_err("no answer")),
     }
 }
 

@@ -40,6 +40,7 @@ use pyo3::prelude::*;
 
 use self::traces::Owner;
 use crate::monitoring;
+use crate::request::Pending;
 use crate::stops::site;
 use crate::worker;
 
@@ -50,11 +51,9 @@ pub(crate) use self::program::add_to;
 pub(crate) use self::tap::{At, Tap, Wants};
 
 /// Begins a trace that a client asks for, on a thread that has the GIL.
-pub(crate) fn begin(py: Python<'_>, wanted: Trace) -> Event {
-    match arming::begin(py, wanted, Owner::Client) {
-        Ok(trace) => Event::Traced(told_of(&trace, arming::others_profile(py))),
-        Err(failure) => Event::Failed(failure),
-    }
+pub(crate) fn begin(py: Python<'_>, wanted: Trace, pending: Pending<'_>) -> Result<Event, Failure> {
+    let trace = arming::begin(py, wanted, Owner::Client, pending)?;
+    Ok(Event::Traced(told_of(&trace, arming::others_profile(py))))
 }
 
 /// Ends traces, on a thread that has the GIL.

@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::lifecycle;
+use crate::request::Pending;
 use crate::worker;
 use crate::{collectives, heap, torch, usage};
 
@@ -67,6 +68,10 @@ impl Borrowed {
             Tracer::Heap => 2,
             Tracer::Collectives => 4,
         }
+    }
+
+    fn has(&self, tracer: Tracer) -> bool {
+        self.0.load(Ordering::Acquire) & Self::bit(tracer) != 0
     }
 
     /// Whether the connection is there for it.
@@ -126,44 +131,60 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Does what a client asks.
-pub(crate) fn switch(py: Python<'_>, call: TracerCall, borrowed: &Borrowed) -> Event {
+pub(crate) fn switch(
+    py: Python<'_>,
+    call: TracerCall,
+    borrowed: &Borrowed,
+    pending: Pending<'_>,
+) -> Result<Event, Failure> {
     let TracerCall {
         tracer,
         on,
         borrowed: is_borrowed,
     } = call;
-    if (tracer, on) == (Tracer::Collectives, Some(true))
-        && let Err(failure) = torch::check_installed(py)
-    {
-        return Event::Failed(failure);
+    if (tracer, on) == (Tracer::Collectives, Some(true)) {
+        torch::check_installed(py)?;
     }
     let was_on = is_on(tracer);
     let asked = &wishes(tracer).asked;
-    let before = asked.load(Ordering::Acquire);
-    match (on, is_borrowed) {
-        (None, _) => {}
-        (Some(on), false) => asked.store(on, Ordering::Release),
-        (Some(true), true) if borrowed.take(tracer) => {}
-        (Some(true), true) => return Event::Failed(Failure::new("the connection has ended")),
-        (Some(false), true) => borrowed.give_back(tracer),
-    }
-    if on.is_some()
-        && let Err(failure) = follow(py, tracer)
-    {
-        if is_borrowed {
-            borrowed.give_back(tracer);
-        } else {
-            asked.store(before, Ordering::Release);
+    match on {
+        Some(true) => {
+            let (was_asked, was_borrowed) = (asked.load(Ordering::Acquire), borrowed.has(tracer));
+            if !is_borrowed {
+                asked.store(true, Ordering::Release);
+            } else if !borrowed.take(tracer) {
+                return Err(Failure::new("the connection has ended"));
+            }
+            let switched = follow(py, tracer).and_then(|()| pending.commit());
+            if let Err(failure) = switched {
+                if !is_borrowed {
+                    asked.store(was_asked, Ordering::Release);
+                } else if !was_borrowed {
+                    borrowed.give_back(tracer);
+                }
+                // Ending one cannot fail, and what others want is on already.
+                drop(follow(py, tracer));
+                return Err(failure);
+            }
         }
-        return Event::Failed(failure);
+        Some(false) => {
+            pending.commit()?;
+            if is_borrowed {
+                borrowed.give_back(tracer);
+            } else {
+                asked.store(false, Ordering::Release);
+            }
+            follow(py, tracer)?;
+        }
+        None => {}
     }
-    Event::Tracer(TracerState {
+    Ok(Event::Tracer(TracerState {
         tracer,
         on: is_on(tracer),
         was_on,
         note: note(py, tracer),
         job: job(py, tracer),
-    })
+    }))
 }
 
 /// What is in use of the heap.

@@ -23,6 +23,7 @@ use crate::lifecycle;
 use crate::locals;
 use crate::objects;
 use crate::output;
+use crate::request::Pending;
 use crate::signals::Mask;
 use crate::sink::{Ear, Sink};
 use crate::stops;
@@ -198,24 +199,15 @@ pub(crate) fn with_interpreter<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<
 /// Does the job. Whatever goes wrong stays inside the answer.
 fn answer(Work { job, sink, held }: &Work) -> Event {
     let done = panic::catch_unwind(AssertUnwindSafe(|| match job {
+        // Both begin when code of the program does.
         Job::Eval(eval) => dispatch::answer(eval, sink, held),
         Job::Locals(asked) => locals::answer(sink, asked),
-        Job::Complete(wanted) => with_interpreter(|py| objects::complete(py, wanted)),
-        Job::Describe(wanted) => with_interpreter(|py| objects::describe(py, wanted)),
-        Job::Arm(wanted) => with_interpreter(|py| stops::arm(py, (**wanted).clone(), &sink.outbox)),
-        Job::Disarm(wanted) => with_interpreter(|py| stops::disarm(py, wanted)),
-        Job::Record(seen) => with_interpreter(|py| stops::record(py, seen)),
-        Job::Trace(wanted) => with_interpreter(|py| trace::begin(py, (**wanted).clone())),
-        Job::Untrace(wanted) => with_interpreter(|py| trace::end(py, wanted)),
-        Job::Traces => with_interpreter(trace::told),
-        Job::Torch(asked) => with_interpreter(|py| torch::answer(py, asked)),
-        Job::Source(file, first, count) => {
-            with_interpreter(|py| stops::source(py, file, *first, *count))
-        }
-        Job::Tracer(wanted, borrowed) => {
-            with_interpreter(|py| tracers::switch(py, *wanted, borrowed))
-        }
-        Job::Heap => with_interpreter(tracers::heap),
+        job => with_interpreter(|py| {
+            let pending = Pending::of_client(&sink.interrupt);
+            let checked = pending.check();
+            let done = checked.and_then(|()| done(py, job, sink, pending));
+            done.unwrap_or_else(Event::Failed)
+        }),
     }));
     match done {
         Ok(Some(event)) => event,
@@ -224,6 +216,26 @@ fn answer(Work { job, sink, held }: &Work) -> Event {
             Failure::new(format!("the probe failed: {}", panic_message(&*panic)))
                 .with_hint("this is a defect of Probing; the target goes on"),
         ),
+    }
+}
+
+/// Does what a client still waits for. What sets something commits when all of it is there, what takes something out before.
+fn done(py: Python<'_>, job: &Job, sink: &Sink, pending: Pending<'_>) -> Result<Event, Failure> {
+    match job {
+        Job::Arm(wanted) => stops::arm(py, (**wanted).clone(), &sink.outbox, pending),
+        Job::Trace(wanted) => trace::begin(py, (**wanted).clone(), pending),
+        Job::Torch(asked) => torch::answer(py, asked, pending),
+        Job::Tracer(wanted, borrowed) => tracers::switch(py, *wanted, borrowed, pending),
+        Job::Disarm(wanted) => pending.commit().map(|()| stops::disarm(py, wanted)),
+        Job::Untrace(wanted) => pending.commit().map(|()| trace::end(py, wanted)),
+        Job::Record(seen) => pending.commit().map(|()| stops::record(py, seen)),
+        // These look.
+        Job::Complete(wanted) => Ok(objects::complete(py, wanted)),
+        Job::Describe(wanted) => Ok(objects::describe(py, wanted)),
+        Job::Traces => Ok(trace::told(py)),
+        Job::Source(file, first, count) => Ok(stops::source(py, file, *first, *count)),
+        Job::Heap => Ok(tracers::heap(py)),
+        Job::Eval(_) | Job::Locals(_) => Err(Failure::new("it begins by itself")),
     }
 }
 

@@ -201,6 +201,19 @@ impl Client {
         }
     }
 
+    /// The next answer to anything.
+    #[track_caller]
+    pub(crate) fn any_answer(&mut self) -> (RequestId, Event) {
+        loop {
+            let message = self.raw.receive().expect("an answer");
+            match (message.id, message.event) {
+                (_, Event::News(news)) => self.news.push_back(news),
+                (Some(id), event) => return (id, event),
+                (None, _) => {}
+            }
+        }
+    }
+
     /// Waits until evaluated code has printed something.
     #[track_caller]
     pub(crate) fn printed(&mut self, id: RequestId) {

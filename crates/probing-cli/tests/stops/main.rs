@@ -7,6 +7,7 @@ mod corpus;
 mod debugger;
 mod ends;
 mod exceptions;
+mod given_up;
 mod imports;
 mod kills;
 mod leavings;

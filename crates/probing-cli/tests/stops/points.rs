@@ -298,3 +298,139 @@ fn a_point_ends_when_its_time_is_over() {
         debugged.leaves_no_trace();
     });
 }
+
+#[test]
+fn no_python_of_ours_runs_where_a_breakpoint_is_passed() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let by_name = when("limit < 0", in_function("count"));
+        let client = &mut debugged.client;
+        let points = [
+            client.arm(by_name.clone()),
+            client.arm(in_function("debugged.count")),
+            // Called so, too, and another one.
+            client.arm(when("limit < 0", in_function("Nobody.count"))),
+            client.arm(when("step < 0", at("count"))),
+        ];
+        // Every function of ours that looks for code counts its calls.
+        debugged.begin(
+            "import gc, types; calls = []; own = next(it for it in gc.get_objects() if isinstance(it, type) \
+             and it.__name__ == 'Function' and hasattr(it, 'find') and it.find.__code__.co_filename == '<probing>')",
+        );
+        debugged.ended();
+        debugged.begin(
+            "counted = lambda function: lambda *args: (calls.append(function.__name__), function(*args))[1]; \
+             [setattr(own, name, counted(it)) for name, it in list(vars(own).items()) if isinstance(it, types.FunctionType)]",
+        );
+        debugged.ended();
+        // What there is to bind is bound by then.
+        assert_eq!(debugged.told("count(3)"), "3");
+        assert_eq!(debugged.told("calls.clear()"), "None");
+        debugged.begin("all(count(1) for _ in range(1000))");
+        debugged.ended();
+        assert_eq!(debugged.told("calls"), "[]");
+        let passed = debugged.client.points();
+        assert_eq!(passed[1].hits, 1001, "{passed:?}");
+        let unmet = [0, 2, 3].map(|place| passed[place].hits);
+        assert_eq!(unmet, [0, 0, 0], "{passed:?}");
+        assert_eq!(points[2].bound, []);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_name_that_begins_with_its_module_is_found_without_a_search() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(
+            "import types; inner = types.ModuleType('net.inner'); exec('class Model:\\n def fit(self): return self.name()\\n def name(self): return 7\\n\
+             def build(): return Model()', vars(inner)); sys.modules['net.inner'] = inner; net = types.ModuleType('net'); \
+             net.Model, net.build, net.made = inner.Model, inner.build, inner.build; sys.modules['net'] = net",
+        );
+        debugged.ended();
+        // The first search loads our own code; from then on, nobody goes through modules.
+        debugged.client.arm(in_function("nobody_is_called_so"));
+        debugged.begin(
+            "import gc; own = next(it.find.__globals__ for it in gc.get_objects() if isinstance(it, type) and it.__name__ == 'Function' \
+             and hasattr(it, 'find') and it.find.__code__.co_filename == '<probing>'); searched = []; modules = own['_modules']; \
+             own['_modules'] = lambda: (searched.append(1), modules())[1]",
+        );
+        debugged.ended();
+        // Where it is, and where it was imported to.
+        for (name, bound) in [
+            ("net.inner.Model.fit", "Model.fit"),
+            ("net.Model.fit", "Model.fit"),
+            ("net.build", "build"),
+        ] {
+            let point = debugged.client.arm(in_function(name));
+            let bound_to: Vec<&str> = point.bound.iter().map(|it| it.func.as_str()).collect();
+            assert_eq!(bound_to, [bound], "{name}: {point:?}");
+            assert_eq!(point.note, None);
+        }
+        assert_eq!(debugged.told("searched"), "[]");
+        assert_eq!(debugged.told("net.build().fit()"), "7");
+        let hits: Vec<u64> = debugged.client.points().iter().map(|it| it.hits).collect();
+        assert_eq!(hits, [0, 1, 1, 1]);
+        debugged.begin("own['_modules'] = modules");
+        debugged.ended();
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn what_has_no_python_code_is_called_what_it_is() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        // Of libraries that are not here, what their objects are called.
+        debugged.begin(
+            "import types; kind = lambda module, name: type(name, (), {'__module__': module, '__call__': abs})(); \
+             sys.modules['fast'] = fast = types.ModuleType('fast'); fast.jit = kind('numba.core.registry', 'CPUDispatcher'); \
+             fast.remote = kind('ray.actor', 'ActorMethod'); fast.cython = kind('_cython_3_0', 'cython_function_or_method'); \
+             fast.other = kind('fast', 'Other')",
+        );
+        debugged.ended();
+        let after = ": armed in case a function of Python's is called so later";
+        for (name, what) in [
+            (
+                "time.sleep",
+                "time.sleep is a C function, in which Python has no lines",
+            ),
+            (
+                "globals",
+                "builtins.globals is a C function, in which Python has no lines",
+            ),
+            (
+                "str.join",
+                "builtins.str.join is a C function, in which Python has no lines",
+            ),
+            (
+                "threading.Thread",
+                "threading.Thread is a class, whose functions are CLASS.METHOD",
+            ),
+            (
+                "fast.jit",
+                "fast.jit is compiled by numba: Python does not run its lines (NUMBA_DISABLE_JIT=1 leaves it as it is)",
+            ),
+            (
+                "fast.remote",
+                "fast.remote is run by Ray in a process of its own: it can be stopped in that one",
+            ),
+            (
+                "fast.cython",
+                "fast.cython is compiled by Cython: Python has no lines there",
+            ),
+            (
+                "fast.other",
+                "fast.other is an object of fast.Other, which has no code of Python's",
+            ),
+        ] {
+            let point = debugged.client.arm(in_function(name));
+            assert_eq!(point.note, Some(format!("{what}{after}")), "{name}");
+            assert_eq!(point.bound, []);
+        }
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}

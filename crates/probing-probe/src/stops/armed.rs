@@ -34,6 +34,8 @@ pub(super) struct Armed {
     codes: HashMap<usize, CodeArms, BuildHasherDefault<Address>>,
     /// Those that look for code that begins to run.
     pub(super) seekers: Vec<Arc<Point>>,
+    /// Grows with each of them.
+    seeking: u64,
     /// Those that look for exceptions.
     pub(super) raises: Vec<Arc<Point>>,
     /// Those that watch what a path leads to.
@@ -54,6 +56,8 @@ pub(super) struct CodeArms {
     pub(super) starts: Vec<(u32, Arc<Point>)>,
     /// Where watched variables are written.
     pub(super) stores: Vec<Store>,
+    /// Which seekers have seen it: those that there were when [`Armed::seeking`] was this.
+    sought: u64,
     /// Whether it was told to tell of its instructions, whoever else asks.
     pub(super) tells_for_good: bool,
     /// How many threads have changes that wait for its next instruction.
@@ -87,6 +91,7 @@ impl Armed {
         Self {
             codes: HashMap::with_hasher(BuildHasherDefault::new()),
             seekers: Vec::new(),
+            seeking: 0,
             raises: Vec::new(),
             values: Vec::new(),
             steps: HashMap::with_hasher(BuildHasherDefault::new()),
@@ -115,11 +120,30 @@ impl Armed {
                 lines: Vec::new(),
                 starts: Vec::new(),
                 stores: Vec::new(),
+                sought: 0,
                 tells_for_good: false,
                 waits: 0,
                 steppers: 0,
                 enders: 0,
             })
+    }
+
+    /// One more that looks for code that begins to run.
+    pub(super) fn add_seeker(&mut self, point: Arc<Point>) {
+        self.seekers.push(point);
+        self.seeking += 1;
+    }
+
+    /// Those that have not seen this code, which begins to run. Each looks at it once: a function with a breakpoint tells every time.
+    #[inline]
+    pub(super) fn seekers_of(&mut self, code: usize) -> Vec<Arc<Point>> {
+        if let Some(arms) = self.codes.get_mut(&code) {
+            if arms.sought == self.seeking {
+                return Vec::new();
+            }
+            arms.sought = self.seeking;
+        }
+        self.seekers.clone()
     }
 
     /// Every code object that something is or was armed in.

@@ -16,16 +16,19 @@ use super::{events, exceptions, of_this_process, parking, sites, steps, tracing,
 use crate::codes::{self, Finder, Found};
 use crate::forks;
 use crate::outbox::Outbox;
+use crate::request::Pending;
 
 /// How this Python tells us what its threads do.
 pub(super) use crate::monitoring::is_there as has_monitoring;
 
 /// Arms a point; what came of it.
-pub(super) fn arm(py: Python<'_>, wanted: Arm, client: &Arc<Outbox>) -> Event {
-    let armed = match try_arm(py, wanted, Some(client), None) {
-        Ok(point) => Event::Armed(point),
-        Err(failure) => Event::Failed(failure),
-    };
+pub(super) fn arm(
+    py: Python<'_>,
+    wanted: Arm,
+    client: &Arc<Outbox>,
+    pending: Pending<'_>,
+) -> Result<Event, Failure> {
+    let armed = try_arm(py, wanted, (Some(client), pending), None).map(Event::Armed);
     // It has gone meanwhile, and nobody has found its points.
     if client.is_closed() {
         disarm_owned(py, client);
@@ -42,11 +45,12 @@ pub(super) fn disarm_owned(py: Python<'_>, client: &Arc<Outbox>) {
     }
 }
 
-/// Arms a point for a client, or for the program itself. Whoever knows better than its place where it is brings a finder.
+/// Arms a point for a client, or for the program itself. Whoever knows better than its place where it is brings a finder. The point
+/// does nothing before all of it is there and the request is committed.
 pub(super) fn try_arm(
     py: Python<'_>,
     wanted: Arm,
-    client: Option<&Arc<Outbox>>,
+    (client, pending): (Option<&Arc<Outbox>>, Pending<'_>),
     finder: Option<Finder>,
 ) -> Result<stops::Point, Failure> {
     forks::settle(py);
@@ -69,35 +73,41 @@ pub(super) fn try_arm(
     }
     let id = stops.points().next_id();
     let point = Arc::new(Point::new(id, wanted, parts));
+    let prepared = prepare(py, &point, &pending).and_then(|()| pending.commit());
+    if let Err(failure) = prepared {
+        point.disarm();
+        take_out(py, &point);
+        settle(py);
+        return Err(failure);
+    }
+    // Whoever finds it in the list may rely on it.
+    stops.points().add(Arc::clone(&point));
+    point.begin();
+    stops.changed();
+    Ok(point.told())
+}
+
+/// Puts a point where it belongs, and has the interpreter tell of it.
+fn prepare(py: Python<'_>, point: &Arc<Point>, pending: &Pending<'_>) -> Result<(), Failure> {
     if let Some(finder) = &point.finder {
-        let (found, note) = finder.find(py).map_err(|error| {
-            release_if_idle(py);
-            Failure::new(format!("cannot look for code: {error}"))
-        })?;
-        armed().seekers.push(Arc::clone(&point));
-        let bound = bind(&point, found, None);
+        let _alone = codes::Alone::wait(py, pending)?;
+        let (found, note) = finder.find(py, pending)?;
+        armed().add_seeker(Arc::clone(point));
+        let bound = bind(point, found, None);
         codes::forget_globals(py);
-        if let Err(failure) = bound {
-            point.disarm();
-            take_out(py, &point);
-            settle(py);
-            return Err(failure);
-        }
+        bound?;
         if note.is_some() {
             point.note(note);
         }
         restart(py);
     } else if point.watch.is_some() {
-        watches::begin(py, &point)?;
+        watches::begin(py, point)?;
     } else {
-        exceptions::arm(py, &point)
+        exceptions::arm(py, point)
             .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
     }
     refresh(py);
-    // Whoever finds it in the list may rely on it.
-    stops.points().add(Arc::clone(&point));
-    stops.changed();
-    Ok(point.told())
+    Ok(())
 }
 
 /// Functions that have been defined again since these points found them have the points, too. (From 3.12 on most are found before,
@@ -146,6 +156,7 @@ pub(super) fn watch_local(
     let stops = of_this_process();
     let id = stops.points().next_id();
     let point = Arc::new(Point::new(id, wanted, parts));
+    point.begin();
     stops.points().add(Arc::clone(&point));
     if let Err(failure) = bind(&point, vec![found], None) {
         disarm(py, &[id]);
@@ -237,7 +248,7 @@ pub(super) fn bind<'py>(
         let mut armed = armed();
         let arms = armed.code_mut(&code);
         // Another thread may have come here meanwhile.
-        if arms.has(point) || !point.is_armed() {
+        if arms.has(point) || point.is_over() {
             drop(armed);
             continue;
         }

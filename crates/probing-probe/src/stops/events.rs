@@ -234,10 +234,11 @@ pub(super) fn raised<'py>(
 
 /// Code that begins may be what points wait for.
 fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
-    let Some(seekers) = armed_if_free().map(|armed| armed.seekers.clone()) else {
+    let address = code.as_ptr() as usize;
+    let Some(seekers) = armed_if_free().map(|mut armed| armed.seekers_of(address)) else {
         return;
     };
-    if seekers.is_empty() || sites::is_twin(code.as_ptr() as usize) {
+    if seekers.is_empty() || sites::is_twin(address) {
         return;
     }
     let module = module_of(frame);

@@ -9,6 +9,7 @@ use super::watches;
 use super::{arming, thread};
 use crate::eval;
 use crate::recording::{self, Variable};
+use crate::request::Pending;
 
 /// Puts the functions into the module.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -24,7 +25,7 @@ fn arm(py: Python<'_>, wanted: &str) -> PyResult<String> {
     eval::prepare(py)?;
     let wanted: Arm =
         serde_json::from_str(wanted).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    match arming::try_arm(py, wanted, None, None) {
+    match arming::try_arm(py, wanted, (None, Pending::of_program()), None) {
         Ok(point) => serde_json::to_string(&point)
             .map_err(|error| PyRuntimeError::new_err(error.to_string())),
         Err(Failure { error, hint }) => {

@@ -1,6 +1,6 @@
 //! What is armed: each point with what it has seen so far. Read by the server's thread, which has no GIL.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,11 @@ const MAX_BOUND: usize = 100;
 /// How long a point that stops is armed, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
 
+/// A point that is being put where it belongs: passed, it does nothing.
+const PREPARED: u8 = 0;
+const ARMED: u8 = 1;
+const OVER: u8 = 2;
+
 /// One point.
 pub(super) struct Point {
     pub(super) id: PointId,
@@ -40,7 +45,7 @@ pub(super) struct Point {
     /// The connection that it ends with.
     owner: Option<Weak<Outbox>>,
     expires: Option<Instant>,
-    is_armed: AtomicBool,
+    stage: AtomicU8,
     hits: AtomicU64,
     fired: AtomicU64,
     dropped: AtomicU64,
@@ -86,7 +91,7 @@ impl Point {
             cost: parts.cost,
             owner: parts.owner,
             expires: ttl.and_then(|ttl| now.checked_add(ttl)),
-            is_armed: AtomicBool::new(true),
+            stage: AtomicU8::new(PREPARED),
             hits: AtomicU64::new(0),
             fired: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -99,12 +104,26 @@ impl Point {
     }
 
     pub(super) fn is_armed(&self) -> bool {
-        self.is_armed.load(Ordering::Acquire)
+        self.stage.load(Ordering::Acquire) == ARMED
     }
 
-    /// Whether it was until now.
+    /// Whether it was disarmed.
+    pub(super) fn is_over(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == OVER
+    }
+
+    /// All of it is there, and whoever asked for it waits still: from now on it does something.
+    pub(super) fn begin(&self) {
+        let (begun, seen) = (Ordering::AcqRel, Ordering::Acquire);
+        // One that was disarmed meanwhile, with all others, stays that.
+        self.stage
+            .compare_exchange(PREPARED, ARMED, begun, seen)
+            .ok();
+    }
+
+    /// Whether it was armed until now.
     pub(super) fn disarm(&self) -> bool {
-        self.is_armed.swap(false, Ordering::AcqRel)
+        self.stage.swap(OVER, Ordering::AcqRel) == ARMED
     }
 
     /// What it evaluates.

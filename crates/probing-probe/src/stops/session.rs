@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use probing_proto::message::{Event, Failure, Message, RequestId};
+use probing_proto::message::{Event, Failure, Message};
 use probing_proto::stops::{
     self, Driver, Gone, Hold, Spot, StepCall, StopId, StopNews, WentOn, Why,
 };
@@ -17,6 +17,8 @@ use crate::forks;
 use crate::handled::Handled;
 use crate::interrupt::{Interrupt, own_thread};
 use crate::outbox::Outbox;
+use crate::request::Pending;
+use crate::sink::Sink;
 use crate::worker::Work;
 
 /// How often the main thread looks whether a Ctrl-C has come.
@@ -62,7 +64,7 @@ pub(crate) enum Order {
     /// Answered when it is done, or cannot be.
     Jump {
         line: u32,
-        answer: (Arc<Outbox>, RequestId),
+        sink: Sink,
     },
 }
 
@@ -218,15 +220,14 @@ impl Session {
                         return Err(WentOn::Interrupted);
                     }
                 }
-                Next::Do(Order::Jump { line, answer }) => {
-                    let event = match at_stop::jump(frame, line) {
-                        Ok(()) => Event::Done,
-                        Err(failure) => Event::Failed(failure),
-                    };
+                Next::Do(Order::Jump { line, sink }) => {
+                    let pending = Pending::of_client(&sink.interrupt);
+                    let jumped = pending.commit().and_then(|()| at_stop::jump(frame, line));
+                    let event = jumped.map_or_else(Event::Failed, |()| Event::Done);
                     let has_jumped = event == Event::Done;
-                    let (outbox, id) = answer;
-                    outbox.push(Message {
-                        id: Some(id),
+                    sink.interrupt.end();
+                    sink.outbox.push(Message {
+                        id: Some(sink.id),
                         event,
                     });
                     if has_jumped {
@@ -430,16 +431,14 @@ impl Session {
 impl Order {
     /// Tells whoever gave it that it will not be carried out.
     pub(super) fn refuse(self, failure: Failure) {
-        let (outbox, id) = match &self {
-            Self::Eval(work) => {
-                work.sink.interrupt.end();
-                (&work.sink.outbox, work.sink.id)
-            }
-            Self::Jump { answer, .. } => (&answer.0, answer.1),
+        let sink = match &self {
+            Self::Eval(work) => &work.sink,
+            Self::Jump { sink, .. } => sink,
             Self::Step(_) => return,
         };
-        outbox.push(Message {
-            id: Some(id),
+        sink.interrupt.end();
+        sink.outbox.push(Message {
+            id: Some(sink.id),
             event: Event::Failed(failure),
         });
     }

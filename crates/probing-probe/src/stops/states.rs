@@ -102,7 +102,7 @@ pub(crate) fn own(py: Python<'_>) -> Option<State<'_>> {
 
 /// Runs code of ours in this thread, of which no trace or profile function is told: the program's own would see a stranger.
 /// From 3.12 on, `sys.monitoring` sees to that.
-pub(super) fn untraced<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
+pub(crate) fn untraced<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
     let Some(state) = own(py) else {
         return code();
     };

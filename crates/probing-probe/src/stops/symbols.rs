@@ -53,6 +53,9 @@ pub(crate) struct Symbols {
     pub(crate) set_profile: Option<
         unsafe extern "C" fn(*mut PyThreadState, Option<TraceFunction>, *mut PyObject) -> c_int,
     >,
+    /// From 3.11 on: nobody is told what a thread does in between.
+    pub(crate) enter_tracing: Option<unsafe extern "C" fn(*mut PyThreadState)>,
+    pub(crate) leave_tracing: Option<unsafe extern "C" fn(*mut PyThreadState)>,
     pub(crate) current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
     pub(crate) first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut PyThreadState>,
     pub(crate) next_thread: Option<unsafe extern "C" fn(*mut PyThreadState) -> *mut PyThreadState>,
@@ -78,6 +81,8 @@ pub(crate) fn symbols() -> &'static Symbols {
             type_lookup: found(c"_PyType_Lookup"),
             set_trace: found(c"_PyEval_SetTrace"),
             set_profile: found(c"_PyEval_SetProfile"),
+            enter_tracing: found(c"PyThreadState_EnterTracing"),
+            leave_tracing: found(c"PyThreadState_LeaveTracing"),
             current_interpreter: found(c"PyInterpreterState_Get"),
             first_thread: found(c"PyInterpreterState_ThreadHead"),
             next_thread: found(c"PyThreadState_Next"),

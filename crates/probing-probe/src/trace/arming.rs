@@ -13,9 +13,10 @@ use super::table::table;
 use super::traces::{self, MAX_TRACES, Owner, Trace};
 use super::tracing::{Role, Tracing};
 use super::{accounts, clock, cost, functions, profile, thread, tool};
-use crate::codes::{Finder, Found};
+use crate::codes::{Alone, Finder, Found};
 use crate::lifecycle;
 use crate::monitoring;
+use crate::request::Pending;
 use crate::stops::{self, Yields, frame};
 use crate::worker::{self, Turn};
 
@@ -37,22 +38,18 @@ pub(super) fn begin(
     py: Python<'_>,
     wanted: proto::Trace,
     owner: Owner,
+    pending: Pending<'_>,
 ) -> Result<Arc<Trace>, Failure> {
     refuse_lines(py, &wanted)?;
     let finder = Finder::of_scope(py, &wanted.scope)
         .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+    // Nobody hears of it before its functions are known.
+    let alone = Alone::wait(py, &pending)?;
+    let (found, note) = finder.find(py, &pending)?;
     let trace = new(py, wanted, owner, Some(finder))?;
-    let found = trace.finder.as_ref().map(|finder| finder.find(py));
-    let (found, note) = match found {
-        Some(Ok(found)) => found,
-        Some(Err(error)) => {
-            end(py, &[trace.id]);
-            return Err(Failure::new(format!("cannot look for code: {error}")));
-        }
-        None => (Vec::new(), None),
-    };
     let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
     let others = bind(&trace, found, Role::Root);
+    drop(alone);
     let note = note.map(|note| note.replace("armed for", "waits for"));
     // It may have had its steps meanwhile, and say so.
     if !trace.is_over() {
@@ -62,7 +59,8 @@ pub(super) fn begin(
         seekers().push(Arc::clone(&trace));
         seek_or_not(py);
     }
-    if let Err(failure) = watch(py, &trace) {
+    let is_there = watch(py, &trace).and_then(|()| pending.commit());
+    if let Err(failure) = is_there {
         end(py, &[trace.id]);
         return Err(failure);
     }

@@ -252,7 +252,7 @@ fn look_at(point: &Arc<Point>, places: Vec<(Bound<'_, PyAny>, Places)>) {
         };
         let mut armed = armed();
         let arms = armed.code_mut(&code);
-        if !point.is_armed() || arms.stores.iter().any(|it| Arc::ptr_eq(&it.point, point)) {
+        if point.is_over() || arms.stores.iter().any(|it| Arc::ptr_eq(&it.point, point)) {
             continue;
         }
         let store = |offset, line, when| Store {
