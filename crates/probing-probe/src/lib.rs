@@ -21,6 +21,7 @@ mod forks;
 mod gradients;
 mod guarded;
 mod handled;
+mod handlers;
 mod handoff;
 mod heap;
 mod interned;

@@ -8,6 +8,7 @@ use probing_proto::stops::{self, Action, Arm, PointId, Spot};
 
 use super::condition::Condition;
 use super::expression::Expression;
+use super::of_this_process;
 use super::pace::Pace;
 use super::sites;
 use super::tracing;
@@ -19,6 +20,10 @@ use crate::outbox::Outbox;
 pub(super) const MAX_POINTS: usize = 1000;
 /// Places that are told of one point.
 const MAX_BOUND: usize = 100;
+/// How long an expression of a point may take each time, if nobody says.
+const USUAL_EXPRESSION_TIMEOUT: Duration = Duration::from_secs(1);
+/// An expression that took that long once is warned of, with what it takes on average.
+const SLOW: Duration = Duration::from_millis(10);
 /// How long a point that stops is armed, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
 
@@ -44,6 +49,11 @@ pub(super) struct Point {
     hits: AtomicU64,
     fired: AtomicU64,
     dropped: AtomicU64,
+    /// How often its expressions were evaluated, and how long that took in all.
+    evaluations: AtomicU64,
+    evaluation_nanos: AtomicU64,
+    /// Whether one of them was slow.
+    is_slow: AtomicBool,
     /// Of log lines and snapshots.
     pace: Pace,
     state: Mutex<State>,
@@ -90,6 +100,9 @@ impl Point {
             hits: AtomicU64::new(0),
             fired: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            evaluations: AtomicU64::new(0),
+            evaluation_nanos: AtomicU64::new(0),
+            is_slow: AtomicBool::new(false),
             pace: Pace::default(),
             state: Mutex::new(State {
                 bound: Vec::new(),
@@ -111,6 +124,37 @@ impl Point {
     pub(super) fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let condition = self.condition.as_ref().map(Condition::compiled);
         condition.into_iter().chain(&self.text)
+    }
+
+    /// How long an expression of it may take each time; `None` for as long as it likes.
+    pub(super) fn expression_limit(&self) -> Option<Duration> {
+        let limit = match self.armed.expression_millis {
+            Some(millis) => Duration::from_millis(millis),
+            None => USUAL_EXPRESSION_TIMEOUT,
+        };
+        (!limit.is_zero()).then_some(limit)
+    }
+
+    /// An expression of it has taken so long.
+    pub(super) fn evaluated(&self, took: Duration) {
+        self.evaluations.fetch_add(1, Ordering::Relaxed);
+        self.evaluation_nanos
+            .fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        if took >= SLOW {
+            self.is_slow.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What its expressions cost, once one of them was slow.
+    fn mean_cost(&self) -> Option<String> {
+        let count = self.evaluations.load(Ordering::Relaxed).max(1);
+        let mean = self.evaluation_nanos.load(Ordering::Relaxed) / count;
+        self.is_slow.load(Ordering::Relaxed).then(|| {
+            format!(
+                "slow: {:.3} ms on average for its expressions ({count} evaluated)",
+                mean as f64 / 1e6
+            )
+        })
     }
 
     /// Whether it ends with this connection.
@@ -186,11 +230,13 @@ impl Point {
 
     /// As it is now.
     pub(super) fn told(&self) -> stops::Point {
+        let stuck = of_this_process().evaluations.stuck_in(self.id);
         let state = self.state();
         let is_traced =
             self.by == tracing::NAME || (self.by == sites::NAME && tracing::needs_lines());
         let left_out = tracing::left_out().filter(|_| is_traced && self.is_armed());
         let notes = state.note.iter().cloned().chain(left_out);
+        let notes = notes.chain(stuck).chain(self.mean_cost());
         let note = notes.reduce(|one, other| format!("{one}; {other}"));
         let left = self
             .expires
@@ -237,6 +283,10 @@ impl Points {
 
     pub(super) fn all(&self) -> &[Arc<Point>] {
         &self.all
+    }
+
+    pub(super) fn find(&self, id: PointId) -> Option<Arc<Point>> {
+        self.all.iter().find(|point| point.id == id).cloned()
     }
 
     /// Takes these out; all, when none is named.
