@@ -3,7 +3,7 @@
 //! A client arms a *point* (`points.rs`): `arming.rs` finds its code (`codes.rs`) and has the interpreter tell when a thread
 //! comes there, by `monitoring.rs` from 3.12 on, by `sites.rs` and `tracing.rs` before. Either way `events.rs` hears of it, in the thread
 //! itself, compares it with what is `armed.rs`, asks the `condition.rs` and has something done: a log line or a snapshot
-//! (`actions.rs`), or the thread stops and becomes a session (`session.rs`). That waits without the GIL for orders of the
+//! (`actions.rs`), each within its time (`evaluations.rs`), or the thread stops and becomes a session (`session.rs`). That waits without the GIL for orders of the
 //! client that drives it and carries them out itself (`at_stop.rs`); `steps.rs` knows where it stops again, `parking.rs` has
 //! the other threads wait.
 //!

@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long one whose point is gone may still take.
 const GRACE: Duration = Duration::from_millis(20);
 /// How long whoever deletes a point waits for threads inside of its expressions.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// When a thread that was interrupted is said to be stuck.
 const STUCK: Duration = Duration::from_millis(500);
 /// Between two looks whether they have left.

@@ -22,8 +22,9 @@ pub(super) const MAX_POINTS: usize = 1000;
 const MAX_BOUND: usize = 100;
 /// How long an expression of a point may take each time, if nobody says.
 const USUAL_EXPRESSION_TIMEOUT: Duration = Duration::from_secs(1);
-/// An expression that took that long once is warned of, with what it takes on average.
-const SLOW: Duration = Duration::from_millis(10);
+/// Expressions that took that long in all, and that long on average, are warned of.
+const SLOW_IN_ALL: Duration = Duration::from_millis(100);
+const SLOW_ON_AVERAGE: Duration = Duration::from_millis(1);
 /// How long a point that stops is armed, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
 
@@ -52,8 +53,6 @@ pub(super) struct Point {
     /// How often its expressions were evaluated, and how long that took in all.
     evaluations: AtomicU64,
     evaluation_nanos: AtomicU64,
-    /// Whether one of them was slow.
-    is_slow: AtomicBool,
     /// Of log lines and snapshots.
     pace: Pace,
     state: Mutex<State>,
@@ -102,7 +101,6 @@ impl Point {
             dropped: AtomicU64::new(0),
             evaluations: AtomicU64::new(0),
             evaluation_nanos: AtomicU64::new(0),
-            is_slow: AtomicBool::new(false),
             pace: Pace::default(),
             state: Mutex::new(State {
                 bound: Vec::new(),
@@ -140,20 +138,17 @@ impl Point {
         self.evaluations.fetch_add(1, Ordering::Relaxed);
         self.evaluation_nanos
             .fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-        if took >= SLOW {
-            self.is_slow.store(true, Ordering::Relaxed);
-        }
     }
 
-    /// What its expressions cost, once one of them was slow.
+    /// What its expressions cost, when they are slow.
     fn mean_cost(&self) -> Option<String> {
         let count = self.evaluations.load(Ordering::Relaxed).max(1);
-        let mean = self.evaluation_nanos.load(Ordering::Relaxed) / count;
-        self.is_slow.load(Ordering::Relaxed).then(|| {
-            format!(
-                "slow: {:.3} ms on average for its expressions ({count} evaluated)",
-                mean as f64 / 1e6
-            )
+        let in_all = Duration::from_nanos(self.evaluation_nanos.load(Ordering::Relaxed));
+        let mean = Duration::from_nanos(in_all.as_nanos() as u64 / count);
+        let is_slow = in_all >= SLOW_IN_ALL && mean >= SLOW_ON_AVERAGE;
+        is_slow.then(|| {
+            let millis = mean.as_secs_f64() * 1e3;
+            format!("slow: its expressions take {millis:.1} ms on average ({count} evaluated)")
         })
     }
 
