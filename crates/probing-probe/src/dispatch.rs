@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::code::Code;
 use crate::eval::{self, Evaluation, Wish};
 use crate::gradients::{self, Turn};
+use crate::handlers;
 use crate::handoff::{Handoff, abandoned};
 use crate::last::Held;
 use crate::main_thread;
@@ -208,7 +209,7 @@ fn as_errand(evaluation: Evaluation, is_async: bool, thread: String) -> Result<B
     let receiver = handoff.clone();
     let errand = Box::new(move |py: Python<'_>| {
         let outcome = if is_async {
-            run_alone(py, evaluation)
+            handlers::let_in(|| run_alone(py, evaluation))
         } else {
             Ok(evaluation.run(py))
         };

@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use crate::code::Code;
 use crate::compiling::{self, Mode};
 use crate::guarded::{call, release_error};
+use crate::handlers;
 use crate::handoff::abandoned;
 use crate::last::{self, Held};
 use crate::names::Names;
@@ -146,7 +147,8 @@ impl Evaluation {
             return abandoned();
         }
         let outcome = self.sink.lend(|| {
-            let result = interrupt.allow(py, || self.execute(py));
+            let execute = || handlers::let_in(|| self.execute(py));
+            let result = interrupt.allow(py, execute);
             Self::outcome(py, result)
         });
         self.let_go(py);
@@ -183,6 +185,7 @@ impl Evaluation {
             Ok(value) => Outcome::Finished { value },
             Err(error) => {
                 let raised = traceback::describe(py, &error);
+                handlers::give_back(py, &error);
                 // With it go the frames it came through and all that they held.
                 release_error(py, error);
                 Outcome::Raised(raised)

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use probing_proto::message::Progress;
 use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::{PyTypeInfo as _, ffi};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 use crate::eval;
 use crate::guarded::{call, release};
+use crate::handlers;
 use crate::moment::{self, Moment};
 use crate::stops;
 
@@ -53,6 +56,14 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
+    /// Of code that a thread runs already; to be followed by [`Self::leave`].
+    pub(crate) fn of_thread(thread: u64) -> Self {
+        let interrupt = Self::default();
+        interrupt.begin();
+        interrupt.thread.store(thread, Ordering::Release);
+        interrupt
+    }
+
     pub(crate) fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
@@ -172,7 +183,7 @@ impl Interrupt {
         if thread == NOBODY {
             self.cancel_task(py);
         } else {
-            set_pending_exception(py, thread, PyKeyboardInterrupt::type_object_raw(py));
+            set_pending_exception(py, thread, class(py));
         }
         None
     }
@@ -217,13 +228,23 @@ impl Interrupt {
     pub(crate) fn allow<T>(&self, py: Python<'_>, code: impl FnOnce() -> T) -> T {
         self.thread.store(own_thread(), Ordering::Release);
         let result = stops::quietly(code);
-        self.thread.store(NOBODY, Ordering::Release);
-        // One that came when the code had just ended must not hit what follows. To take it back would leave Pythons before
-        // 3.13 looking for it at every call of every thread, for good; so it is let come.
-        if self.is_requested() {
-            drop(eval::run_nothing(py));
-        }
+        self.settle(py);
         result
+    }
+
+    /// The code of [`Self::of_thread`] has ended, in this thread.
+    pub(crate) fn leave(&self, py: Python<'_>) {
+        self.settle(py);
+        self.end();
+    }
+
+    /// One that came when the code had just ended must not hit what follows. To take it back would leave Pythons before
+    /// 3.13 looking for it at every call of every thread, for good; so it is let come.
+    fn settle(&self, py: Python<'_>) {
+        self.thread.store(NOBODY, Ordering::Release);
+        if self.is_requested() {
+            handlers::kept_out(py, || drop(eval::run_nothing(py)));
+        }
     }
 }
 
@@ -239,9 +260,28 @@ pub(crate) fn own_thread() -> u64 {
     unsafe { libc::pthread_self() }
 }
 
-fn set_pending_exception(_py: Python<'_>, thread: u64, exception: *mut ffi::PyTypeObject) {
+/// What comes to code that is interrupted: a `KeyboardInterrupt` in all but identity, so that it is not taken for the program's.
+fn class(py: Python<'_>) -> Bound<'_, PyType> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || {
+        let base = py.get_type::<PyKeyboardInterrupt>();
+        PyErr::new_type(py, c"builtins.KeyboardInterrupt", None, Some(&base), None)
+    });
+    match class {
+        Ok(class) => class.bind(py).clone(),
+        // Without memory for it.
+        Err(_) => py.get_type::<PyKeyboardInterrupt>(),
+    }
+}
+
+/// Whether an interrupt of ours is what was raised.
+pub(crate) fn is_ours(py: Python<'_>, error: &PyErr) -> bool {
+    error.get_type(py).is(class(py))
+}
+
+fn set_pending_exception(_py: Python<'_>, thread: u64, exception: Bound<'_, PyType>) {
     // SAFETY: the GIL is held, as `_py` shows; the exception is a class. A thread that is gone is not found, which is fine.
-    unsafe { ffi::PyThreadState_SetAsyncExc(thread as i64, exception.cast()) };
+    unsafe { ffi::PyThreadState_SetAsyncExc(thread as i64, exception.as_ptr()) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -22,6 +22,7 @@ mod forks;
 mod gradients;
 mod guarded;
 mod handled;
+mod handlers;
 mod handoff;
 mod heap;
 mod immortal;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_proto::message::{Call, Eval, Event, Failure, Hello, Request, RequestId};
+use probing_proto::message::{Call, Eval, Event, Failure, Hello, Message, Request, RequestId};
 use probing_proto::stops::Step;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -273,7 +273,12 @@ struct Ready {
 }
 
 /// Serves one request, or starts serving it.
-fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, request: Request) {
+fn handle(
+    wishes: &Arc<Wishes>,
+    evals: &'static Evals,
+    connection: &mut Connection,
+    request: Request,
+) {
     let id = request.id;
     if connection.has_given_up(id) && is_done_at_once(&request.call) {
         connection.say(Some(id), Event::Failed(given_up()));
@@ -322,6 +327,7 @@ fn handle(wishes: &Wishes, evals: &'static Evals, connection: &mut Connection, r
             begin(evals, connection, id, Job::Tracer(wanted, borrowed));
         }
         Call::Heap => begin(evals, connection, id, Job::Heap),
+        Call::Detach if stops::are_evaluating() => detach_later(wishes, connection, id),
         Call::Detach => {
             connection.say(Some(id), Event::Done);
             wishes.end.store(true, Ordering::Release);
@@ -339,6 +345,27 @@ fn is_done_at_once(call: &Call) -> bool {
             | Call::Release { .. }
             | Call::Detach
     )
+}
+
+/// Ends the probe when no thread is inside of an expression of ours any more, or says that one is. This thread must not
+/// wait for that: it is the one that interrupts them.
+fn detach_later(wishes: &Arc<Wishes>, connection: &mut Connection, id: RequestId) {
+    let outbox = Arc::clone(connection.outbox());
+    let wishes = Arc::clone(wishes);
+    let detach = move || {
+        let event = match stops::leave_expressions() {
+            Ok(()) => Event::Done,
+            Err(failure) => Event::Failed(failure),
+        };
+        let id = Some(id);
+        wishes.end.store(true, Ordering::Release);
+        // Wakes the probe's thread, which sends it before it ends.
+        outbox.push(Message { id, event });
+    };
+    if let Err(error) = worker::start(detach) {
+        let failure = Failure::new(format!("cannot start a thread in the target: {error}"));
+        connection.say(Some(id), Event::Failed(failure));
+    }
 }
 
 /// What is asked of stopped threads; the answer, unless somebody else gives it.

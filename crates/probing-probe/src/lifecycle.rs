@@ -21,7 +21,9 @@ use crate::agent::Wanted;
 use crate::directory::{Directory, DirectoryError};
 use crate::evals::Evals;
 use crate::server::Server;
-use crate::{eval, forked, forks, main_thread, moment, output, stops, torch, trace, tracers};
+use crate::{
+    eval, forked, forks, handlers, main_thread, moment, output, stops, torch, trace, tracers,
+};
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EXIT_PATIENCE: Duration = Duration::from_millis(200);
@@ -73,6 +75,7 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     std::panic::set_hook(Box::new(|_| {}));
     eval::prepare(py)?;
     moment::prepare(py)?;
+    handlers::prepare(py)?;
     hook_into_fork_and_exit(py)
 }
 
@@ -210,6 +213,7 @@ fn after_fork(py: Python<'_>) {
     forks::after_in_child();
     Evals::after_fork();
     main_thread::after_fork();
+    handlers::after_fork();
     stops::after_fork(py);
     tracers::after_fork();
     trace::after_fork(py);

@@ -24,6 +24,7 @@ use self::slots::UnknownLayout;
 use crate::eval;
 use crate::forked;
 use crate::guarded::{call, release, release_error};
+use crate::handlers;
 use crate::interrupt::{Interrupt, own_thread};
 use crate::sink::{Ear, Sink};
 use crate::traceback::text_of;
@@ -126,7 +127,11 @@ pub(crate) fn told(frames: &[Bound<'_, PyAny>]) -> PyResult<Vec<FrameLocals>> {
     let Some(first) = frames.first() else {
         return Ok(Vec::new());
     };
-    let source = namespace(first.py())?;
+    handlers::kept_out(first.py(), || told_quietly(first.py(), frames))
+}
+
+fn told_quietly(py: Python<'_>, frames: &[Bound<'_, PyAny>]) -> PyResult<Vec<FrameLocals>> {
+    let source = namespace(py)?;
     let words = call(&source.as_any().get_item("quiet_teller")?, ())?;
     let mut seen = frames::see_these(source, frames)?;
     let values = std::mem::take(&mut seen.values);

@@ -14,6 +14,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::handled::Handled;
+use crate::handlers;
 
 /// Something to do with the GIL.
 pub(crate) type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
@@ -68,20 +69,25 @@ impl Errands {
 
 /// Called by the interpreter in the main thread, with the GIL held and no exception set.
 extern "C" fn run(_: *mut c_void) -> c_int {
-    // Nothing may get out of here.
-    drop(panic::catch_unwind(|| {
+    // Nothing may get out of here but what handlers of the program have raised.
+    let is_quiet = panic::catch_unwind(|| {
         Python::try_attach(|py| {
             let errands = of_this_process();
             errands.announced.store(false, Ordering::Release);
-            Handled::aside(py, || {
+            let run_all = || {
                 loop {
                     let Some(errand) = errands.lock().pop_front() else {
                         break;
                     };
                     drop(panic::catch_unwind(AssertUnwindSafe(|| errand(py))));
                 }
-            });
+            };
+            handlers::kept_out(py, || Handled::aside(py, run_all));
+            !handlers::may_wait() || handlers::run(py)
         })
-    }));
-    0
+    });
+    match is_quiet {
+        Ok(Some(false)) => -1,
+        _ => 0,
+    }
 }

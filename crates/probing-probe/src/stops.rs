@@ -3,7 +3,7 @@
 //! A client arms a *point* (`points.rs`): `arming.rs` finds its code (`codes.rs`) and has the interpreter tell when a thread
 //! comes there, by `monitoring.rs` from 3.12 on, by `sites.rs` and `tracing.rs` before. Either way `events.rs` hears of it, in the thread
 //! itself, compares it with what is `armed.rs`, asks the `condition.rs` and has something done: a log line or a snapshot
-//! (`actions.rs`), or the thread stops and becomes a session (`session.rs`). That waits without the GIL for orders of the
+//! (`actions.rs`), each within its time (`evaluations.rs`), or the thread stops and becomes a session (`session.rs`). That waits without the GIL for orders of the
 //! client that drives it and carries them out itself (`at_stop.rs`); `steps.rs` knows where it stops again, `parking.rs` has
 //! the other threads wait.
 //!
@@ -23,6 +23,7 @@ mod armed;
 mod arming;
 mod at_stop;
 mod condition;
+mod evaluations;
 mod events;
 mod exceptions;
 mod expression;
@@ -59,6 +60,7 @@ use probing_proto::message::{Event, Failure};
 use probing_proto::stops::{Arm, Hold, Point, PointId, Seen, WentOn, Why};
 use pyo3::prelude::*;
 
+use self::evaluations::Evaluations;
 use self::points::Points;
 use self::sessions::Sessions;
 use crate::codes::{Finder, Found};
@@ -91,6 +93,7 @@ pub(crate) struct Stops {
     generation: u32,
     points: Mutex<Points>,
     sessions: Mutex<Sessions>,
+    evaluations: Evaluations,
     /// Told when a deadline may have changed.
     wake: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
@@ -110,6 +113,7 @@ pub(crate) fn of_this_process() -> &'static Stops {
         generation,
         points: Mutex::default(),
         sessions: Mutex::default(),
+        evaluations: Evaluations::default(),
         wake: Mutex::default(),
     }));
     let stored =
@@ -186,9 +190,21 @@ pub(crate) fn watch_local(
     arming::watch_local(py, function, name, found)
 }
 
-/// Disarms points, on a thread that has the GIL.
+/// Disarms points, on a thread that has the GIL. What is said to be done is: no thread is inside of them any more.
 pub(crate) fn disarm(py: Python<'_>, wanted: &[PointId]) -> Event {
-    arming::disarm(py, wanted)
+    let disarmed = arming::disarm(py, wanted);
+    let Event::Points { points } = &disarmed else {
+        return disarmed;
+    };
+    let ids: Vec<PointId> = points.iter().map(|point| point.point).collect();
+    let left = || {
+        let evaluations = &of_this_process().evaluations;
+        evaluations.leave(|id| ids.contains(&id))
+    };
+    match py.detach(left) {
+        Ok(()) => disarmed,
+        Err(failure) => Event::Failed(failure),
+    }
 }
 
 /// The program asks to be stopped, from a function of ours: done if somebody is there to look.
@@ -231,14 +247,32 @@ pub(crate) fn leave_soon() {
     stops.let_go(WentOn::Detached);
     let has_points = {
         let points = stops.points();
-        points.all().iter().filter(|point| point.disarm()).count() > 0
+        points.all().iter().for_each(|point| {
+            point.disarm();
+        });
+        !points.all().is_empty()
     };
+    stops.evaluations.interrupt_all();
     if has_points {
         // Without a thread, what is left does nothing any more.
         drop(worker::start(|| {
             worker::with_interpreter(arming::disarm_all);
         }));
     }
+}
+
+/// Before the probe leaves: switches all points off, and waits until no thread is inside of their expressions. Needs no GIL.
+pub(crate) fn leave_expressions() -> Result<(), Failure> {
+    let stops = of_this_process();
+    stops.points().all().iter().for_each(|point| {
+        point.disarm();
+    });
+    stops.evaluations.leave(|_| true)
+}
+
+/// Whether a thread is inside of a point's expression.
+pub(crate) fn are_evaluating() -> bool {
+    if_any().is_some_and(|stops| stops.evaluations.are_some())
 }
 
 impl Stops {
@@ -280,7 +314,8 @@ impl Stops {
         let expiry = expiry.map(|at| EXPIRED.not_before(at));
         let overdue = self.sessions().next_overdue();
         let look = tracing::next_look();
-        expiry.into_iter().chain(overdue).chain(look).min()
+        let looks = look.into_iter().chain(self.evaluations.next_look());
+        expiry.into_iter().chain(overdue).chain(looks).min()
     }
 
     /// Ends what has had its time. Called by the server's thread.
@@ -288,6 +323,7 @@ impl Stops {
         if tracing::is_due() {
             LOOK.start(tracing::look_again);
         }
+        self.evaluations.tick(self);
         let expired = self.points().expired();
         if !expired.is_empty() {
             EXPIRED.start(move |py| {

@@ -43,6 +43,10 @@ pub struct Arm {
     /// How long it stays armed; 0 for ever. Without it, as is usual for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_millis: Option<u64>,
+    /// How long one of its expressions may run each time it is evaluated, before it is interrupted and the point disarmed; 0 for
+    /// ever. Without it, one second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression_millis: Option<u64>,
     #[serde(default)]
     pub hold: Hold,
 }

@@ -83,6 +83,11 @@ pub(crate) struct PointTerms {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     ttl: Option<Duration>,
 
+    /// Interrupt an expression (--if, log:TEXT) that runs for SECONDS, and disarm its breakpoint; 0: no
+    /// limit [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    expression_timeout: Option<Duration>,
+
     /// When a thread stops, the other threads of the program wait, too
     #[arg(long)]
     all_threads: bool,
@@ -170,6 +175,7 @@ impl PointTerms {
             stats: false,
             own: false,
             ttl_millis: self.ttl.map(millis),
+            expression_millis: self.expression_timeout.map(millis),
             hold: Hold {
                 connect_millis: millis(connect),
                 idle_millis: millis(idle),

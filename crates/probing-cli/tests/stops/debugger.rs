@@ -131,6 +131,7 @@ pub(crate) fn arm(place: Place) -> Arm {
         stats: false,
         own: false,
         ttl_millis: None,
+        expression_millis: None,
         hold: Hold::default(),
     }
 }

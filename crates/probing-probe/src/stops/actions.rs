@@ -6,6 +6,7 @@ use probing_proto::message::fit;
 use probing_proto::stops::{Action, PointId, StopNews};
 use pyo3::prelude::*;
 
+use super::evaluations::{NoValue, What, evaluate};
 use super::frame;
 use super::points::Point;
 use super::{events, of_this_process, sessions, signals, thread};
@@ -41,9 +42,10 @@ fn log((frame, line): (&Bound<'_, PyAny>, Option<u32>), point: &Arc<Point>) {
     let Some(text) = &point.text else {
         return;
     };
-    let text = match text.value(frame) {
+    let text = match evaluate(py, point, What::LogText, || text.value(frame)) {
         Ok(text) => text_of(&text),
-        Err(error) => format!("<raised {}>", events::in_words(py, error)),
+        Err(NoValue::Interrupted) => return,
+        Err(NoValue::Raised(error)) => format!("<raised {}>", events::in_words(py, error)),
     };
     let text = cut(text);
     let at = frame::spot_at(frame, line);

@@ -149,6 +149,7 @@ pub(super) fn watch_local(
         stats: false,
         own: false,
         ttl_millis: Some(0),
+        expression_millis: None,
         hold: stops::Hold::default(),
     };
     let parts = parts(py, &wanted)?;

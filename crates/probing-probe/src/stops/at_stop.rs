@@ -15,8 +15,8 @@ use crate::output;
 use crate::sink::Ear;
 use crate::worker::{Job, Work};
 
-/// Evaluates code in a frame of this thread, and answers. Tells whether that was interrupted.
-pub(super) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: Work) -> bool {
+/// Evaluates code in a frame of this thread, and answers.
+pub(super) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: Work) {
     let py = stack.0.py();
     let started = Instant::now();
     let generation = forked::generation();
@@ -27,10 +27,8 @@ pub(super) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: Work) -> b
     interrupt.end();
     // The code forked, and this is the child: client and stop are the parent's.
     if generation != forked::generation() {
-        return false;
+        return;
     }
-    let is_interrupted =
-        matches!(&done, Ok(Ok(Outcome::Raised(raised))) if raised.exception == "KeyboardInterrupt");
     let event = match done {
         Ok(Ok(outcome)) => Event::Evaluated(Evaluated {
             took_nanos: started.elapsed().as_nanos() as u64,
@@ -49,7 +47,6 @@ pub(super) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: Work) -> b
         event,
     });
     Evals::of_this_process().leave(&interrupt);
-    is_interrupted
 }
 
 fn outcome((innermost, stack): Stack<'_, '_>, work: Work) -> Result<Outcome, Failure> {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use probing_proto::stops::{Action, Hold, Why};
-use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 use super::armed::{Met, Passed, armed, armed_if_free};
 use super::arming;
+use super::evaluations::{NoValue, What, evaluate};
 use super::frame;
 use super::parking;
 use super::points::Point;
@@ -24,6 +24,7 @@ use crate::codes::{forget_globals, module_of};
 use crate::forks;
 use crate::guarded::release_error;
 use crate::handled::Handled;
+use crate::handlers;
 use crate::interned::interned;
 
 /// Whether an event is wanted again where it came from.
@@ -228,7 +229,7 @@ pub(super) fn raised<'py>(
     let next = traceback.getattr(interned!(py, "tb_next"));
     let is_first = next.map_or(true, |next| next.is_none());
     if is_first && let Some(frame) = frame.cloned().or_else(|| frame::current(py)) {
-        exceptions::raised(&frame, exception);
+        handlers::kept_out(py, || exceptions::raised(&frame, exception));
     }
 }
 
@@ -241,9 +242,13 @@ fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
     if seekers.is_empty() || sites::is_twin(address) {
         return;
     }
+    handlers::kept_out(code.py(), || bind_in(&seekers, code, frame));
+}
+
+fn bind_in(seekers: &[Arc<Point>], code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
     let module = module_of(frame);
     let globals = frame::globals(frame).ok();
-    for point in &seekers {
+    for point in seekers {
         if let Some(finder) = &point.finder
             && let Some(found) = signals::own(code.py(), finder.bind(code, &module))
         {
@@ -285,7 +290,7 @@ fn reached(frame: &Bound<'_, PyAny>, points: Vec<Passed>, arrival: Arrival) -> A
     if points.iter().all(|passed| passed.point.only_counts()) {
         visit();
     } else {
-        Handled::aside(py, || states::untraced(py, visit));
+        handlers::kept_out(py, || Handled::aside(py, || states::untraced(py, visit)));
     }
     match (arrival, stop) {
         (Arrival::Start, Some((why, hold))) => session::stop_inside(frame, why, hold),
@@ -321,10 +326,12 @@ fn holds(frame: &Bound<'_, PyAny>, point: &Arc<Point>) -> bool {
     let Some(condition) = &point.condition else {
         return true;
     };
-    match condition.holds(frame) {
-        Ok(holds) => holds,
-        Err(error) => {
-            let py = frame.py();
+    let py = frame.py();
+    let holds = evaluate(py, point, What::Condition, || condition.holds(frame));
+    match holds {
+        Ok(holds) => holds && point.is_armed(),
+        Err(NoValue::Interrupted) => false,
+        Err(NoValue::Raised(error)) => {
             let reason = format!("its condition raised {}", in_words(py, error));
             arming::disarm_itself(py, point, &reason);
             false
@@ -332,12 +339,10 @@ fn holds(frame: &Bound<'_, PyAny>, point: &Arc<Point>) -> bool {
     }
 }
 
-/// What an expression of a point raised. A Ctrl-C that came meanwhile was meant for the program, and comes again.
+/// What an expression of a point raised. What a handler of a signal raised meanwhile is the program's.
 pub(super) fn in_words(py: Python<'_>, error: PyErr) -> String {
-    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-        signals::interrupt_again();
-    }
     let words = crate::traceback::describe(py, &error);
+    handlers::give_back(py, &error);
     release_error(py, error);
     if words.message.is_empty() {
         words.exception

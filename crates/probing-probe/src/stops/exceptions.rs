@@ -20,6 +20,7 @@ use super::thread;
 use crate::eval;
 use crate::guarded::call;
 use crate::handled::Handled;
+use crate::handlers;
 use crate::immortal::Immortal;
 use crate::recording::{Exception, exception as record};
 use crate::traceback::text_of;
@@ -108,7 +109,8 @@ fn tell(args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
     if let (Ok(kind), Ok(exception)) = (args.get_item(0), args.get_item(1))
         && !events::is_quiet()
     {
-        not_caught(&text_of(&kind), &exception);
+        handlers::kept_out(args.py(), || not_caught(&text_of(&kind), &exception));
+        handlers::run_soon();
     }
     Ok(args.py().None())
 }

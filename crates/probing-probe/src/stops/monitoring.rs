@@ -1,10 +1,12 @@
 //! Python 3.12 and newer: `sys.monitoring` tells us, in exactly the code objects concerned.
 //!
 //! A place that has nothing for us is disabled when it is first met: from then on it costs nothing. Callbacks are bare
-//! C functions: what they return is `None` or `DISABLE`, and no exception ever comes out of them.
+//! C functions: what they return is `None` or `DISABLE`, and no exception comes out of them but that of a signal's handler
+//! of the program, which waited while we had the thread.
 #![expect(unsafe_code, reason = "callbacks take arguments as Python passes them")]
 
 use std::panic::{self, AssertUnwindSafe};
+use std::ptr;
 
 use probing_proto::message::Failure;
 use pyo3::Borrowed;
@@ -18,6 +20,7 @@ use super::exceptions;
 use super::frame;
 use super::numbers;
 use super::watches;
+use crate::handlers;
 use crate::interned::interned;
 use crate::monitoring::{self, Asked, Callback, Function, Tool};
 
@@ -146,16 +149,27 @@ fn asked(py: Python<'_>) -> Option<Asked> {
     tool().as_ref().map(|tool| tool.ask(py))
 }
 
-/// Lets nothing out but the answer.
-fn answered(handle: impl FnOnce(Python<'_>) -> After) -> *mut PyObject {
+/// Lets nothing out but the answer, and what handlers of the program raise that waited meanwhile.
+#[inline]
+fn answered<T: Told>(handle: impl FnOnce(Python<'_>) -> After) -> *mut PyObject {
     // SAFETY: the interpreter calls callbacks with the GIL held.
     let py = unsafe { Python::assume_attached() };
     let after = panic::catch_unwind(AssertUnwindSafe(|| handle(py))).unwrap_or(After::Again);
+    if handlers::may_wait() {
+        if !T::MAY_RAISE {
+            handlers::run_soon();
+        } else if !handlers::run(py) {
+            return ptr::null_mut();
+        }
+    }
     monitoring::answer(py, matches!(after, After::Again))
 }
 
 /// One kind of event, and what comes of it.
 trait Told {
+    /// Whether an exception may come out of it. Where one is under way already, it would take its place.
+    const MAY_RAISE: bool = true;
+
     /// # Safety
     ///
     /// The arguments are those that the interpreter passes with this kind of event.
@@ -172,7 +186,7 @@ unsafe extern "C" fn callback<T: Told>(
     _: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: as the interpreter promises.
-    answered(|py| unsafe { T::told(py, arguments) })
+    answered::<T>(|py| unsafe { T::told(py, arguments) })
 }
 
 /// The first argument of all.
@@ -256,6 +270,8 @@ impl Told for Resume {
 struct Return;
 
 impl Told for Return {
+    const MAY_RAISE: bool = false;
+
     unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: as the interpreter promises; borrowed.
         let value = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };
@@ -268,6 +284,8 @@ impl Told for Return {
 struct Unwind;
 
 impl Told for Unwind {
+    const MAY_RAISE: bool = false;
+
     unsafe fn told(py: Python<'_>, _: *const *mut PyObject) -> After {
         events::end(py, None, None);
         After::Again
@@ -278,6 +296,8 @@ impl Told for Unwind {
 struct Raise;
 
 impl Told for Raise {
+    const MAY_RAISE: bool = false;
+
     unsafe fn told(py: Python<'_>, arguments: *const *mut PyObject) -> After {
         // SAFETY: as the interpreter promises; borrowed.
         let exception = unsafe { Bound::from_borrowed_ptr(py, *arguments.add(2)) };

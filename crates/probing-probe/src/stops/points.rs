@@ -8,6 +8,7 @@ use probing_proto::stops::{self, Action, Arm, PointId, Spot};
 
 use super::condition::Condition;
 use super::expression::Expression;
+use super::of_this_process;
 use super::pace::Pace;
 use super::sites;
 use super::tracing;
@@ -19,6 +20,11 @@ use crate::outbox::Outbox;
 pub(super) const MAX_POINTS: usize = 1000;
 /// Places that are told of one point.
 const MAX_BOUND: usize = 100;
+/// How long an expression of a point may take each time, if nobody says.
+const USUAL_EXPRESSION_TIMEOUT: Duration = Duration::from_secs(1);
+/// Expressions that took that long in all, and that long on average, are warned of.
+const SLOW_IN_ALL: Duration = Duration::from_millis(100);
+const SLOW_ON_AVERAGE: Duration = Duration::from_millis(1);
 /// How long a point that stops is armed, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
 
@@ -49,6 +55,9 @@ pub(super) struct Point {
     hits: AtomicU64,
     fired: AtomicU64,
     dropped: AtomicU64,
+    /// How often its expressions were evaluated, and how long that took in all.
+    evaluations: AtomicU64,
+    evaluation_nanos: AtomicU64,
     /// Of log lines and snapshots.
     pace: Pace,
     state: Mutex<State>,
@@ -95,6 +104,8 @@ impl Point {
             hits: AtomicU64::new(0),
             fired: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            evaluations: AtomicU64::new(0),
+            evaluation_nanos: AtomicU64::new(0),
             pace: Pace::default(),
             state: Mutex::new(State {
                 bound: Vec::new(),
@@ -130,6 +141,34 @@ impl Point {
     pub(super) fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let condition = self.condition.as_ref().map(Condition::compiled);
         condition.into_iter().chain(&self.text)
+    }
+
+    /// How long an expression of it may take each time; `None` for as long as it likes.
+    pub(super) fn expression_limit(&self) -> Option<Duration> {
+        let limit = match self.armed.expression_millis {
+            Some(millis) => Duration::from_millis(millis),
+            None => USUAL_EXPRESSION_TIMEOUT,
+        };
+        (!limit.is_zero()).then_some(limit)
+    }
+
+    /// An expression of it has taken so long.
+    pub(super) fn evaluated(&self, took: Duration) {
+        self.evaluations.fetch_add(1, Ordering::Relaxed);
+        self.evaluation_nanos
+            .fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// What its expressions cost, when they are slow.
+    fn mean_cost(&self) -> Option<String> {
+        let count = self.evaluations.load(Ordering::Relaxed).max(1);
+        let in_all = Duration::from_nanos(self.evaluation_nanos.load(Ordering::Relaxed));
+        let mean = Duration::from_nanos(in_all.as_nanos() as u64 / count);
+        let is_slow = in_all >= SLOW_IN_ALL && mean >= SLOW_ON_AVERAGE;
+        is_slow.then(|| {
+            let millis = mean.as_secs_f64() * 1e3;
+            format!("slow: its expressions take {millis:.1} ms on average ({count} evaluated)")
+        })
     }
 
     /// Whether it ends with this connection.
@@ -205,11 +244,13 @@ impl Point {
 
     /// As it is now.
     pub(super) fn told(&self) -> stops::Point {
+        let stuck = of_this_process().evaluations.stuck_in(self.id);
         let state = self.state();
         let is_traced =
             self.by == tracing::NAME || (self.by == sites::NAME && tracing::needs_lines());
         let left_out = tracing::left_out().filter(|_| is_traced && self.is_armed());
         let notes = state.note.iter().cloned().chain(left_out);
+        let notes = notes.chain(stuck).chain(self.mean_cost());
         let note = notes.reduce(|one, other| format!("{one}; {other}"));
         let left = self
             .expires
@@ -256,6 +297,10 @@ impl Points {
 
     pub(super) fn all(&self) -> &[Arc<Point>] {
         &self.all
+    }
+
+    pub(super) fn find(&self, id: PointId) -> Option<Arc<Point>> {
+        self.all.iter().find(|point| point.id == id).cloned()
     }
 
     /// Takes these out; all, when none is named.

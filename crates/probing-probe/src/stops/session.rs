@@ -15,6 +15,7 @@ use super::frame;
 use super::{actions, at_stop, events, kept, of_this_process, parking, signals, steps, thread};
 use crate::forks;
 use crate::handled::Handled;
+use crate::handlers;
 use crate::interrupt::{Interrupt, own_thread};
 use crate::outbox::Outbox;
 use crate::request::Pending;
@@ -179,7 +180,8 @@ impl Session {
             });
         }
         of_this_process().stopped(self);
-        let went_on = Handled::aside(py, || events::quietly(|| self.serve(stack)));
+        let serve = || handlers::let_in(|| self.serve(stack));
+        let went_on = Handled::aside(py, || events::quietly(serve));
         if self.hold.all_threads {
             parking::end(py);
         }
@@ -208,21 +210,19 @@ impl Session {
                 Next::Do(Order::Eval(work)) => {
                     self.state().running = Some(Arc::clone(&work.sink.interrupt));
                     of_this_process().changed();
-                    let interrupt = Arc::clone(&work.sink.interrupt);
-                    let is_interrupted = at_stop::evaluate(stack, &self.thread_name, *work);
+                    handlers::kept_out(py, || at_stop::evaluate(stack, &self.thread_name, *work));
                     let mut state = self.state();
                     state.running = None;
                     state.last_request = Instant::now();
                     drop(state);
-                    // It was not the driver's: the program is to get it.
-                    if is_interrupted && !interrupt.is_requested() {
-                        signals::interrupt_again();
+                    // What a handler of the program's raised meanwhile is for the program.
+                    if handlers::have_raised() {
                         return Err(WentOn::Interrupted);
                     }
                 }
                 Next::Do(Order::Jump { line, sink }) => {
                     let pending = Pending::of_client(&sink.interrupt);
-                    let jumped = pending.commit().and_then(|()| at_stop::jump(frame, line));
+                    let jumped = pending.commit().and_then(|()| handlers::kept_out(py, || at_stop::jump(frame, line)));
                     let event = jumped.map_or_else(Event::Failed, |()| Event::Done);
                     let has_jumped = event == Event::Done;
                     sink.interrupt.end();
@@ -245,7 +245,8 @@ impl Session {
                 Next::GoOn(because) => {
                     if because == WentOn::Deadline {
                         let why = self.state().why.to_string();
-                        let kept = self.leave_capture(frames, "its time was over");
+                        let leave = || self.leave_capture(frames, "its time was over");
+                        let kept = handlers::kept_out(py, leave);
                         let why = kept.map_or_else(|| why.clone(), |kept| format!("{why}; {kept}"));
                         actions::keep((frame, None), self.point(), "expired", Some(&why));
                     }

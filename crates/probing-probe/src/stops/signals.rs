@@ -4,11 +4,11 @@
     reason = "PyOS_InterruptOccurred and PyErr_SetInterrupt have no safe face"
 )]
 
-use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::guarded::release_error;
+use crate::handlers;
 
 /// Whether one has come to this thread. The program gets it as soon as it goes on.
 pub(super) fn interrupted(_py: Python<'_>) -> bool {
@@ -20,14 +20,12 @@ pub(super) fn interrupted(_py: Python<'_>) -> bool {
     is_interrupted
 }
 
-/// What code of ours gave. What it raised is nobody's; but a Ctrl-C that came while it ran is the program's.
+/// What code of ours gave. What it raised is nobody's; but what a handler of a signal raised meanwhile is the program's.
 pub(super) fn own<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(error) => {
-            if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-                interrupt_again();
-            }
+            handlers::give_back(py, &error);
             release_error(py, error);
             None
         }
@@ -35,7 +33,7 @@ pub(super) fn own<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
 }
 
 /// Has the program get one.
-pub(super) fn interrupt_again() {
+fn interrupt_again() {
     // SAFETY: may be called any time.
     unsafe { ffi::PyErr_SetInterrupt() };
 }

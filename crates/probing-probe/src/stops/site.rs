@@ -14,6 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 
 use super::sites;
+use crate::handlers;
 use crate::interned::interned;
 use crate::trace;
 
@@ -165,7 +166,7 @@ fn made(py: Python<'_>) -> PyResult<Py<PyType>> {
 unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
     // SAFETY: the caller's; borrowed from the twin.
     let (py, site) = unsafe { (Python::assume_attached(), &*site.cast::<Site>()) };
-    c_int::from(match site.tells {
+    let is_more = match site.tells {
         Tells::Call => trace::called(py, site.code()),
         Tells::Return => trace::returned(py, site.code()),
         Tells::Unwind => true,
@@ -174,7 +175,13 @@ unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
             has_points && sites::reached(py, site)
         }
         _ => sites::reached(py, site),
-    })
+    };
+    // At the end of a function an exception of a handler would take the place of what it ends with.
+    let may_raise = !matches!(site.tells, Tells::Return | Tells::Unwind);
+    if may_raise && handlers::may_wait() && !handlers::run(py) {
+        return -1;
+    }
+    c_int::from(is_more)
 }
 
 /// A function ends with this, which is given back.

@@ -19,6 +19,7 @@ use super::signals;
 use super::tracing;
 use crate::codes;
 use crate::guarded::call;
+use crate::handlers;
 use crate::interrupt::own_thread;
 
 /// Callers whose lines are looked at: a step that ends deeper than this below goes on.
@@ -272,8 +273,9 @@ fn watch(codes: Vec<Bound<'_, PyAny>>) {
 
 /// Whether code belongs to Python itself or to an installed package.
 fn is_of_library(py: Python<'_>, code: &Bound<'_, PyAny>) -> bool {
-    let is_it = codes::namespace(py)
-        .and_then(|names| names.as_any().get_item("is_of_library"))
-        .and_then(|is_it| call(&is_it, (code,)));
-    signals::own(py, is_it.and_then(|is_it| is_it.is_truthy())).unwrap_or(false)
+    let ask = || {
+        let is_it = codes::namespace(py)?.as_any().get_item("is_of_library")?;
+        call(&is_it, (code,))?.is_truthy()
+    };
+    signals::own(py, handlers::kept_out(py, ask)).unwrap_or(false)
 }

@@ -26,6 +26,7 @@ use super::symbols::symbols;
 use super::thread;
 use super::watches;
 use super::{site, sites};
+use crate::handlers;
 use crate::interned::interned;
 use crate::interrupt::own_thread;
 use crate::strangers::Strangers;
@@ -245,7 +246,7 @@ unsafe extern "C" fn traced(
     let py = unsafe { Python::assume_attached() };
     // SAFETY: the frame is alive during the call; borrowed.
     let frame = unsafe { Bound::from_borrowed_ptr(py, frame.cast()) };
-    drop(panic::catch_unwind(AssertUnwindSafe(|| match what {
+    let tell = || match what {
         LINE => at_line(&frame),
         CALL => at_call(&frame),
         RETURN => {
@@ -261,7 +262,18 @@ unsafe extern "C" fn traced(
             }
         }
         _ => {}
+    };
+    drop(panic::catch_unwind(AssertUnwindSafe(|| {
+        handlers::kept_out(py, tell);
     })));
+    if handlers::may_wait() {
+        // Where an exception is under way, or a value, another would take its place.
+        if !matches!(what, LINE | CALL) {
+            handlers::run_soon();
+        } else if !handlers::run(py) {
+            return -1;
+        }
+    }
     0
 }
 

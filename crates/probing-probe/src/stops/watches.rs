@@ -26,6 +26,7 @@ use pyo3::types::PyDict;
 
 use self::path::Path;
 use super::armed::armed;
+use super::evaluations::{What, evaluate};
 use super::events::has_fired;
 use super::frame;
 use super::points::Point;
@@ -33,6 +34,7 @@ use super::{arming, of_this_process, session, sessions, sites, thread, tracing};
 use crate::eval;
 use crate::guarded::{call, release};
 use crate::handled::Handled;
+use crate::handlers;
 use crate::monitoring::NAME;
 use crate::recording::{self, Variable};
 use crate::traceback::text_of;
@@ -192,12 +194,16 @@ fn done_about(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) -> O
         let counts = if point.only_counts() && !point.armed.once {
             count(&point)
         } else {
-            Handled::aside(py, || has_fired((frame, None), &point, false))
+            let has_fired = || has_fired((frame, None), &point, false);
+            handlers::kept_out(py, || Handled::aside(py, has_fired))
         };
         if !counts {
             continue;
         }
-        Handled::aside(py, || add_statistics(py, &point, &mut change));
+        if change.value.is_some() {
+            let add = || add_statistics(py, &point, &mut change);
+            handlers::kept_out(py, || Handled::aside(py, add));
+        }
         record(py, &point, &change);
         if point.armed.action == Action::Stop && stop.is_none() {
             let Change { old, new, .. } = change;
@@ -216,14 +222,14 @@ fn done_about(frame: &Bound<'_, PyAny>, changes: Vec<(Arc<Point>, Change)>) -> O
 const NOT_BOUND: &str = "<not bound>";
 
 /// Of a tensor, where that was asked for.
-fn add_statistics(py: Python<'_>, point: &Point, change: &mut Change) {
+fn add_statistics(py: Python<'_>, point: &Arc<Point>, change: &mut Change) {
     let Some(value) = change.value.take() else {
         return;
     };
     let value = value.into_bound(py);
     if let Some(new) = &mut change.new
         && tensors::is_tensor(&value)
-        && add_numbers(&value, new)
+        && let Ok(true) = evaluate(py, point, What::Statistics, || Ok(add_numbers(&value, new)))
     {
         match &point.watch {
             Some(Watch::Local(local)) => local.remember(new),
@@ -257,8 +263,9 @@ pub(super) fn with_numbers(tensor: &Bound<'_, PyAny>) -> String {
 
 /// What a line does to a tensor in place, as far as its code tells.
 fn operation(code: &Bound<'_, PyAny>, line: u32) -> Option<String> {
-    let told = function(code.py(), "operation").and_then(|it| call(&it, (code, line)));
-    told.ok()?.extract().ok()?
+    let py = code.py();
+    let told = || function(py, "operation").and_then(|it| call(&it, (code, line)));
+    handlers::kept_out(py, told).ok()?.extract().ok()?
 }
 
 /// As it was asked for.

@@ -218,6 +218,7 @@ pub(super) fn recorded(place: Place) -> Arm {
         stats: false,
         own: false,
         ttl_millis: Some(0),
+        expression_millis: None,
         hold: Hold::default(),
     }
 }

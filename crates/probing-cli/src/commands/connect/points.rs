@@ -76,6 +76,7 @@ fn understood(asked: AskedArm) -> anyhow::Result<Arm> {
         stats: asked.stats,
         own: false,
         ttl_millis: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+        expression_millis: None,
         hold: asked.hold.unwrap_or_default(),
     })
 }

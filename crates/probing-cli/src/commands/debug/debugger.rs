@@ -451,6 +451,7 @@ impl<'a> Debugger<'a> {
             stats: false,
             own: false,
             ttl_millis: None,
+            expression_millis: None,
             hold: Hold::default(),
         })
     }

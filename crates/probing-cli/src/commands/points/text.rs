@@ -238,6 +238,7 @@ mod tests {
                 stats: false,
                 own: false,
                 ttl_millis: None,
+                expression_millis: None,
                 hold: Hold::default(),
             },
             bound: Vec::new(),

@@ -22,6 +22,7 @@ use super::super::{arming, events, frame, is_of_this_process};
 use super::values::{self, Event};
 use super::{pending, record};
 use crate::forks;
+use crate::handlers;
 
 pub(super) const NAME: &str = "PyDict_Watch";
 
@@ -198,6 +199,9 @@ unsafe extern "C" fn at_event(
         None
     };
     drop(panic::catch_unwind(AssertUnwindSafe(told)));
+    if handlers::may_wait() {
+        handlers::run_soon();
+    }
     if let Some(error) = error {
         error.restore(py);
     }

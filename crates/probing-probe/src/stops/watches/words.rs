@@ -11,6 +11,7 @@ use pyo3::types::{
 
 use super::tensors;
 use crate::guarded::call;
+use crate::handlers;
 use crate::interned::interned;
 use crate::traceback::text_of;
 
@@ -23,9 +24,9 @@ const LONGEST: usize = 2000;
 /// Of a number that is written out; it takes time that grows with the square.
 const BITS: u64 = 4000;
 
-/// A value in words.
+/// A value in words. Python's own `repr` looks for signals first, and what their handlers raise is not ours to drop.
 pub(crate) fn of(value: &Bound<'_, PyAny>) -> String {
-    let mut text = told(value, 0);
+    let mut text = handlers::kept_out(value.py(), || told(value, 0));
     if text.len() > LONGEST {
         text.truncate(text.floor_char_boundary(LONGEST));
         text.push('…');

@@ -27,6 +27,7 @@ use super::remembered::{Remembered, plain};
 use super::{Change, Watch, done_about, function, pending, seen, words};
 use crate::codes::Found;
 use crate::guarded::call;
+use crate::handlers;
 use crate::interrupt::own_thread;
 use crate::locals;
 
@@ -328,7 +329,8 @@ pub(in crate::stops) fn at_site(frame: &Bound<'_, PyAny>, code: usize, offset: u
         return false;
     }
     let py = frame.py();
-    let stop = states::untraced(py, || done_about(frame, changes(frame, written)));
+    let about = || done_about(frame, changes(frame, written));
+    let stop = handlers::kept_out(py, || states::untraced(py, about));
     let Some((why, hold)) = stop else {
         return false;
     };

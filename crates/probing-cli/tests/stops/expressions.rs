@@ -1,0 +1,228 @@
+//! Expressions that do not end: each has a deadline, and is interrupted with what it belongs to; the program goes on.
+
+use probing_proto::message::{Call, Eval, Event, Outcome};
+use probing_proto::stops::{Arm, Place, PointId, StopNews};
+use probing_testkit::every_python;
+use rustix::process::Signal;
+
+use crate::debugger::{Client, Debugged, arm, at, in_function, log, when};
+
+const ENDLESS: &str = "any(False for _ in iter(int, 1))";
+/// Says that it has begun first.
+const BEGUN: &str = "print('inside', flush=True) or any(False for _ in iter(int, 1))";
+/// A call into C that waits for what the program holds.
+const STUCK: &str = "print('inside', flush=True) or held_lock.acquire()";
+
+fn within(millis: u64, arm: Arm) -> Arm {
+    Arm {
+        expression_millis: Some(millis),
+        ..arm
+    }
+}
+
+/// As long as it takes.
+fn without_limit(arm: Arm) -> Arm {
+    within(0, arm)
+}
+
+#[track_caller]
+fn disarmed(client: &mut Client) -> (PointId, String) {
+    client.news(|news| match news {
+        StopNews::Disarmed { point, reason } => Some((point, reason)),
+        _ => None,
+    })
+}
+
+fn watch(path: &str) -> Arm {
+    arm(Place::Value {
+        path: path.to_owned(),
+    })
+}
+
+#[test]
+fn an_expression_that_never_ends_is_interrupted_and_its_breakpoint_is_off() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let local = Place::Local {
+            function: "Trainer.fit".to_owned(),
+            name: "total".to_owned(),
+        };
+        let cases = [
+            (when(ENDLESS, in_function("Trainer.fit")), "its condition"),
+            (when(ENDLESS, at("second")), "its condition"),
+            (
+                log(at("second"), "{any(False for _ in iter(int, 1))}"),
+                "its log text",
+            ),
+            (when(ENDLESS, arm(local)), "its condition"),
+            (when(ENDLESS, watch("trainer._step")), "its condition"),
+        ];
+        for (endless, what) in cases {
+            let point = debugged.client.arm(within(100, endless));
+            debugged.begin("trainer._step += 1; print(trainer.fit(1))");
+            assert_eq!(debugged.ended(), ["9"]);
+            let reason = format!("{what} did not end within 0.1 s");
+            assert_eq!(
+                disarmed(&mut debugged.client),
+                (point.point, reason.clone())
+            );
+            let told = debugged.client.points().remove(0);
+            let note = told.note.unwrap();
+            assert!(note.starts_with(&format!("disarmed: {reason}")), "{note}");
+            // What it cost is told from then on.
+            assert!(note.contains("ms on average"), "{note}");
+            debugged.client.disarm_all();
+        }
+        // Others are not concerned: threads do not wait for each other, either.
+        debugged.client.arm(when("value > 0", at("sum")));
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.ended(), ["9"]);
+        assert_eq!(debugged.client.points()[0].hits, 1);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn an_expression_has_a_second_unless_somebody_says() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(when(ENDLESS, at("second")));
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.ended(), ["9"]);
+        assert_eq!(
+            disarmed(&mut debugged.client).1,
+            "its condition did not end within 1 s"
+        );
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn delete_interrupts_an_expression() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        for endless in [
+            when(BEGUN, at("second")),
+            when(BEGUN, in_function("Trainer.fit")),
+        ] {
+            debugged.client.arm(without_limit(endless));
+            debugged.begin("print(trainer.fit(1))");
+            assert_eq!(debugged.target.line(), "inside");
+            assert_eq!(debugged.client.disarm_all().len(), 1);
+            assert_eq!(debugged.ended(), ["9"]);
+            assert_eq!(debugged.client.points(), []);
+        }
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn detach_interrupts_an_expression() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged
+            .client
+            .arm(without_limit(when(BEGUN, at("second"))));
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.target.line(), "inside");
+        let pid = debugged.target.pid().to_string();
+        let detached = debugged.sandbox.probing(["-t", &pid, "detach"]);
+        assert_eq!(detached.status, 0, "{}", detached.stderr);
+        assert_eq!(debugged.ended(), ["9"]);
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn the_loss_of_its_client_interrupts_an_expression() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let mut owner = debugged.another();
+        owner.arm(Arm {
+            own: true,
+            ..without_limit(when(BEGUN, at("second")))
+        });
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.target.line(), "inside");
+        drop(owner);
+        assert_eq!(debugged.ended(), ["9"]);
+        assert_eq!(debugged.client.points(), []);
+        debugged.leaves_no_trace();
+    });
+}
+
+/// Lets the program have the lock that an expression waits for.
+#[track_caller]
+fn release_lock(client: &mut Client) {
+    let event = client.ask(Call::Eval(Eval::of("held_lock.release()")));
+    let Event::Evaluated(evaluated) = event else {
+        panic!("{event:?}");
+    };
+    assert_eq!(evaluated.outcome, Outcome::Finished { value: None });
+}
+
+#[test]
+fn who_cannot_be_interrupted_is_told_of_and_nobody_says_that_it_is_done() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("held_lock = threading.Lock(); held_lock.acquire()");
+        debugged.ended();
+        let point = debugged.client.arm(within(100, when(STUCK, at("second"))));
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.target.line(), "inside");
+        // It is off at once, for other threads.
+        assert_eq!(disarmed(&mut debugged.client).0, point.point);
+        probing_testkit::wait_until("the note says that a thread is inside", || {
+            let points = debugged.client.points();
+            let note = points[0].note.clone().unwrap_or_default();
+            note.contains("is still inside: a call into C")
+        });
+        let pid = debugged.target.pid().to_string();
+        let deleted = debugged.sandbox.probing(["-t", &pid, "disarm", "all"]);
+        assert_ne!(deleted.status, 0);
+        let error = "still inside after an interrupt: thread ";
+        assert!(deleted.stderr.contains(error), "{}", deleted.stderr);
+        release_lock(&mut debugged.client);
+        assert_eq!(debugged.ended(), ["9"]);
+        // The same when it is the probe that is to leave.
+        debugged.begin("held_lock.acquire()");
+        debugged.ended();
+        debugged
+            .client
+            .arm(without_limit(when(STUCK, at("second"))));
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.target.line(), "inside");
+        let detached = debugged.sandbox.probing(["-t", &pid, "detach"]);
+        assert_ne!(detached.status, 0);
+        assert!(detached.stderr.contains(error), "{}", detached.stderr);
+        // Ctrl-C is the program's again: it ends the call, and the program gets it.
+        debugged.target.signal(Signal::INT);
+        let ended = debugged.target.wait();
+        assert!(ended.stderr.join("\n").ends_with("KeyboardInterrupt"));
+    });
+}
+
+#[test]
+fn an_interrupt_never_comes_to_the_program() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("exec('import time\\ndef lasts(seconds):\\n    end = time.perf_counter() + seconds\\n    while time.perf_counter() < end: pass\\n    return False')");
+        debugged.ended();
+        // They end about when their time is over.
+        let mut interrupted = 0;
+        for each in 0..40 {
+            let seconds = format!("lasts({})", 0.0104 + f64::from(each % 8) * 0.0004);
+            debugged
+                .client
+                .arm(within(10, when(&seconds, at("second"))));
+            debugged.begin("print(trainer.fit(1), trainer.fit(1))");
+            assert_eq!(debugged.ended(), ["9 9"]);
+            let note = debugged.client.disarm_all().remove(0).note;
+            interrupted += u32::from(note.is_some_and(|note| note.contains("did not end")));
+        }
+        assert!(interrupted > 0);
+        debugged.leaves_no_trace();
+    });
+}
