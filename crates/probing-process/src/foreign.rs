@@ -103,7 +103,9 @@ impl ForeignDir {
         self.act(name, |fd| rustix::fs::mkdirat(fd, name, Mode::RWXU))?;
         let made = self.folder(name)?;
         let stat = made.stat()?;
-        let is_ours = stat.st_uid == self.user.uid && stat.st_mode & 0o077 == 0;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let is_ours =
+            stat.st_uid == self.user.uid && !mode.intersects(Mode::RWXG | Mode::RWXO);
         let taken = io::Error::from(io::ErrorKind::PermissionDenied);
         is_ours.then_some(made).ok_or(taken)
     }
