@@ -103,7 +103,7 @@ impl ForeignDir {
         self.act(name, |fd| rustix::fs::mkdirat(fd, name, Mode::RWXU))?;
         let made = self.folder(name)?;
         let stat = made.stat()?;
-        let is_ours = stat.st_uid == self.user.uid && stat.st_mode & 0o077 == 0;
+        let is_ours = stat.st_uid == self.user.uid && !others_may_enter(&stat);
         let taken = io::Error::from(io::ErrorKind::PermissionDenied);
         is_ours.then_some(made).ok_or(taken)
     }
@@ -208,6 +208,10 @@ impl ForeignDir {
         let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).ok()?);
         SystemTime::now().duration_since(changed).ok()
     }
+}
+
+fn others_may_enter(stat: &Stat) -> bool {
+    Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)
 }
 
 /// Opens a folder below `root` without following links.
