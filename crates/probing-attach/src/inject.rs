@@ -101,11 +101,11 @@ pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, 
         }
         let prepared = match way {
             Way::Pending if tracee.call.is_none() => prepare(target, tracee, text)?,
-            _ => Prepared::Not(tracee),
+            _ => Prepared::Not(Box::new(tracee)),
         };
         let borrowed = match prepared {
             Prepared::Ready(ready) => Some(ready.enter(target, tid)?),
-            Prepared::Not(tracee) => borrow(target, tracee, way, text)?,
+            Prepared::Not(tracee) => borrow(target, *tracee, way, text)?,
             // In one hold, which tells why.
             Prepared::LetGo => borrow(target, Tracee::stop(target, tid)?, way, text)?,
         };
@@ -198,7 +198,7 @@ struct Ready {
 enum Prepared<'a> {
     Ready(Ready),
     /// Not this way: the thread is as it was.
-    Not(Tracee<'a>),
+    Not(Box<Tracee<'a>>),
     /// The thread was let go, and no block is known of.
     LetGo,
 }
@@ -212,13 +212,13 @@ fn prepare<'a>(
 ) -> Result<Prepared<'a>, AttachError> {
     let pid = target.pid;
     if tracee.has_shadow_stack() {
-        return Ok(Prepared::Not(tracee)); // refused there
+        return Ok(Prepared::Not(Box::new(tracee))); // refused there
     }
     let home = tracee.home;
     let storage = Storage::read(&home, &target.memory).during(pid, "read thread-local storage")?;
     let layout = Layout::new(Way::Pending, text.len(), storage.len());
     let Some(start) = leftovers::free_place(&target.maps, layout.total) else {
-        return Ok(Prepared::Not(tracee));
+        return Ok(Prepared::Not(Box::new(tracee)));
     };
     let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)? else {
         return Ok(Prepared::LetGo);

@@ -57,7 +57,7 @@ impl Question {
         let name = format!("{PREFIX}{pid}-{now:x}");
         let folder = tmp.make_folder(&name).ok()?;
         let script = wrapper::in_file(source, status.blocked, &format!("{TMP}/{name}"));
-        let fill = || -> io::Result<File> {
+        let make_files = || -> io::Result<File> {
             let file = folder.make_file(ASK, 0o600)?;
             lock(&file)?;
             folder
@@ -65,7 +65,7 @@ impl Question {
                 .write_all(script.as_bytes())?;
             Ok(file)
         };
-        match fill() {
+        match make_files() {
             Ok(file) => Some(Self {
                 tmp,
                 name,

@@ -103,9 +103,7 @@ impl ForeignDir {
         self.act(name, |fd| rustix::fs::mkdirat(fd, name, Mode::RWXU))?;
         let made = self.folder(name)?;
         let stat = made.stat()?;
-        let mode = Mode::from_raw_mode(stat.st_mode);
-        let is_ours =
-            stat.st_uid == self.user.uid && !mode.intersects(Mode::RWXG | Mode::RWXO);
+        let is_ours = stat.st_uid == self.user.uid && !others_may_enter(&stat);
         let taken = io::Error::from(io::ErrorKind::PermissionDenied);
         is_ours.then_some(made).ok_or(taken)
     }
@@ -210,6 +208,10 @@ impl ForeignDir {
         let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).ok()?);
         SystemTime::now().duration_since(changed).ok()
     }
+}
+
+fn others_may_enter(stat: &Stat) -> bool {
+    Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)
 }
 
 /// Opens a folder below `root` without following links.

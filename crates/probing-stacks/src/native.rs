@@ -245,7 +245,8 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
     /// A thread while it is held, and for how long that was at most.
     fn hold(&self, subject: &Subject, codes: &mut Codes) -> (Option<View>, Duration) {
         let (mut paused, idents) = (Duration::ZERO, subject.idents());
-        for tid in subject.tid.into_iter().cycle().take(HOLDS) {
+        for (hold, tid) in subject.tid.into_iter().cycle().take(HOLDS).enumerate() {
+            let is_last = hold + 1 == HOLDS;
             if Instant::now() > self.reading.until {
                 break;
             }
@@ -253,8 +254,8 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
                 let registers = held.registers()?;
                 let extent = pose::extent(&self.maps, registers.stack(), &idents);
                 let stack = pose::copies(self.reading.memory, &[extent]).pop()??;
-                // We were kept from reading on: better let it go and try again.
-                if held.is_late() {
+                // We were kept from reading on: better let it go and try again, as long as there is another try.
+                if held.is_late() && !is_last {
                     return None;
                 }
                 let (chains, newest) = self.python(&subject.threads);
