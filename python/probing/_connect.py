@@ -36,9 +36,9 @@ def connect(
     ``connect(4242)`` and ``connect(pid=4242)`` are the same, as are ``connect("train.py")`` and
     ``connect(name="train.py")``: one process must be called so.
 
-    For ``"host:port"``, ``token`` is the agent's token, and the agent must be one that can be trusted: its certificate has the
-    SHA-256 ``fingerprint``, or is signed by an authority in the PEM file ``ca``, or an earlier command has met and
-    remembered it. ``accept_new=True`` trusts and remembers an agent that was never met. The token is not used before.
+    For ``"host:port"``, ``token`` is the agent's token. The agent must be trusted before the token is used: its
+    certificate has the SHA-256 ``fingerprint``, or is signed by an authority in the PEM file ``ca``, or an earlier
+    command has met and remembered it. ``accept_new=True`` trusts and remembers an agent that was never met.
 
     Nothing is brought into the process before the first ``eval``, which attaches when the probe is not there yet;
     ``attach=False`` forbids that. Raises TargetError when there is no such process.
