@@ -99,20 +99,22 @@ fn uncaught() -> std::sync::MutexGuard<'static, Uncaught> {
 fn ask_hooks(py: Python<'_>, method: &str) -> PyResult<()> {
     static HOOKS: PyOnceLock<Immortal> = PyOnceLock::new();
     let hooks = HOOKS.get_or_try_init(py, || {
-        let tell = Immortal::closure(py, c"not_caught", tell)?;
+        let tell = Immortal::closure(py, c"not_caught", |args| {
+            tell(args);
+            Ok(args.py().None())
+        })?;
         call(&function(py, "Hooks")?, (tell.bind(py),)).map(Immortal::new)
     })?;
     call(&hooks.bind(py).getattr(method)?, ()).map(drop)
 }
 
-fn tell(args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+fn tell(args: &Bound<'_, PyTuple>) {
     if let (Ok(kind), Ok(exception)) = (args.get_item(0), args.get_item(1))
         && !events::is_quiet()
     {
         handlers::kept_out(args.py(), || not_caught(&text_of(&kind), &exception));
         handlers::run_soon();
     }
-    Ok(args.py().None())
 }
 
 fn unwanted() -> Lent<'static, Vec<Unwanted>> {

@@ -28,6 +28,9 @@ static MODULE_MEMORY: AtomicBool = AtomicBool::new(false);
 /// Parameters are to be hooked, by the thread that trains: one that is in a backward pass must not meet it half-way.
 static HOOKS_DUE: AtomicU8 = AtomicU8::new(Looks::NOWHERE);
 
+/// How many states there have been.
+static ERAS: AtomicU64 = AtomicU64::new(0);
+
 /// The step that rows are numbered in, and the next number.
 static SEQ_OF: AtomicI64 = AtomicI64::new(i64::MIN);
 static SEQ: AtomicI64 = AtomicI64::new(0);
@@ -92,7 +95,6 @@ pub(super) fn begin() -> Option<Ours> {
         // What a parent had is left as it is: to drop it would run hooks' removals in a child that has none of it.
         let older = lent.take();
         std::mem::forget(older);
-        static ERAS: AtomicU64 = AtomicU64::new(0);
         *lent = Some(Box::new(State {
             generation,
             era: ERAS.fetch_add(1, Ordering::Relaxed),
