@@ -186,9 +186,7 @@ fn who_cannot_be_interrupted_is_told_of_and_nobody_says_that_it_is_done() {
         assert!(deleted.stderr.contains(error), "{}", deleted.stderr);
         release_lock(&mut debugged.client);
         assert_eq!(debugged.ended(), ["9"]);
-        // The same when it is the probe that is to leave.
-        debugged.begin("held_lock.acquire()");
-        debugged.ended();
+        // The same when it is the probe that is to leave. (The lock is the expression's now.)
         debugged
             .client
             .arm(without_limit(when(STUCK, at("second"))));

@@ -140,6 +140,7 @@ pub(super) fn evaluate<T>(
 
 /// Why a point is off.
 fn out_of_time(point: &Point, what: What) -> String {
+    point.ran_out_of_time();
     let limit = point.expression_limit().unwrap_or_default();
     format!(
         "{} did not end within {} s",

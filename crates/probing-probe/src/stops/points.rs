@@ -22,9 +22,9 @@ pub(super) const MAX_POINTS: usize = 1000;
 const MAX_BOUND: usize = 100;
 /// How long an expression of a point may take each time, if nobody says.
 const USUAL_EXPRESSION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Expressions that took that long in all, and that long on average, are warned of.
-const SLOW_IN_ALL: Duration = Duration::from_millis(100);
-const SLOW_ON_AVERAGE: Duration = Duration::from_millis(1);
+/// Expressions that took that long on average are warned of, when so many were evaluated: one may have waited for the CPU.
+const SLOW: Duration = Duration::from_millis(1);
+const MIN_EVALUATIONS: u64 = 100;
 /// How long a point that stops is armed, if nobody says.
 const USUAL_TTL: Duration = Duration::from_mins(10);
 
@@ -58,6 +58,8 @@ pub(super) struct Point {
     /// How often its expressions were evaluated, and how long that took in all.
     evaluations: AtomicU64,
     evaluation_nanos: AtomicU64,
+    /// Whether one of them ran out of time.
+    is_out_of_time: AtomicBool,
     /// Of log lines and snapshots.
     pace: Pace,
     state: Mutex<State>,
@@ -106,6 +108,7 @@ impl Point {
             dropped: AtomicU64::new(0),
             evaluations: AtomicU64::new(0),
             evaluation_nanos: AtomicU64::new(0),
+            is_out_of_time: AtomicBool::new(false),
             pace: Pace::default(),
             state: Mutex::new(State {
                 bound: Vec::new(),
@@ -159,13 +162,18 @@ impl Point {
             .fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// An expression of it has run out of time.
+    pub(super) fn ran_out_of_time(&self) {
+        self.is_out_of_time.store(true, Ordering::Relaxed);
+    }
+
     /// What its expressions cost, when they are slow.
     fn mean_cost(&self) -> Option<String> {
         let count = self.evaluations.load(Ordering::Relaxed).max(1);
         let in_all = Duration::from_nanos(self.evaluation_nanos.load(Ordering::Relaxed));
         let mean = Duration::from_nanos(in_all.as_nanos() as u64 / count);
-        let is_slow = in_all >= SLOW_IN_ALL && mean >= SLOW_ON_AVERAGE;
-        is_slow.then(|| {
+        let is_slow = count >= MIN_EVALUATIONS && mean >= SLOW;
+        (is_slow || self.is_out_of_time.load(Ordering::Relaxed)).then(|| {
             let millis = mean.as_secs_f64() * 1e3;
             format!("slow: its expressions take {millis:.1} ms on average ({count} evaluated)")
         })
