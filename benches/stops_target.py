@@ -18,7 +18,20 @@ Trace = Callable[[FrameType, str, Any], Any]
 PASSES = 50_000
 # A log point records so many lines in a second at most; a run stays below.
 LOGGED = 500
-NAMES = ("elsewhere", "cold", "native", "general", "raise", "raising", "log", "write", "item", "after", "line", "function")
+NAMES = (
+    "elsewhere",
+    "cold",
+    "native",
+    "general",
+    "raise",
+    "raising",
+    "log",
+    "write",
+    "item",
+    "after",
+    "line",
+    "function",
+)
 NATIVE, GENERAL, CALLED = "total == -5", "total % 1000003 == -1", "price < 0"
 
 

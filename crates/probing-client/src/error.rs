@@ -272,17 +272,11 @@ impl ClientError {
             Self::NobodyListens { .. } => "`probing list` shows who does".to_owned(),
             Self::NotPrivate(error) => error.hint(),
             Self::Stopped { pid } => format!("let it go on with: kill -CONT {pid}"),
-            Self::Silent { .. } => "`probing list` tells whether the process is stopped; try again".to_owned(),
-            Self::GivenUp { .. } => {
-                "a thread holds the GIL, or the machine is busy: `probing -t PID backtrace --all` shows where; try again".to_owned()
-            }
-            Self::Unfinished { .. } => {
-                "`probing -t PID breakpoints`, `trace --list` and `torch status` tell what is on".to_owned()
-            }
+            Self::Silent { .. } => WHETHER_STOPPED.to_owned(),
+            Self::GivenUp { .. } => TRY_AGAIN.to_owned(),
+            Self::Unfinished { .. } => WHAT_IS_ON.to_owned(),
             Self::Refused(failure) | Self::NotDone(failure) => return failure.hint.clone(),
-            Self::OtherProtocol { .. } => {
-                "use the `probing` command of the version that the target was started with".to_owned()
-            }
+            Self::OtherProtocol { .. } => OTHER_VERSION.to_owned(),
             Self::SeveralNamed { .. } => "name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5".to_owned(),
             Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
             Self::NotExplicit { .. } => "add --all to run it on every one of them, or choose with --ranks 0,2-5".to_owned(),
@@ -367,6 +361,12 @@ fn listed(matches: &[(Pid, String)]) -> String {
         .collect()
 }
 
+const WHETHER_STOPPED: &str = "`probing list` tells whether the process is stopped; try again";
+const TRY_AGAIN: &str = "a thread holds the GIL, or the machine is busy: `probing -t PID backtrace --all` shows where; try again";
+const OTHER_VERSION: &str =
+    "use the `probing` command of the version that the target was started with";
+const WHAT_IS_ON: &str =
+    "`probing -t PID breakpoints`, `trace --list` and `torch status` tell what is on";
 const WHO_IS_THERE: &str = "`probing list` shows the processes that can be looked at, and their ranks; `probing list --dead` \
      those that have ended and left rows, which -t PID asks";
 

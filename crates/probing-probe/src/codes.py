@@ -2,8 +2,8 @@
 
 Nothing of the program's is called: modules, classes and functions are looked at where they are stored.
 
-A search (``find``) is a generator: it yields ``None`` after every piece of some 0.1 ms, so that codes.rs can give the GIL back
-in between, and what it has found at the end.
+A search (``find``) is a generator: it yields ``None`` after every piece of some 0.1 ms, so that codes.rs can give
+the GIL back in between, and what it has found at the end.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Line:
         codes: dict[int, Any] = {}
         for module, names in _modules():
             file = names.get("__file__")
-            if type(file) is not str or file in self._known and not self._known[file]:
+            if type(file) is not str or (file in self._known and not self._known[file]):
                 continue
             # To follow the links of a name takes some microseconds.
             yield None
@@ -122,13 +122,8 @@ class Line:
         if found:
             yield found, _together(self._moved(found), _compiled(found))
         elif codes:
-            yield (
-                [],
-                (
-                    f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
-                    " or is behind the last line; armed in case it is loaded again"
-                ),
-            )
+            note = f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
+            yield [], f"{note} or is behind the last line; armed in case it is loaded again"
         else:
             yield [], f"nothing from {self._file} is loaded yet: armed for when it is{self._near()}"
 
@@ -242,9 +237,7 @@ class Function:
                 others.setdefault(f"{holder}.{wanted}", value)
         yield from self._look_through(codes, near, libraries=False)
 
-    def _look_through(
-        self, codes: dict[int, Owned], near: set[str], *, libraries: bool
-    ) -> Generator[None, None, bool]:
+    def _look_through(self, codes: dict[int, Owned], near: set[str], *, libraries: bool) -> Generator[None, None, bool]:
         """Look at every function of modules, and at those inside it; at all of them, unless libraries have too many."""
         wanted = self.name()
         alike = wanted.lower()

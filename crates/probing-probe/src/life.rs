@@ -384,21 +384,21 @@ fn at_stops(connection: &mut Connection, id: RequestId, call: Call) -> Option<Ev
             None
         }
         Call::Drive { stop, take } => Some(done(stops.drive(outbox, stop, take))),
-        Call::Step(asked) => match asked.step {
-            Step::Jump { line } => {
-                let jump = |(sink, _)| Order::Jump { line, sink };
-                let order = connection.begin(id, None).map(jump);
-                let ordered = order.and_then(|order| {
-                    let ordered = stops.order(outbox, asked.stop, order);
-                    ordered.map_err(|(_, failure)| failure)
-                });
-                ordered.err().map(Event::Failed)
+        Call::Step(asked) => {
+            if let Step::Jump { line } = asked.step {
+                let (sink, _) = match connection.begin(id, None) {
+                    Ok(begun) => begun,
+                    Err(failure) => return Some(Event::Failed(failure)),
+                };
+                let jump = Order::Jump { line, sink };
+                if let Err((jump, failure)) = stops.order(outbox, asked.stop, jump) {
+                    jump.refuse(failure);
+                }
+                return None;
             }
-            _ => {
-                let ordered = stops.order(outbox, asked.stop, Order::Step(asked));
-                Some(done(ordered.map_err(|(_, failure)| failure)))
-            }
-        },
+            let ordered = stops.order(outbox, asked.stop, Order::Step(asked));
+            Some(done(ordered.map_err(|(_, failure)| failure)))
+        }
         Call::Release { stops: wanted } => {
             let released = stops.release(outbox, &wanted);
             Some(released.unwrap_or_else(Event::Failed))

@@ -431,7 +431,7 @@ impl Session {
 
 impl Order {
     /// Tells whoever gave it that it will not be carried out.
-    pub(super) fn refuse(self, failure: Failure) {
+    pub(crate) fn refuse(self, failure: Failure) {
         let sink = match &self {
             Self::Eval(work) => &work.sink,
             Self::Jump { sink, .. } => sink,
