@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use probing_proto::agent::AuditLine;
 use probing_proto::clock::utc;
 use probing_proto::process::Pid;
+use probing_proto::visible;
 
 /// Beyond this the file becomes `audit.log.1`, and another is begun.
 const MOST: u64 = 16 << 20;
@@ -55,7 +56,7 @@ impl Audit {
             pid,
             code: code.map(cut),
         };
-        let mut bytes = serde_json::to_vec(&line)?;
+        let mut bytes = visible::json(serde_json::to_string(&line)?).into_bytes();
         bytes.push(b'\n');
         let _alone = self.writing.lock();
         if fs::metadata(&self.path).is_ok_and(|file| file.len() > MOST) {

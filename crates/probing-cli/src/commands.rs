@@ -30,6 +30,7 @@ pub(crate) mod torch;
 pub(crate) mod trace;
 pub(crate) mod watch_nan;
 
+use crate::terminal;
 use std::io::Write as _;
 
 use anyhow::ensure;
@@ -64,7 +65,7 @@ impl Aim {
         let notes = self.targets.nodes().iter().flat_map(|node| node.notes());
         notes
             .into_iter()
-            .try_for_each(|note| writeln!(anstream::stderr(), "{note}"))
+            .try_for_each(|note| writeln!(terminal::stderr(), "{note}"))
     }
 
     fn check_named(&self) -> anyhow::Result<()> {
@@ -95,7 +96,7 @@ impl Aim {
 }
 
 fn say_attached(probe: &Probe, report: &AttachReport) -> std::io::Result<()> {
-    writeln!(anstream::stderr(), "{}", attached(probe, report))
+    writeln!(terminal::stderr(), "{}", attached(probe, report))
 }
 
 /// The same of several.
@@ -103,7 +104,7 @@ fn say_attached_to(those: &Group) -> std::io::Result<()> {
     if those.count() == 0 {
         return Ok(());
     }
-    writeln!(anstream::stderr(), "attached to {those}")
+    writeln!(terminal::stderr(), "attached to {those}")
 }
 
 fn attached(probe: &Probe, report: &AttachReport) -> String {

@@ -16,6 +16,7 @@ mod foreign;
 mod gone;
 mod harmless;
 mod hidden;
+mod hostile;
 mod interrupt;
 mod kept;
 mod leaks;

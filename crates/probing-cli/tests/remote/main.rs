@@ -4,6 +4,7 @@
 mod agent;
 mod commands;
 mod described;
+mod hostile;
 mod load;
 mod machines;
 mod ranks;
