@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from probing import _visible
+
 
 class TracebackFrame(NamedTuple):
     """One line of a remote traceback."""
@@ -20,7 +22,8 @@ class ProbingError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+        message = _visible.lines(self.message)
+        return f"{message}\nhint: {_visible.lines(self.hint)}" if self.hint else message
 
 
 class TargetError(ProbingError, ConnectionError):
@@ -55,14 +58,14 @@ class RemoteError(ProbingError):
 
     def __str__(self) -> str:
         what = f"{self.type}: {self.message}" if self.message else self.type
-        return f"{what}\n\n{self.traceback.rstrip()}"
+        return _visible.lines(f"{what}\n\n{self.traceback.rstrip()}")
 
 
 class RemoteSyntaxError(RemoteError):
     """The code is not Python; nothing of it ran."""
 
     def __str__(self) -> str:
-        return f"{self.message}\n\n{self.traceback.rstrip()}"
+        return _visible.lines(f"{self.message}\n\n{self.traceback.rstrip()}")
 
 
 class RemoteTimeoutError(ProbingError, TimeoutError):
@@ -78,7 +81,7 @@ class RemoteTimeoutError(ProbingError, TimeoutError):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return f"{text}\n\n{self.stack.rstrip()}" if self.stack else text
+        return f"{text}\n\n{_visible.lines(self.stack.rstrip())}" if self.stack else text
 
 
 # People meet them under the names they import them by, in tracebacks and when pickled.

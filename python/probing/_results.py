@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
+from probing import _visible
+
 # Rows that are shown; all are there.
 _SHOWN_IN_HTML = 200
 _SHOWN_AS_TEXT = 60
@@ -45,7 +47,7 @@ class EvalResult:
     def __str__(self) -> str:
         """As a prompt would show it: the output, then the value."""
         more = f"… ({self.output_dropped} bytes more)\n" if self.output_dropped else ""
-        return self.output + more + (self.text or "")
+        return _visible.lines(self.output + more + (self.text or ""))
 
     def __repr__(self) -> str:
         return str(self) or "<no output, no value>"
@@ -90,23 +92,24 @@ class Table:
 
     def __repr__(self) -> str:
         shown = [[_cell(value) for value in row] for row in self.rows[:_SHOWN_AS_TEXT]]
-        widths = [max(map(len, column)) for column in zip(self.columns, *shown, strict=True)]
+        names = [_visible.line(name) for name in self.columns]
+        widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in [self.columns, *shown]
+            for row in [names, *shown]
         ]
         return "\n".join([*lines, *self._rest(len(shown))])
 
     def _repr_html_(self) -> str:
         shown = self.rows[:_SHOWN_IN_HTML]
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        head = "".join(f"<th>{html.escape(_visible.line(name))}</th>" for name in self.columns)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(_cell(value))}</td>' for value in row)}</tr>" for row in shown)
         rest = "".join(f"<p>{html.escape(line)}</p>" for line in self._rest(len(shown)))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
     def _rest(self, shown: int) -> list[str]:
         more = len(self.rows) - shown
-        noted = self.note.splitlines() if self.note else []
+        noted = _visible.lines(self.note).splitlines() if self.note else []
         return [f"… and {more} rows more", *noted] if more else noted
 
 
@@ -249,7 +252,7 @@ class Backtrace:
         return self.to_table().to_arrow()
 
     def __repr__(self) -> str:
-        return self.text.rstrip()
+        return _visible.lines(self.text.rstrip())
 
     def _repr_html_(self) -> str:
         return _preformatted(self.text)
@@ -310,12 +313,12 @@ def _built(kind: type[_Built], told: Mapping[str, Any]) -> _Built:
 
 
 def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
+    text = "" if value is None else _visible.line(str(value))
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 
 def _preformatted(text: str) -> str:
-    return f"<pre>{html.escape(text)}</pre>"
+    return f"<pre>{html.escape(_visible.lines(text))}</pre>"
 
 
 def _needed(module: str) -> ModuleType:

@@ -1,5 +1,6 @@
 """How results show themselves, and what they become."""
 
+import re
 import sys
 
 import pytest
@@ -19,6 +20,32 @@ def test_a_notebook_shows_text_not_markup(prepared: Probe) -> None:
         "<table><thead><tr><th>&lt;a&gt;</th><th>b</th></tr></thead>"
         "<tbody><tr><td>&lt;i&gt;</td><td></td></tr></tbody></table>"
     )
+
+
+EVIL = "\x1b[35;5m\x1b]0;evil\x07\x9b7m\x7f\u202e\u2066\u2028\r\nFORGED <b>"
+
+
+def test_hostile_words_are_shown_and_not_obeyed(prepared: Probe) -> None:
+    def assert_shown(text: str) -> None:
+        assert "[35;5m" in text
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", text)
+
+    evaluated = prepared.eval(f"print({EVIL!r}); type('Odd', (), {{'__repr__': lambda self: {EVIL!r}}})()")
+    assert evaluated.output == EVIL + "\n"
+    assert evaluated.text == EVIL
+    for text in (repr(evaluated), str(evaluated), evaluated._repr_html_()):
+        assert_shown(text)
+    table = probing.Table([EVIL], [(EVIL,)], note=EVIL)
+    assert table.rows == [(EVIL,)]
+    assert_shown(repr(table))
+    assert_shown(table._repr_html_())
+    assert "FORGED" not in [line[:6] for line in repr(probing.Table([EVIL], [(EVIL,)])).splitlines()]
+    with pytest.raises(probing.RemoteError) as raised:
+        prepared.eval(f"raise ValueError({EVIL!r})")
+    assert raised.value.message == EVIL
+    assert_shown(str(raised.value))
+    assert_shown(str(probing.ProbingError(EVIL, hint=EVIL)))
+    assert_shown(str(probing.RemoteTimeoutError(EVIL, stack=EVIL)))
 
 
 def test_long_tables_are_cut_where_they_are_shown_and_only_there() -> None:

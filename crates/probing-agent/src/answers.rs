@@ -10,7 +10,7 @@ mod samples;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
+use crate::json::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use probing_client::{ClientError, Manner, Member, Members, ask_each};

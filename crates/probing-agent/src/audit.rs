@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use probing_proto::agent::AuditLine;
 use probing_proto::clock::utc;
 use probing_proto::process::Pid;
+use probing_proto::visible;
 use ring::digest::{SHA256, digest};
 
 /// Beyond this the file becomes `audit.log.1`, and another is begun.
@@ -76,7 +77,7 @@ impl Audit {
             code_bytes: cut.map(|code| code.len() as u64),
             code_sha256: cut.map(sha256),
         };
-        let mut bytes = serde_json::to_vec(&line)?;
+        let mut bytes = visible::json(serde_json::to_string(&line)?).into_bytes();
         bytes.push(b'\n');
         let _alone = self.writing.lock();
         if fs::metadata(&self.path).is_ok_and(|file| file.len() > MOST) {

@@ -2,7 +2,7 @@
 //!
 //! Who may come in: `door` (address ranges, failures), `certificate` (TLS), `tokens` (who, and as what), `origin` (no
 //! web page). How it is asked: `listener` (who connects), `connection` (as hyper has it), `request` (what it must be),
-//! `routes` (what there is), `refusal` (what is not), `openapi` (the same for machines). What is answered: `answers/`, each a file, for the targets of a `choice`. What stays: `folder` (the
+//! `routes` (what there is), `refusal` (what is not), `json` (how it is written), `openapi` (the same for machines). What is answered: `answers/`, each a file, for the targets of a `choice`. What stays: `folder` (the
 //! agent's files), `audit` (who did what), `life` (when it ends).
 //!
 //! axum and hyper read requests and write answers. All that is done for one waits for processes, on a thread of which
@@ -19,6 +19,7 @@ mod connection;
 mod door;
 mod error;
 mod folder;
+mod json;
 mod life;
 mod listener;
 mod openapi;

@@ -226,6 +226,10 @@ impl Agent {
             input.shutdown(Shutdown::Write).ok();
         });
         let writing = thread::spawn(move || {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a conversation with a program over SSH"
+            )]
             let (mut out, mut buffer) = (io::stdout(), [0; 16 << 10]);
             loop {
                 let length = output.read(&mut buffer)?;

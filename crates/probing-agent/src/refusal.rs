@@ -1,6 +1,6 @@
 //! Why a request is not served: a status, and JSON that says what is wrong and what to do about it.
 
-use axum::Json;
+use crate::json::{self, Json};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use probing_proto::agent::{Refusal, RefusalKind};
@@ -62,7 +62,7 @@ impl Refused {
 
     /// As a whole answer, for who has not even been read.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let json = serde_json::to_vec(&self.refusal).unwrap_or_default();
+        let json = json::text(&self.refusal).unwrap_or_default().into_bytes();
         let mut head = format!("HTTP/1.1 {}\r\n", self.status);
         for (name, value) in CAUTION {
             let value = value.to_str().unwrap_or_default().to_owned();

@@ -30,6 +30,7 @@ pub(crate) mod torch;
 pub(crate) mod trace;
 pub(crate) mod watch_nan;
 
+use crate::terminal;
 use std::io::Write as _;
 
 use anyhow::ensure;
@@ -83,7 +84,7 @@ impl Aim {
 }
 
 fn say_attached(probe: &Probe, report: &AttachReport) -> std::io::Result<()> {
-    writeln!(anstream::stderr(), "{}", attached(probe, report))
+    writeln!(terminal::stderr(), "{}", attached(probe, report))
 }
 
 /// The same of several.
@@ -91,7 +92,7 @@ fn say_attached_to(those: &Group) -> std::io::Result<()> {
     if those.count() == 0 {
         return Ok(());
     }
-    writeln!(anstream::stderr(), "attached to {those}")
+    writeln!(terminal::stderr(), "attached to {those}")
 }
 
 fn attached(probe: &Probe, report: &AttachReport) -> String {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use probing_capture::CaptureError;
 use probing_client::ClientError;
 use probing_engine::EngineError;
 
@@ -38,6 +39,12 @@ pub(crate) fn of(error: &anyhow::Error) -> Status {
     if let Some(error) = error.downcast_ref() {
         return of_query(error);
     }
+    // Whichever way a command came to it.
+    match error.downcast_ref() {
+        Some(CaptureError::NotWritten { .. }) => return FAILED,
+        Some(_) => return UNREACHABLE,
+        None => {}
+    }
     match error.downcast_ref() {
         Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => WRONG_ARGUMENTS,
         Some(ClientError::NotDone(_)) | None => FAILED,
@@ -68,10 +75,15 @@ fn of_query(error: &EngineError) -> Status {
 
 /// Ends the command without waiting for anybody.
 pub(crate) fn leave() {
+    now(INTERRUPTED);
+}
+
+/// Ends the command with a status, whatever it is doing.
+pub(crate) fn now(status: Status) -> ! {
     #[expect(
         clippy::disallowed_methods,
         clippy::exit,
-        reason = "the main thread waits, and may do so for ever"
+        reason = "the main thread waits, and may do so for ever; or has not begun"
     )]
-    std::process::exit(INTERRUPTED.0.into());
+    std::process::exit(status.0.into())
 }

@@ -7,12 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use probing_client::{Fingerprint, FirstContact};
 use probing_proto::env::PROBING_ACCEPT_NEW;
 
+use crate::terminal;
+
 /// What to do about agents that no earlier command has met. `accept_new` is the argument.
 pub(crate) fn policy(accept_new: bool) -> FirstContact {
     let variable = PROBING_ACCEPT_NEW.value();
     if accept_new || variable.is_some_and(|value| value != "0") {
         FirstContact::Accept
-    } else if io::stdin().is_terminal() && io::stderr().is_terminal() {
+    } else if io::stdin().is_terminal() && terminal::is_stderr_terminal() {
         FirstContact::Ask(ask)
     } else {
         FirstContact::Refuse
@@ -22,7 +24,7 @@ pub(crate) fn policy(accept_new: bool) -> FirstContact {
 /// Says what is to be said about an agent that was met.
 pub(crate) fn say(note: &str) {
     // Whoever has closed it does not want to know.
-    writeln!(anstream::stderr(), "{note}").ok();
+    writeln!(terminal::stderr(), "{note}").ok();
 }
 
 fn ask(endpoint: &str, seen: Fingerprint) -> bool {
@@ -35,7 +37,7 @@ fn ask(endpoint: &str, seen: Fingerprint) -> bool {
          Is that what `probing agent` printed there? Trust it from now on? [y/N] "
     );
     let mut answer = String::new();
-    let asked = write!(anstream::stderr(), "{question}")
+    let asked = write!(terminal::stderr(), "{question}")
         .and_then(|()| io::stdin().read_line(&mut answer).map(drop));
     asked.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
 }

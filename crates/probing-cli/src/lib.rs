@@ -10,20 +10,23 @@ mod first_contact;
 mod json;
 mod terminal;
 
-use std::io;
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use anstream::eprintln;
+use anstyle::AnsiColor;
 use clap::Parser as _;
 use probing_agent::AgentError;
+use probing_capture::CaptureError;
 use probing_client::ClientError;
 use probing_engine::EngineError;
 use probing_proto::env::PROBING_TARGET;
+use probing_proto::visible;
 
 use crate::arguments::{Arguments, Command, What};
 use crate::commands::Aim;
 use crate::engine::Needy;
 use crate::exit::Status;
+use crate::terminal::Style;
 
 pub use crate::engine::{ELSEWHERE, Engines, HERE};
 
@@ -33,10 +36,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The command. `engines` does what needs the engine.
 pub fn main(engines: &Engines) -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(&error));
     let targets = arguments.targets(PROBING_TARGET.value());
     let aim = Aim {
-        targets: targets.unwrap_or_else(|error| error.exit()),
+        targets: targets.unwrap_or_else(|error| refuse(&error)),
         entry: arguments.entry(),
     };
     if arguments.command.is_for_targets() {
@@ -83,30 +86,60 @@ pub fn main(engines: &Engines) -> ExitCode {
     result.unwrap_or_else(|error| show(&error)).into()
 }
 
+/// Says what is wrong with the arguments, or the help that they ask for. In colours, unless there is something in them that
+/// a terminal would obey: a script may have taken an argument from anywhere.
+fn refuse(error: &clap::Error) -> ! {
+    let given = std::env::args_os().chain(PROBING_TARGET.value());
+    let is_plain = |text: String| visible::lines(&text) == text;
+    if given
+        .into_iter()
+        .all(|text| is_plain(text.to_string_lossy().into_owned()))
+    {
+        error.exit();
+    }
+    // Nobody is left to be told that it cannot be told.
+    write!(terminal::stderr(), "{error}").ok();
+    exit::now(Status(error.exit_code() as u8))
+}
+
 /// Tells the user what went wrong and what to do about it.
 fn show(error: &anyhow::Error) -> Status {
-    // Whoever read our output has seen enough (`probing list | head -1`).
-    let io_error = match error.downcast_ref() {
-        Some(EngineError::NotWritten { source }) => Some(source),
-        _ => error.downcast_ref::<io::Error>(),
-    };
-    if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+    if terminal::is_reader_gone() {
         return exit::OK;
     }
-    let style = |ansi: anstyle::AnsiColor| anstyle::Style::new().bold().fg_color(Some(ansi.into()));
+    let style = Style::new().bold();
     let (red, cyan) = (
-        style(anstyle::AnsiColor::Red),
-        style(anstyle::AnsiColor::Cyan),
+        style.coloured(AnsiColor::Red),
+        style.coloured(AnsiColor::Cyan),
     );
-    eprintln!("{red}error:{red:#} {error:#}");
+    let mut out = terminal::stderr();
+    // Nobody is left to be told that it cannot be told, here and below.
+    writeln!(
+        out,
+        "{red}error:{red:#} {}",
+        continued(&format!("{error:#}"))
+    )
+    .ok();
     let client_error = error.downcast_ref::<ClientError>();
     let engine_error = error.downcast_ref::<EngineError>();
     let hint = client_error
         .and_then(ClientError::hint)
         .or_else(|| engine_error.and_then(EngineError::hint))
-        .or_else(|| error.downcast_ref().and_then(AgentError::hint));
+        .or_else(|| error.downcast_ref().and_then(AgentError::hint))
+        .or_else(|| Some(error.downcast_ref::<CaptureError>()?.hint()?.to_owned()));
     if let Some(hint) = hint {
-        eprintln!("{cyan}hint:{cyan:#} {hint}");
+        writeln!(out, "{cyan}hint:{cyan:#} {}", continued(&hint)).ok();
     }
     exit::of(error)
+}
+
+/// With lines after the first set in: what a target or an agent said must not look like lines of this command.
+fn continued(text: &str) -> String {
+    let mut lines = text.split('\n');
+    let mut continued = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        let indent = if line.starts_with(' ') { "" } else { "  " };
+        continued.push_str(&format!("\n{indent}{line}"));
+    }
+    continued
 }

@@ -1,8 +1,21 @@
-//! The terminal: lines that fit it, and keys that come before somebody reads them.
+//! The terminal: what is printed (`sink`), lines that fit it, and keys that come before somebody reads them.
+
+mod own;
+mod sink;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use probing_proto::visible;
+
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr,
+};
+
+pub(crate) use own::{Style, own, plain};
+pub(crate) use sink::{
+    Sink, binary, has_colours, hold_stdout, is_interactive, is_reader_gone, is_stderr_terminal,
+    is_stdout_terminal, of_code, rows, stderr, stdout,
+};
 
 /// While it lives, keys wait as they were pressed until a line editor reads them: those pressed while code runs belong
 /// to the next line, and are not echoed into what the code prints. Ctrl-C still interrupts.
@@ -39,24 +52,19 @@ impl Drop for KeysWait {
 
 /// Columns of the terminal; as many as it takes when the output goes elsewhere.
 pub(crate) fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    let columns = size().map_or(0, |size| usize::from(size.ws_col));
     if columns == 0 { usize::MAX } else { columns }
+}
+
+/// Of the terminal that stdout is.
+pub(crate) fn size() -> Option<Winsize> {
+    tcgetwinsize(rustix::stdio::stdout()).ok()
 }
 
 /// Cut to `width`, and without line breaks that a program's own words may contain.
 pub(crate) fn on_one_line(text: &str, width: usize) -> String {
-    let mut line: String = text
-        .chars()
-        .take(width)
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect();
+    let text = visible::line(text);
+    let mut line: String = text.chars().take(width).collect();
     if text.chars().count() > width {
         line.pop();
         line.push('…');
@@ -77,12 +85,7 @@ pub(crate) fn end_line(text: &mut String, start: usize, width: usize) {
 
 /// Prints a long text. Colours and the like in it go to terminals only.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    let is_control = |byte: u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
-    if text.bytes().any(is_control) {
-        return anstream::stdout().write_all(text.as_bytes());
-    }
-    // There is nothing to look for.
-    io::stdout().write_all(text.as_bytes())
+    stdout().write_all(text.as_bytes())
 }
 
 #[cfg(test)]
@@ -91,7 +94,10 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line_and_fits_the_terminal() {
-        assert_eq!(on_one_line("python -c a\nb", usize::MAX), "python -c a b");
+        assert_eq!(
+            on_one_line("python -c a\nb", usize::MAX),
+            r"python -c a\x0ab"
+        );
         assert_eq!(on_one_line("python", 6), "python");
         assert_eq!(on_one_line("python train.py", 9), "python t…");
         let ended = |line: &str, width| {
@@ -100,7 +106,7 @@ mod tests {
             text
         };
         assert_eq!(ended("x = 1", 5), "before\nx = 1\n");
-        assert_eq!(ended("x = 'a\tb'", 80), "before\nx = 'a b'\n");
+        assert_eq!(ended("x = 'a\tb'", 80), "before\nx = 'a\\x09b'\n");
         assert_eq!(ended("x = 'Ünï'", 9), "before\nx = 'Ünï'\n");
         assert_eq!(ended("x = 1000", 5), "before\nx = …\n");
     }

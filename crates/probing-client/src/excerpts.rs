@@ -12,7 +12,10 @@ const AROUND: u32 = 20;
 const LONGEST: usize = 400;
 
 /// What `read` gives of the files that the frames are in.
-pub(crate) fn of(report: &BacktraceReport, read: impl Fn(&str) -> Option<String>) -> Vec<Excerpt> {
+pub(crate) fn of(
+    report: &BacktraceReport,
+    mut read: impl FnMut(&str) -> Option<String>,
+) -> Vec<Excerpt> {
     let mut places: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let frames = report.threads.iter().flat_map(|thread| &thread.frames);
     for frame in frames {

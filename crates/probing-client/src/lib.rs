@@ -32,6 +32,7 @@ mod recording;
 mod roll;
 mod samples;
 mod set;
+mod source_text;
 mod stacks;
 mod stops;
 mod sweep;

@@ -1,7 +1,6 @@
 //! Stacks of a target, read from outside: it need not be prepared, and nothing in it runs for it.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,12 +22,11 @@ use crate::access::{Access, Subject};
 use crate::error::ClientError;
 use crate::excerpts;
 use crate::kept::Kept;
+use crate::source_text::SourceReader;
 use crate::target::Remote;
 
 /// What `threading` calls the main thread.
 pub(crate) const MAIN: &str = "MainThread";
-/// A file larger than this is not somebody's source.
-const LARGEST_SOURCE: u64 = 8 << 20;
 
 /// What to read beside the frames, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -117,7 +115,10 @@ impl Stacks {
     /// Lines of the source files that the frames of a report are in, as far as they can be read from here.
     pub fn excerpts(&self, report: &BacktraceReport) -> Vec<Excerpt> {
         match &self.0 {
-            Place::Here(here) => excerpts::of(report, |file| here.sources.text(file)),
+            Place::Here(here) => {
+                let mut reader = SourceReader::default();
+                excerpts::of(report, |file| here.sources.text(file, &mut reader))
+            }
             Place::There(_) => Vec::new(),
             Place::Kept(kept) => kept.sources(),
         }
@@ -350,6 +351,7 @@ pub(crate) struct Sources {
     places: HashMap<Arc<Path>, usize>,
     /// The file that was asked for last: frames that follow each other are often from one.
     latest: Option<(Arc<Path>, usize)>,
+    reader: SourceReader,
 }
 
 /// A file that code is from.
@@ -371,6 +373,7 @@ impl Sources {
             files: Vec::new(),
             places: HashMap::new(),
             latest: None,
+            reader: SourceReader::default(),
         }
     }
 
@@ -424,7 +427,9 @@ impl Sources {
     fn line(&mut self, path: &Arc<Path>, line: Option<u32>) -> Option<Arc<str>> {
         let index = (line.filter(|_| self.seen)? as usize).checked_sub(1)?;
         if self.file(path).lines.is_none() {
-            let lines = lines_of(&self.seen_from_here(path));
+            let text = self.reader.read(&self.seen_from_here(path));
+            // Without their indentation.
+            let lines = text.lines().map(|line| line.trim().into()).collect();
             self.file(path).lines = Some(lines);
         }
         let line = self.file(path).lines.as_ref()?.get(index);
@@ -432,9 +437,9 @@ impl Sources {
     }
 
     /// A whole file, if it is one that holds source.
-    fn text(&self, file: &str) -> Option<String> {
+    fn text(&self, file: &str, reader: &mut SourceReader) -> Option<String> {
         let path = self.seen.then(|| self.seen_from_here(Path::new(file)))?;
-        Some(text_of(&path)).filter(|text| !text.is_empty())
+        Some(reader.read(&path)).filter(|text| !text.is_empty())
     }
 
     fn seen_from_here(&self, file: &Path) -> PathBuf {
@@ -444,22 +449,4 @@ impl Sources {
             (_, Err(_)) => self.folder.join(file),
         }
     }
-}
-
-/// The lines of a file, without their indentation.
-fn lines_of(path: &Path) -> Vec<Arc<str>> {
-    let text = text_of(path);
-    text.lines().map(|line| line.trim().into()).collect()
-}
-
-/// What stands in a file; nothing when it is no readable file.
-fn text_of(path: &Path) -> String {
-    let is_source =
-        fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LARGEST_SOURCE);
-    let bytes = if is_source {
-        fs::read(path).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
-    String::from_utf8_lossy(&bytes).into_owned()
 }

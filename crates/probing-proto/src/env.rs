@@ -329,7 +329,8 @@ mod tests {
         );
         assert_eq!(rank_of(b"RANK=\0SLURM_PROCID=7\0"), Some(7));
         assert_eq!(rank_of(b"LOCAL_RANK=4\0XRANK=5\0"), None);
-        let on_a_node = |more: &str| rank_of(format!("LOCAL_RANK=4\0WORLD_SIZE=16\0{more}").as_bytes());
+        let on_a_node =
+            |more: &str| rank_of(format!("LOCAL_RANK=4\0WORLD_SIZE=16\0{more}").as_bytes());
         assert_eq!(on_a_node(""), Some(4));
         assert_eq!(on_a_node("NODE_RANK=0\0"), Some(4));
         assert_eq!(on_a_node("NODE_RANK=1\0LOCAL_WORLD_SIZE=8\0"), Some(12));

@@ -25,4 +25,5 @@ pub mod store;
 pub mod torch;
 pub mod trace;
 pub mod tracers;
+pub mod visible;
 pub mod wire;

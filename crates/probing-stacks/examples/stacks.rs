@@ -1,4 +1,5 @@
 //! Prints the Python stacks of a process: `stacks PID [READINGS [locals]]`.
+#![expect(clippy::disallowed_methods, reason = "an example for developers")]
 
 use std::error::Error;
 use std::io::{self, BufWriter, Write as _};

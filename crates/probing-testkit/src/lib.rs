@@ -5,6 +5,7 @@
 
 mod command;
 mod docs;
+mod obeyed;
 mod process;
 mod pythons;
 mod sandbox;
@@ -16,6 +17,7 @@ mod terminal;
 
 pub use command::Ran;
 pub use docs::{Document, documents};
+pub use obeyed::{EVIL, EVIL_SHOWN, evil_in, forged, obeyed};
 pub use process::{Usage, wait_until};
 pub use pythons::{Python, every_python, every_torch};
 pub use sandbox::Sandbox;

@@ -1,7 +1,7 @@
 //! A command that believes to be on a terminal.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,10 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::process;
 use crate::wait_until;
+
+/// What a line editor asks, and what is answered.
+const WHERE_IS_THE_CURSOR: &str = "\x1b[6n";
+const TOP_LEFT: &[u8] = b"\x1b[1;1R";
 
 /// What it shows is kept, control sequences included.
 #[derive(Debug)]
@@ -30,7 +34,16 @@ impl Terminal {
     /// # Panics
     ///
     /// When there is no terminal to be had.
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::begin(command, false)
+    }
+
+    /// The same with its input on it, for what somebody types.
+    pub fn interactive(command: Command) -> Self {
+        Self::begin(command, true)
+    }
+
+    fn begin(mut command: Command, is_typed_at: bool) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&ours).expect("a terminal of ours");
         unlockpt(&ours).expect("an open terminal");
@@ -39,8 +52,13 @@ impl Terminal {
         let theirs = rustix::fs::open(name, flags, Mode::empty()).expect("its other end");
         let copy = theirs.try_clone().expect("a copy of it");
         set_size(&ours, 80, 24);
+        let stdin = if is_typed_at {
+            Stdio::from(theirs.try_clone().expect("a copy of it"))
+        } else {
+            Stdio::null()
+        };
         let child = command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(theirs)
             .stderr(copy)
             .spawn()
@@ -55,6 +73,10 @@ impl Terminal {
             // An error is how Linux tells that nobody is on the other end.
             while let Ok(length @ 1..) = from.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..length]);
+                if is_typed_at && text.contains(WHERE_IS_THE_CURSOR) {
+                    // A command that has gone needs no answer.
+                    from.write_all(TOP_LEFT).ok();
+                }
                 into.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push_str(&text);
@@ -70,6 +92,17 @@ impl Terminal {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Types this.
+    ///
+    /// # Panics
+    ///
+    /// When the terminal is gone.
+    pub fn type_text(&self, text: &str) {
+        let mut to = File::from(self.ours.try_clone().expect("a copy of it"));
+        to.write_all(text.as_bytes())
+            .expect("the terminal is there");
     }
 
     /// All that it has shown so far.

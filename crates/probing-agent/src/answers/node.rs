@@ -1,6 +1,6 @@
 //! `/health`, `/targets`, `/openapi.json`: about the agent and its machine.
 
-use axum::Json;
+use crate::json::Json;
 use axum::response::{IntoResponse as _, Response};
 use probing_client::{Recording, roll};
 use probing_proto::agent::{AGENT_PROTOCOL, Health, NodeReport, TargetsRequest};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::Json;
+use crate::json::Json;
 use axum::response::{IntoResponse as _, Response};
 use probing_client::{Pause, Plan, Stop};
 use probing_proto::agent::SamplesRequest;

@@ -44,7 +44,7 @@ pub(crate) struct QueryFormat {
     #[arg(long, group = "format")]
     pub(crate) json: bool,
 
-    /// Print CSV with a heading
+    /// Print CSV with a heading; control characters as `\xNN`
     #[arg(long, group = "format")]
     pub(crate) csv: bool,
 

@@ -9,6 +9,7 @@ use probing_proto::env::{PROBING_ALLOW, PROBING_TLS, PROBING_TOKEN, Variable};
 
 use crate::arguments::AgentArguments;
 use crate::exit::{self, Status};
+use crate::terminal;
 
 pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
     let settings = settings(arguments)?;
@@ -32,11 +33,11 @@ pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
         }
     };
     if let Some(address) = agent.address().filter(|_| !settings.wanted) {
-        write!(anstream::stderr(), "{}", greeting(&agent, address))?;
+        write!(terminal::stderr(), "{}", greeting(&agent, address))?;
     }
     match agent.run()? {
         Ended::Idle if !settings.wanted => {
-            writeln!(anstream::stderr(), "nobody needed it any more")?;
+            writeln!(terminal::stderr(), "nobody needed it any more")?;
         }
         Ended::Idle | Ended::Told => {}
     }

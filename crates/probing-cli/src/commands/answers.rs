@@ -254,8 +254,8 @@ fn lines(failures: &[&Failure], members: &Members) -> Vec<String> {
                 (kind, hint.map(|hint| several[0].without_pid(hint)))
             }
         };
-        lines.push(format!("{group}: {message}"));
-        lines.extend(hint.map(|hint| format!("  hint: {hint}")));
+        lines.push(crate::continued(&format!("{group}: {message}")));
+        lines.extend(hint.map(|hint| crate::continued(&format!("  hint: {hint}"))));
     }
     if !members.missing.is_empty() {
         let ranks = members.missing.to_string();

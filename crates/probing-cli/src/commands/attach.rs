@@ -11,6 +11,7 @@ use super::answers::Answers;
 use crate::arguments::AttachArguments;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 /// Beyond the time that attaching may take by itself: for the files, and for the probe's first words.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ pub(crate) fn run(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Stat
     if arguments.json {
         json::print(&report(&reached))?;
     } else {
-        writeln!(anstream::stderr(), "{}", words(&reached))?;
+        writeln!(terminal::stderr(), "{}", words(&reached))?;
     }
     Ok(exit::OK)
 }
@@ -41,7 +42,7 @@ fn each(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
         let reports = answers.report(|reached| report(&reached));
         json::print(&reports)?;
     } else {
-        let mut err = anstream::stderr();
+        let mut err = terminal::stderr();
         for (who, reached) in answers.given() {
             writeln!(err, "{who}: {}", words(reached))?;
         }

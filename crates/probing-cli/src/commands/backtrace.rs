@@ -55,7 +55,7 @@ fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status
 fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
     let (report, note) = read_with_note(arguments, target)?;
     if let Some(note) = note {
-        writeln!(anstream::stderr(), "{note}")?;
+        writeln!(terminal::stderr(), "{note}")?;
     }
     Ok(report)
 }

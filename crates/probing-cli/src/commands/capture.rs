@@ -13,12 +13,14 @@ use probing_proto::capture::{FORMAT, Manifest};
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, CaptureReport};
 use probing_proto::stops::Stop;
+use probing_proto::visible;
 
 use super::Aim;
 use super::query::whole;
 use crate::arguments::CaptureArguments;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 const TABLES: &str = "SELECT DISTINCT table_name FROM probing.tables ORDER BY table_name";
 
@@ -64,7 +66,7 @@ fn paths(output: &Path, members: &Members) -> anyhow::Result<Vec<PathBuf>> {
     let name = |member: &Member| match (&member.who, member.pid) {
         (Who::Rank(rank), _) => format!("rank-{rank}"),
         (_, Some(pid)) => format!("pid-{pid}"),
-        (who, None) => who.to_string().replace('/', "-"),
+        (who, None) => visible::file_name(&who.to_string()),
     };
     let files = members
         .all
@@ -273,17 +275,17 @@ fn say(report: &CaptureReport) -> io::Result<()> {
         capture,
     } = report;
     for missing in &capture.missing {
-        writeln!(anstream::stderr(), "warning: not in {path}: {missing}")?;
+        writeln!(terminal::stderr(), "warning: not in {path}: {missing}")?;
     }
     writeln!(
-        anstream::stdout(),
+        terminal::stdout(),
         "{path}: process {}, {threads} threads, {} tables, {} KB",
         capture.pid,
         capture.tables.len(),
         bytes.div_ceil(1000)
     )?;
     writeln!(
-        anstream::stderr(),
+        terminal::stderr(),
         "look at it with: probing -t {path} backtrace --all --locals"
     )
 }

@@ -10,6 +10,7 @@ use crate::arguments::CleanArguments;
 use crate::commands::list::size;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 pub(crate) fn run(arguments: &CleanArguments) -> anyhow::Result<Status> {
     let mut removed = Vec::new();
@@ -27,11 +28,11 @@ pub(crate) fn run(arguments: &CleanArguments) -> anyhow::Result<Status> {
     if arguments.json {
         json::print(&report)?;
     } else {
-        let mut out = anstream::stdout();
+        let mut out = terminal::stdout();
         for process in &report.removed {
             writeln!(out, "{}", line(process, report.dry_run))?;
         }
-        writeln!(anstream::stderr(), "{}", sum(&report))?;
+        writeln!(terminal::stderr(), "{}", sum(&report))?;
     }
     Ok(exit::OK)
 }

@@ -25,6 +25,7 @@ use super::query::said_whom_it_lacks;
 use crate::arguments::{CollectivesArguments, What};
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 /// For a rank to look which operations are done.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
     if with_dead {
         let told = runs::told(rows, &asked);
         told.note()
-            .map_or(Ok(()), |note| writeln!(anstream::stderr(), "{note}"))?;
+            .map_or(Ok(()), |note| writeln!(terminal::stderr(), "{note}"))?;
         rows = told.rows;
     }
     if rows.is_empty() {
@@ -83,7 +84,7 @@ pub(crate) fn run(arguments: &CollectivesArguments, aim: &Aim) -> anyhow::Result
         return Ok(exit::OK);
     }
     for line in text::lines(&report) {
-        writeln!(anstream::stdout(), "{line}")?;
+        writeln!(terminal::stdout(), "{line}")?;
     }
     Ok(exit::OK)
 }

@@ -18,12 +18,15 @@ use probing_client::{
 use probing_engine::{Engine, EngineError, JsonTable, Terms};
 use probing_proto::lines::{Ask, AskLine, AskedEval, AskedStacks, Tell, TellLine, Trouble};
 use probing_proto::message::{Eval, Failure, RequestId};
+use probing_proto::visible::{self, Notation};
 
 use self::in_flight::InFlight;
 use self::input::{Input, News};
 use super::answers::missing_lines;
 use super::{Aim, backtrace, eval};
 use crate::exit::{self, Status};
+use crate::json;
+use crate::terminal;
 
 /// How long requests that were in flight when the target ended have to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -103,7 +106,7 @@ impl Service {
             let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("the command panicked")));
             // It ends before it is said, since the program may use the id again as soon as it hears the answer; and nobody
             // says anything between the two, since the last line waits for the end.
-            let _stdout = io::stdout().lock();
+            let _alone = terminal::hold_stdout();
             service.in_flight.end(id);
             // A program that does not listen any more has closed our input, too, or soon will.
             say(Some(id), answer.unwrap_or_else(|error| failed(&error))).ok();
@@ -227,17 +230,17 @@ impl Service {
         };
         // Not to stderr, which a program need not read.
         text.extend(note.map(|note| format!("\n{note}\n")));
+        let text = visible::lines(&terminal::plain(&text)).into_owned();
         Ok(Tell::Backtrace { text, report })
     }
 }
 
 /// Says a line whole, whatever other threads say.
 fn say(id: Option<RequestId>, tell: Tell) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&TellLine { id, tell })?;
-    line.push(b'\n');
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&line)?;
-    stdout.flush()
+    let line = json::line(&TellLine { id, tell })?;
+    let mut out = terminal::rows(Notation::Json);
+    writeln!(out, "{line}")?;
+    out.flush()
 }
 
 fn failed(error: &anyhow::Error) -> Tell {

@@ -10,7 +10,6 @@ mod script;
 mod show;
 mod words;
 
-use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 
 use probing_client::{ClientError, Target};
@@ -27,6 +26,7 @@ use super::repl::input;
 use super::repl::session::{say, say_error};
 use crate::arguments::DebugArguments;
 use crate::exit::{self, Status};
+use crate::terminal;
 use crate::terminal::KeysWait;
 
 pub(crate) fn run(arguments: &DebugArguments, aim: &Aim) -> anyhow::Result<Status> {
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &DebugArguments, aim: &Aim) -> anyhow::Result<Statu
         None => Ok(()),
     };
     let outcome = outcome.and_then(|()| {
-        if io::stdin().is_terminal() && io::stdout().is_terminal() {
+        if terminal::is_interactive() {
             at_terminal(&mut debugger)
         } else {
             from_lines(&mut debugger)
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &DebugArguments, aim: &Aim) -> anyhow::Result<Statu
 }
 
 fn at_terminal(debugger: &mut Debugger<'_>) -> anyhow::Result<Status> {
-    let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let colours = terminal::has_colours();
     let speech = Speech {
         completer: Box::new(DebuggerNames(LiveNames {
             link: Arc::clone(&debugger.session.link),

@@ -9,6 +9,7 @@ use probing_proto::process::Pid;
 use super::Aim;
 use super::answers::Answers;
 use crate::exit::{self, Status};
+use crate::terminal;
 
 /// A probe has two seconds to say hello and two to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +21,7 @@ pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
     let probe = aim.connect()?;
     let pid = probe.hello().pid;
     probe.detach()?;
-    writeln!(anstream::stderr(), "detached from {pid}")?;
+    writeln!(terminal::stderr(), "detached from {pid}")?;
     Ok(exit::OK)
 }
 
@@ -37,7 +38,7 @@ fn each(aim: &Aim) -> anyhow::Result<Status> {
         probe.detach()?;
         Ok(Some(pid))
     });
-    let mut err = anstream::stderr();
+    let mut err = terminal::stderr();
     let (mut without, mut any) = (Vec::new(), false);
     for (who, left) in answers.given() {
         match left {

@@ -10,6 +10,7 @@ use super::answers::{Answers, told};
 use super::{Aim, say_attached_to};
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 /// For bringing the probe in, and for an answer that needs the GIL.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,10 +49,10 @@ pub(crate) fn tell<A: Told>(
     }
     let attached = told.attached().map(str::to_owned);
     for line in attached.into_iter().chain(told.words()) {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     for line in told.lines() {
-        writeln!(anstream::stdout(), "{line}")?;
+        writeln!(terminal::stdout(), "{line}")?;
     }
     Ok(exit::OK)
 }
@@ -72,10 +73,10 @@ fn tell_set<A: Told>(
         return Ok(status);
     }
     say_attached_to(&answers.those(|told| told.attached().is_some()))?;
-    write!(anstream::stderr(), "{}", together(&answers, Told::words))?;
-    write!(anstream::stdout(), "{}", together(&answers, Told::lines))?;
+    write!(terminal::stderr(), "{}", together(&answers, Told::words))?;
+    write!(terminal::stdout(), "{}", together(&answers, Told::lines))?;
     for line in answers.failures() {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     Ok(status)
 }

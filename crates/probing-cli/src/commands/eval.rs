@@ -17,6 +17,7 @@ use super::Aim;
 use crate::arguments::EvalArguments;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status> {
     let several = set::several(arguments, aim)?;
@@ -170,11 +171,11 @@ impl Running {
     fn say_timed_out(&self, what_became_of_it: &str, stack: &str) -> anyhow::Result<Status> {
         let seconds = self.timeout.unwrap_or_default().as_secs_f64();
         write!(
-            anstream::stderr(),
+            terminal::stderr(),
             "error: timed out after {seconds} s: {what_became_of_it}\n{stack}"
         )?;
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "hint: allow more time with --timeout SECONDS (0: no limit)"
         )?;
         Ok(exit::TIMED_OUT)
@@ -187,13 +188,13 @@ fn show(evaluated: Evaluated) -> anyhow::Result<Status> {
     match evaluated.outcome {
         Outcome::Finished { value } => {
             if let Some(value) = value {
-                writeln!(io::stdout(), "{value}")?;
+                writeln!(terminal::of_code(Stream::Stdout), "{value}")?;
             }
         }
         Outcome::Raised(Raised { traceback, .. }) => {
-            io::stderr().write_all(traceback.as_bytes())?;
+            terminal::stderr().write_all(traceback.as_bytes())?;
         }
-        Outcome::SyntaxError { text } => io::stderr().write_all(text.as_bytes())?,
+        Outcome::SyntaxError { text } => terminal::stderr().write_all(text.as_bytes())?,
     }
     Ok(status)
 }
@@ -202,7 +203,7 @@ fn show(evaluated: Evaluated) -> anyhow::Result<Status> {
 fn say_dropped(evaluated: &Evaluated) -> io::Result<()> {
     if evaluated.output_dropped > 0 {
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "\nnote: {} more bytes of output are not shown (see --max-output)",
             evaluated.output_dropped
         )?;
@@ -222,8 +223,7 @@ fn status(outcome: &Outcome) -> Status {
 /// for.
 pub(super) fn show_news(target: &Target, news: News<'_>) {
     match news {
-        News::Output(Stream::Stdout, text) => write_now(&mut io::stdout().lock(), text),
-        News::Output(Stream::Stderr, text) => write_now(&mut io::stderr().lock(), text),
+        News::Output(stream, text) => write_now(&mut terminal::of_code(stream), text),
         News::Waits(thread) => stuck::say_waits(target, thread),
     }
     .ok();

@@ -7,11 +7,13 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use probing_client::Members;
 use probing_engine::{Engine, EngineError, Terms};
+use probing_proto::visible;
 
 use super::Aim;
 use super::query::{counted, said_whom_it_lacks, say_query_trouble, whole};
 use crate::arguments::ExportArguments;
 use crate::exit::{self, Status};
+use crate::terminal;
 
 pub(crate) fn run(arguments: &ExportArguments, aim: &Aim) -> anyhow::Result<Status> {
     let members = aim.members()?;
@@ -44,8 +46,8 @@ fn is_blind(error: &anyhow::Error) -> bool {
 }
 
 fn export(engine: &Engine, table: &str, folder: &Path, members: &Members) -> anyhow::Result<()> {
-    // Names of tables have no slashes.
-    let path = folder.join(format!("{table}.parquet"));
+    // An agent or a capture may call a table as it likes.
+    let path = folder.join(format!("{}.parquet", visible::file_name(table)));
     let sql = format!("{} ORDER BY ts", whole(table));
     let written = engine
         .blocking_ask(&sql, members, &Terms::default())?
@@ -53,7 +55,7 @@ fn export(engine: &Engine, table: &str, folder: &Path, members: &Members) -> any
     let summary = said_whom_it_lacks(written, members)?;
     let bytes = fs::metadata(&path)?.len();
     writeln!(
-        anstream::stdout(),
+        terminal::stdout(),
         "{}: {}, {bytes} bytes",
         path.display(),
         counted(summary.rows)

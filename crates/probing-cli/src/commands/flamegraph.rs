@@ -15,6 +15,7 @@ use self::progress::Progress;
 use super::Aim;
 use crate::arguments::{FlamegraphArguments, FlamegraphFormat};
 use crate::exit::{self, Status};
+use crate::terminal;
 
 pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<Status> {
     let subject = Subject::of(aim)?;
@@ -27,7 +28,7 @@ pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<
     check(&samples, arguments)?;
     let text = drawing::drawn(&samples, format, &subject.title())?;
     file.write(&text)?;
-    let mut words = anstream::stderr();
+    let mut words = terminal::stderr();
     if let Some(note) = &samples.note {
         writeln!(words, "{note}")?;
     }
@@ -90,7 +91,7 @@ fn sampled(arguments: &FlamegraphArguments, subject: &Subject) -> anyhow::Result
         progress.show(&others, samples);
     });
     progress.clear();
-    let mut words = anstream::stderr();
+    let mut words = terminal::stderr();
     for (member, error) in &failures {
         writeln!(words, "warning: {} was not sampled: {error}", member.who)?;
     }

@@ -2,7 +2,7 @@
 
 mod growth;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -19,6 +19,8 @@ use super::answers::Answers;
 use crate::arguments::LeakArguments;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
+use crate::terminal::own;
 
 /// From the first look to the last.
 const INTERVALS: u32 = 6;
@@ -50,10 +52,10 @@ pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status
         return Ok(exit::OK);
     }
     for line in growth::lines(&report) {
-        writeln!(anstream::stdout(), "{line}")?;
+        writeln!(terminal::stdout(), "{line}")?;
     }
     for line in words(&report) {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     Ok(exit::OK)
 }
@@ -85,7 +87,7 @@ fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<
     super::say_attached_to(&begun.those(|begun| begun.is_new))?;
     let failures = begun.failures();
     for line in &failures {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     let group: Group = begun.given().map(|(who, _)| who).collect();
     if group.count() > 0 {
@@ -116,17 +118,17 @@ fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<
     for (who, report) in answers.given() {
         for line in growth::lines(report) {
             writeln!(
-                anstream::stdout(),
+                terminal::stdout(),
                 "{}",
                 format!("{who}: {line}").trim_end()
             )?;
         }
         for line in words(report) {
-            writeln!(anstream::stderr(), "{who}: {line}")?;
+            writeln!(terminal::stderr(), "{who}: {line}")?;
         }
     }
     for line in later.iter().filter(|line| !failures.contains(line)) {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     Ok(status)
 }
@@ -257,23 +259,27 @@ fn say_begin(total: Duration, of: &str) {
     let total = total.as_secs_f64();
     // A terminal that is gone must not end the watch.
     writeln!(
-        anstream::stderr(),
+        terminal::stderr(),
         "sampling allocations{of} for {total:.1} s (Ctrl-C: enough)"
     )
     .ok();
 }
 
+/// To the line's beginning, and clear the line.
+const OVER: &str = "\x1b[G\x1b[2K";
+
 /// A line that is drawn over itself, where someone can see it.
 fn progress(at: Duration, total: Duration) {
-    if io::stderr().is_terminal() {
+    if terminal::is_stderr_terminal() {
         let (at, total) = (at.as_secs_f64(), total.as_secs_f64());
-        write!(io::stderr(), "\r\x1b[2K{at:.0} of {total:.0} s\r").ok();
+        let over = own(OVER);
+        write!(terminal::stderr(), "{over}{at:.0} of {total:.0} s").ok();
     }
 }
 
 /// Takes that line away.
 fn clear_progress() {
-    if io::stderr().is_terminal() {
-        write!(io::stderr(), "\r\x1b[2K").ok();
+    if terminal::is_stderr_terminal() {
+        write!(terminal::stderr(), "{}", own(OVER)).ok();
     }
 }

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 use probing_proto::env::{HOME, XDG_STATE_HOME};
 use probing_proto::paths::{self, History};
+use probing_proto::visible;
 use reedline::{
     ColumnarMenu, Completer, EditCommand, Emacs, FileBackedHistory, Highlighter, KeyCode,
     KeyModifiers, MenuBuilder as _, Prompt, PromptEditMode, PromptHistorySearch, Reedline,
-    ReedlineEvent, ReedlineMenu, Validator, default_emacs_keybindings,
+    ReedlineEvent, ReedlineMenu, Suggestion, Validator, default_emacs_keybindings,
 };
 
 const HISTORY_LENGTH: usize = 10_000;
@@ -55,7 +56,7 @@ pub(crate) fn editor(language: Language, colours: bool) -> Reedline {
         .with_name(MENU)
         .with_marker(language.mark);
     let mut reedline = Reedline::create()
-        .with_completer(language.completer)
+        .with_completer(Box::new(Visible(language.completer)))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
         .with_quick_completions(true)
         .with_partial_completions(true)
@@ -76,6 +77,27 @@ pub(crate) fn editor(language: Language, colours: bool) -> Reedline {
     reedline
 }
 
+/// What a target offers, with nothing in it that a terminal obeys: the editor draws it without our help.
+struct Visible(Box<dyn Completer + Send>);
+
+impl Completer for Visible {
+    fn complete(&mut self, line: &str, pos: usize) -> Vec<Suggestion> {
+        let shown = |text: String| visible::line(&text).into_owned();
+        let suggestions = self.0.complete(line, pos).into_iter();
+        suggestions
+            .map(|suggestion| Suggestion {
+                value: shown(suggestion.value),
+                display_override: suggestion.display_override.map(shown),
+                description: suggestion.description.map(shown),
+                extra: suggestion
+                    .extra
+                    .map(|extra| extra.into_iter().map(shown).collect()),
+                ..suggestion
+            })
+            .collect()
+    }
+}
+
 /// What stands in front of the cursor: whose prompt this is, and its mark.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -85,7 +107,7 @@ pub(crate) struct Place {
 
 impl Prompt for Place {
     fn render_prompt_left(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.text)
+        visible::line(&self.text)
     }
 
     fn render_prompt_right(&self) -> Cow<'_, str> {

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use anstyle::Style;
 use probing_agent::Settings;
 use probing_client::{Manner, Node, Recording, ask_each};
 use probing_proto::agent::{NodeReport, NodeTarget};
@@ -15,6 +14,7 @@ use crate::arguments::ListArguments;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
+use crate::terminal::Style;
 
 pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
     if !aim.targets.nodes().is_empty() {
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status
     }
     if processes.is_empty() {
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "no Python process can be seen from here"
         )?;
         return Ok(exit::OK);
@@ -86,7 +86,7 @@ fn said(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<Said>, Status)> 
         match answer {
             Err(error) if nodes.len() > 1 => {
                 let (endpoint, error) = (node.endpoint(), anyhow::Error::from(error));
-                writeln!(anstream::stderr(), "{endpoint}: {error:#}")?;
+                writeln!(terminal::stderr(), "{endpoint}: {error:#}")?;
                 status = exit::UNREACHABLE;
             }
             answer => said.push((Arc::clone(node), answer?)),
@@ -111,7 +111,7 @@ fn say_agents() -> anyhow::Result<()> {
         if let Some(trouble) = &standing.state.trouble {
             let port = standing.port;
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "note: no agent on port {port}: {trouble}"
             )?;
         }
@@ -120,7 +120,7 @@ fn say_agents() -> anyhow::Result<()> {
         let text = listen.to_string_lossy();
         if let Err(error) = Settings::listen(&text) {
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "note: no agent for PROBING_PORT={text} of process {pid}: {error}"
             )?;
         }
@@ -134,7 +134,7 @@ fn show_dead(arguments: &ListArguments, dead: &[DeadProcess]) -> anyhow::Result<
         json::print(&dead)?;
     } else if dead.is_empty() {
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "no process that has ended left recorded rows here"
         )?;
     } else {
@@ -146,7 +146,7 @@ fn show_dead(arguments: &ListArguments, dead: &[DeadProcess]) -> anyhow::Result<
 
 /// Whose rows this version cannot read.
 fn say_unreadable(dead: &[DeadProcess]) -> anyhow::Result<()> {
-    let mut out = anstream::stderr();
+    let mut out = terminal::stderr();
     for process in dead {
         for table in &process.unreadable {
             let (pid, error, hint) = (process.pid, &table.error, &table.hint);
@@ -157,7 +157,7 @@ fn say_unreadable(dead: &[DeadProcess]) -> anyhow::Result<()> {
 }
 
 fn show(lines: &[String]) -> anyhow::Result<()> {
-    let mut out = anstream::stdout();
+    let mut out = terminal::stdout();
     let width = terminal::width();
     for (index, line) in lines.iter().enumerate() {
         let style = if index == 0 {

@@ -4,7 +4,7 @@ mod prompt;
 mod repeated;
 mod statements;
 
-use std::io::{self, BufWriter, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probing_client::{ClientError, Members, Stop};
@@ -17,6 +17,8 @@ use super::answers::missing_lines;
 use crate::arguments::{QueryArguments, QueryFormat};
 use crate::exit::{self, Status};
 use crate::terminal;
+use crate::terminal::Sink;
+use probing_proto::visible::Notation;
 
 pub(crate) fn run(arguments: &QueryArguments, aim: &Aim) -> anyhow::Result<Status> {
     aim.members()?;
@@ -32,7 +34,7 @@ pub(crate) fn run(arguments: &QueryArguments, aim: &Aim) -> anyhow::Result<Statu
             repeated::run(&asker(arguments, aim, pressed)?, sql, every, &stop)
         }
         (Some(sql), None) => once(aim)?.ask(sql),
-        (None, _) if io::stdin().is_terminal() && io::stdout().is_terminal() => {
+        (None, _) if terminal::is_interactive() => {
             prompt::run(&asker(arguments, aim, Running::stop)?)
         }
         (None, _) => from_input(&once(aim)?),
@@ -73,7 +75,7 @@ pub(super) fn say_query_trouble(word: &str, error: &anyhow::Error) -> anyhow::Re
         Some(error) => error.hint(),
         None => error.downcast_ref().and_then(ClientError::hint),
     };
-    let mut out = anstream::stderr();
+    let mut out = terminal::stderr();
     writeln!(out, "{word}: {error:#}")?;
     if let Some(hint) = hint {
         writeln!(out, "hint: {hint}")?;
@@ -146,16 +148,27 @@ impl<'a> Asker<'a> {
         let answer = self.answer(sql, &members)?;
         let written = match &self.format.parquet {
             Some(path) => answer.write_parquet(path),
-            None => answer.write(self.format(), &mut BufWriter::new(io::stdout().lock())),
+            None => answer.write(self.format(), &mut self.out()?),
         };
         let summary = said_whom_it_lacks(written, &members)?;
         let took = summary.took.as_secs_f64() * 1e3;
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "{} in {took:.1} ms",
             counted(summary.rows)
         )?;
         Ok(exit::OK)
+    }
+
+    /// Where rows of this format go.
+    fn out(&self) -> anyhow::Result<BufWriter<Sink>> {
+        let out = match self.format() {
+            Format::Text(_) => terminal::stdout(),
+            Format::Json => terminal::rows(Notation::Json),
+            Format::Csv => terminal::rows(Notation::Csv),
+            Format::Arrow => terminal::binary()?,
+        };
+        Ok(BufWriter::new(out))
     }
 
     fn format(&self) -> Format {
@@ -165,7 +178,7 @@ impl<'a> Asker<'a> {
             QueryFormat { arrow: true, .. } => Format::Arrow,
             QueryFormat { wide, .. } => {
                 let width = Some(terminal::width());
-                let is_cut = !wide && io::stdout().is_terminal();
+                let is_cut = !wide && terminal::is_stdout_terminal();
                 Format::Text(Layout {
                     width: width.filter(|_| is_cut),
                 })
@@ -211,7 +224,7 @@ pub(super) fn say_missing(missing: &[Missing], members: &Members) -> anyhow::Res
         } else {
             "warning: "
         };
-        writeln!(anstream::stderr(), "{warning}{line}")?;
+        writeln!(terminal::stderr(), "{warning}{line}")?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(super) mod session;
 mod show;
 pub(super) mod tokens;
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io::{self, BufRead as _};
 use std::sync::Arc;
 
 use probing_client::ClientError;
@@ -24,12 +24,13 @@ use self::session::{Next, Session, say, say_error};
 pub(super) use self::show::outcome as show_outcome;
 use super::Aim;
 use crate::exit::{self, Status};
+use crate::terminal;
 use crate::terminal::KeysWait;
 
 pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
     let _keys = KeysWait::begin();
     let mut session = Session::open(aim)?;
-    if io::stdin().is_terminal() && io::stdout().is_terminal() {
+    if terminal::is_interactive() {
         at_terminal(&mut session)
     } else {
         from_lines(&mut session)
@@ -41,7 +42,7 @@ pub(super) fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
     let names = LiveNames {
         link: Arc::clone(&session.link),
     };
-    let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let colours = terminal::has_colours();
     let speech = Speech::python(names);
     let mut editor = Editor::new(speech, colours, Arc::clone(&session.gone));
     say(&session.greeting())?;

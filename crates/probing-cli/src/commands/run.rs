@@ -11,6 +11,7 @@ use probing_proto::env::{PROBING, PROBING_COMMAND, PYTHONPATH};
 
 use crate::arguments::RunArguments;
 use crate::exit::{self, Status};
+use crate::terminal;
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<Status> {
     let (program, rest) = arguments
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<Status> {
         _ => exit::NOT_STARTED,
     };
     io::Write::write_fmt(
-        &mut anstream::stderr(),
+        &mut terminal::stderr(),
         format_args!("error: cannot run {}: {error}\n", program.display()),
     )?;
     Ok(status)

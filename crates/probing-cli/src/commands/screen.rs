@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use probing_client::Pace;
+use probing_proto::visible;
+
+use crate::terminal::{self, own};
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
-const END_OF_LINE: &str = "\x1b[K\r\n";
+/// The next line comes by its own sequence: a line feed would have to be one of ours, too.
+const END_OF_LINE: &str = "\x1b[K\x1b[E";
 const REST_OF_SCREEN: &str = "\x1b[J";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[m";
@@ -86,11 +90,11 @@ impl Screen {
     }
 
     fn show(&mut self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = terminal::stdout();
         let size = size();
         if self.size.is_none() {
             ENTERED.store(true, Ordering::Release);
-            out.write_all(ENTER.as_bytes())?;
+            out.write_all(own(ENTER).as_bytes())?;
         }
         self.size = Some(size);
         let drawn = drawn(&self.title, &self.text, size, self.kept, |line| {
@@ -112,16 +116,15 @@ impl Drop for Screen {
 pub(crate) fn leave() {
     if ENTERED.swap(false, Ordering::AcqRel) {
         // A terminal that is gone needs nothing.
-        let mut out = io::stdout().lock();
-        out.write_all(LEAVE.as_bytes())
+        let mut out = terminal::stdout();
+        out.write_all(own(LEAVE).as_bytes())
             .and_then(|()| out.flush())
             .ok();
     }
 }
 
 fn size() -> Size {
-    rustix::termios::tcgetwinsize(io::stdout())
-        .ok()
+    terminal::size()
         .filter(|size| size.ws_col > 0 && size.ws_row > 0)
         .map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
 }
@@ -146,36 +149,32 @@ fn drawn(
         Kept::First => &lines[..lines.len() - hidden],
         Kept::Last => &lines[hidden..],
     };
+    let end_of_line = own(END_OF_LINE);
     let line = |line: &&str| {
         let cut = cut(line, columns);
         if is_new(line) {
-            format!("{BOLD}{cut}{PLAIN}{END_OF_LINE}")
+            format!("{}{cut}{}{end_of_line}", own(BOLD), own(PLAIN))
         } else {
-            format!("{cut}{END_OF_LINE}")
+            format!("{cut}{end_of_line}")
         }
     };
     let mut body: Vec<String> = shown.iter().map(line).collect();
     if let Some(more) = more {
         let at = if kept == Kept::First { body.len() } else { 0 };
-        body.insert(at, format!("{}{END_OF_LINE}", cut(&more, columns)));
+        body.insert(at, format!("{}{end_of_line}", cut(&more, columns)));
     }
     format!(
-        "{HOME}{}{END_OF_LINE}{END_OF_LINE}{}{REST_OF_SCREEN}",
+        "{}{}{end_of_line}{end_of_line}{}{}",
+        own(HOME),
         cut(title, columns),
-        body.concat()
+        body.concat(),
+        own(REST_OF_SCREEN)
     )
 }
 
 /// What fits, without characters that would move the cursor: names and sources may contain any.
 fn cut(line: &str, columns: usize) -> String {
-    let character = |character: char| {
-        if character.is_control() {
-            ' '
-        } else {
-            character
-        }
-    };
-    line.chars().take(columns).map(character).collect()
+    visible::line(line).chars().take(columns).collect()
 }
 
 #[cfg(test)]
@@ -185,9 +184,9 @@ mod tests {
     fn check(text: &str, size: Size, kept: Kept, expected: &[&str]) {
         let drawn = drawn("title", text, size, kept, |line| line == "new");
         let shown = drawn
-            .strip_prefix(HOME)
-            .and_then(|rest| rest.strip_suffix(REST_OF_SCREEN));
-        let lines: Vec<&str> = shown.unwrap().split_terminator(END_OF_LINE).collect();
+            .strip_prefix(&own(HOME))
+            .and_then(|rest| rest.strip_suffix(&own(REST_OF_SCREEN)));
+        let lines: Vec<&str> = shown.unwrap().split_terminator(&own(END_OF_LINE)).collect();
         assert_eq!(lines[2..], *expected);
         assert!(lines.len() < size.1.max(4), "the screen must not scroll");
     }
@@ -218,8 +217,8 @@ mod tests {
             "old\nnew",
             (80, 24),
             Kept::First,
-            &["old", "\x1b[1mnew\x1b[m"],
+            &["old", &own("\x1b[1mnew\x1b[m")],
         );
-        check("a\x1b[Hb", (80, 24), Kept::First, &["a [Hb"]);
+        check("a\x1b[Hb", (80, 24), Kept::First, &[r"a\x1b[Hb"]);
     }
 }

@@ -2,7 +2,7 @@
 
 mod table;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -17,6 +17,7 @@ use super::screen::{self, Kept, Screen};
 use crate::arguments::TopArguments;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 /// Sums become rows once a second: those of a look may come that much later.
 const LATE: Duration = Duration::from_millis(1500);
@@ -48,16 +49,16 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
         if arguments.json {
             json::print(&look.top.report(&look.missing, &look.members))?;
         } else {
-            write!(anstream::stdout(), "{}", look.top.text())?;
+            write!(terminal::stdout(), "{}", look.top.text())?;
             for line in look.warnings() {
-                writeln!(anstream::stderr(), "{line}")?;
+                writeln!(terminal::stderr(), "{line}")?;
             }
         }
         return Ok(exit::OK);
     }
     // A look without a trace takes as long as it samples: the pace is then that of the looks.
     let mut pace = Pace::new(arguments.every, &stop);
-    if io::stdout().is_terminal() {
+    if terminal::is_stdout_terminal() {
         let mut screen = Screen::new(Kept::First);
         while screen.wait(&mut pace)?.is_some() {
             let look = looker.look()?;
@@ -70,7 +71,7 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
     } else {
         while pace.wait().is_some() {
             let look = looker.look()?;
-            writeln!(anstream::stdout(), "--- {}\n{}", now(), look.on_screen())?;
+            writeln!(terminal::stdout(), "--- {}\n{}", now(), look.on_screen())?;
         }
     }
     Ok(exit::OK)

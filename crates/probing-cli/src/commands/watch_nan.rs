@@ -17,6 +17,8 @@ use super::{Aim, say_attached_to};
 use crate::arguments::WatchNanArguments;
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
+use probing_proto::visible;
 
 /// How often the targets' rows are looked at.
 const EVERY: Duration = Duration::from_millis(300);
@@ -67,7 +69,7 @@ pub(crate) fn run(arguments: &WatchNanArguments, aim: &Aim) -> anyhow::Result<St
             let whom = several(&members).then(|| format!(" in {}", begun.watched));
             let whom = whom.unwrap_or_default();
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "watching outputs, gradients and parameters{whom} for the first NaN or Inf (Ctrl-C: enough)"
             )?;
         }
@@ -110,7 +112,7 @@ fn begin(members: &Members, entry: &Entry) -> anyhow::Result<Begun> {
             Ok(attached) => {
                 begun.watched = [&only.who].into_iter().collect();
                 if let Some(line) = attached {
-                    writeln!(anstream::stderr(), "{line}")?;
+                    writeln!(terminal::stderr(), "{line}")?;
                 }
             }
             Err(error) if is_end(&error) => {}
@@ -123,7 +125,7 @@ fn begin(members: &Members, entry: &Entry) -> anyhow::Result<Begun> {
     });
     say_attached_to(&asked.those(Option::is_some))?;
     for line in asked.failures() {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     Ok(Begun {
         watched: asked.those(|_| true),
@@ -251,10 +253,10 @@ fn tell(found: Vec<NanFinding>, begun: Begun, is_json: bool) -> anyhow::Result<S
         } else {
             "nothing that is not finite was recorded"
         };
-        writeln!(anstream::stderr(), "{words}")?;
+        writeln!(terminal::stderr(), "{words}")?;
         return Ok(status);
     }
-    let mut out = anstream::stdout();
+    let mut out = terminal::stdout();
     for finding in &found[..IN_FULL.min(found.len())] {
         for line in in_full(finding) {
             writeln!(out, "{line}")?;
@@ -276,6 +278,7 @@ fn tell(found: Vec<NanFinding>, begun: Begun, is_json: bool) -> anyhow::Result<S
 /// `step 41: output of layers.2 has 8 NaN, 0 Inf of 256 (pid 4242)`
 fn headline(finding: &NanFinding) -> String {
     let tensor = &finding.tensor;
+    let name = visible::line(&tensor.name);
     let step = finding
         .step
         .map_or_else(String::new, |step| format!("step {step}: "));
@@ -287,8 +290,8 @@ fn headline(finding: &NanFinding) -> String {
         _ => " of",
     };
     format!(
-        "{step}{}{of} {} has {} NaN, {} Inf of {} ({whose}pid {})",
-        tensor.kind, tensor.name, tensor.nan, tensor.inf, tensor.count, finding.pid
+        "{step}{}{of} {name} has {} NaN, {} Inf of {} ({whose}pid {})",
+        tensor.kind, tensor.nan, tensor.inf, tensor.count, finding.pid
     )
 }
 
@@ -322,7 +325,7 @@ fn cells(tensor: &LookedAt) -> [String; 9] {
     let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), short);
     [
         tensor.kind.clone(),
-        tensor.name.clone(),
+        visible::line(&tensor.name).into_owned(),
         format!("{} {}", tensor.shape, tensor.dtype),
         tensor.nan.to_string(),
         tensor.inf.to_string(),

@@ -17,6 +17,7 @@ mod foreign;
 mod gone;
 mod harmless;
 mod hidden;
+mod hostile;
 mod interrupt;
 mod kept;
 mod leaks;

@@ -7,6 +7,7 @@ mod commands;
 mod crowds;
 mod described;
 mod first_contact;
+mod hostile;
 mod impostors;
 mod load;
 mod machines;

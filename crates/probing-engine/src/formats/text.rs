@@ -4,6 +4,7 @@ use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use probing_proto::visible;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 const GAP: &str = "  ";
@@ -13,6 +14,7 @@ const NARROWEST: usize = 8;
 /// A text longer than this is cut even where there is room: nobody reads it in a table.
 const LONGEST: usize = 10_000;
 const NULL: &str = "NULL";
+const LINE_BREAK: &str = "⏎";
 
 /// How much room there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(super) fn table(
     }
     let mut columns = Vec::new();
     for (index, field) in schema.fields().iter().enumerate() {
-        let mut cells = vec![field.name().clone()];
+        let mut cells = vec![visible::line(field.name()).into_owned()];
         for batch in batches {
             cells.extend(texts(batch.column(index).as_ref(), layout)?);
         }
@@ -88,7 +90,7 @@ fn plans(batches: &[RecordBatch]) -> Result<String, ArrowError> {
         for row in 0..batch.num_rows() {
             text.push_str(&format!("{}\n", kinds.value(row)));
             for line in plans.value(row).to_string().lines() {
-                text.push_str(&format!("  {line}\n"));
+                text.push_str(&format!("  {}\n", visible::line(line)));
             }
         }
     }
@@ -167,7 +169,8 @@ fn cut(text: &str, width: usize) -> String {
     cut
 }
 
-/// Every value on one line, without characters that would move the cursor: a program's own words may contain any.
+/// Every value on one line, with characters that a terminal obeys in their visible form: a program's own words may
+/// contain any.
 fn texts(array: &dyn Array, layout: Layout) -> Result<Vec<String>, ArrowError> {
     let options = FormatOptions::new()
         .with_null(NULL)
@@ -180,12 +183,8 @@ fn texts(array: &dyn Array, layout: Layout) -> Result<Vec<String>, ArrowError> {
     };
     let text = |row: usize| {
         let text = formatter.value(row).to_string();
-        let plain = text.chars().take(longest).map(|letter| match letter {
-            '\n' => '⏎',
-            letter if letter.is_control() => ' ',
-            letter => letter,
-        });
-        plain.collect()
+        let text: String = text.chars().take(longest).collect();
+        visible::line(&text.replace('\n', LINE_BREAK)).into_owned()
     };
     Ok((0..array.len()).map(text).collect())
 }
@@ -222,7 +221,7 @@ mod tests {
            n  short  long
         ────  ─────  ──────────────────
            1  a      one two three four
-        NULL  bé日   x⏎y [H
+        NULL  bé日   x⏎y\x1b[H
         1000  NULL
         ");
     }
@@ -233,7 +232,7 @@ mod tests {
            n  short  long
         ────  ─────  ───────────
            1  a      one two th…
-        NULL  bé日   x⏎y [H
+        NULL  bé日   x⏎y\x1b[H
         1000  NULL
         ");
         insta::assert_snapshot!(drawn(Some(12)), @r"

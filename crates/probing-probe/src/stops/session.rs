@@ -222,7 +222,9 @@ impl Session {
                 }
                 Next::Do(Order::Jump { line, sink }) => {
                     let pending = Pending::of_client(&sink.interrupt);
-                    let jumped = pending.commit().and_then(|()| handlers::kept_out(py, || at_stop::jump(frame, line)));
+                    let jumped = pending
+                        .commit()
+                        .and_then(|()| handlers::kept_out(py, || at_stop::jump(frame, line)));
                     let event = jumped.map_or_else(Event::Failed, |()| Event::Done);
                     let has_jumped = event == Event::Done;
                     sink.interrupt.end();

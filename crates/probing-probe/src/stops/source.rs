@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use probing_proto::message::{Event, Failure};
 use probing_proto::stops::Source;
@@ -58,13 +59,19 @@ fn read(file: &str) -> Result<Vec<String>, Failure> {
         Failure::new(format!("cannot read the source: {file}: {error}"))
             .with_hint("the program was moved, or its code is in no file")
     };
-    if !fs::metadata(file).map_err(failed)?.is_file() {
+    // Nothing is waited for: neither a pipe, nor what the kernel may say some day (/proc/kmsg), which says that it is empty.
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(file)
+        .map_err(failed)?;
+    let found = opened.metadata().map_err(failed)?;
+    if !found.is_file() {
         return Err(Failure::new(format!("not a file: {file}")));
     }
-    let opened = fs::File::open(file).map_err(failed)?;
     let mut bytes = Vec::new();
     opened
-        .take(MAX_BYTES)
+        .take(found.len().min(MAX_BYTES))
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     Ok(lines_of(&String::from_utf8_lossy(&bytes)))

@@ -1,6 +1,6 @@
 //! `--watch` and `--dump`: the same stacks again and again, until there are enough or all targets have ended.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
@@ -11,6 +11,8 @@ use crate::arguments::BacktraceArguments;
 use crate::commands::answers::Answers;
 use crate::commands::screen::{self, Screen};
 use crate::exit::{self, Status};
+use crate::json;
+use crate::terminal;
 use probing_proto::clock::utc;
 
 /// How often, and how many of them.
@@ -39,7 +41,7 @@ pub(super) fn one(
 ) -> anyhow::Result<Status> {
     let stacks = target.stacks(&super::query(arguments))?;
     if let Some(note) = stacks.note() {
-        writeln!(anstream::stderr(), "{note}")?;
+        writeln!(terminal::stderr(), "{note}")?;
     }
     run(arguments, One { arguments, stacks }, times)
 }
@@ -111,7 +113,7 @@ impl One<'_> {
         let mut report = self.stacks.read()?;
         choose(&mut report, self.arguments)?;
         Ok(if self.arguments.json {
-            serde_json::to_string(&report)?
+            json::line(&report)?
         } else {
             text::text(&report, self.arguments.reverse)
         })
@@ -120,7 +122,7 @@ impl One<'_> {
     fn tasks(&mut self) -> anyhow::Result<String> {
         let report = self.stacks.tasks()?;
         Ok(if self.arguments.json {
-            serde_json::to_string(&report)?
+            json::line(&report)?
         } else {
             tasks::words(&report, self.arguments.reverse)
         })
@@ -158,7 +160,7 @@ impl Watched for Several<'_> {
         Ok(Reading::Shown {
             taken_at_nanos,
             text: if arguments.json {
-                serde_json::to_string(&set::report(answers))?
+                json::line(&set::report(answers))?
             } else {
                 set::text(&answers, arguments)
             },
@@ -185,7 +187,7 @@ impl Watched for TasksOf<'_> {
         Ok(Reading::Shown {
             taken_at_nanos,
             text: if arguments.json {
-                serde_json::to_string(&answers.report(|report| report))?
+                json::line(&answers.report(|report| report))?
             } else {
                 tasks::of_several(&answers, arguments.reverse)
             },
@@ -221,7 +223,7 @@ fn run(
     let stop = Stop::default();
     let asked = stop.clone();
     ctrlc::set_handler(move || asked.ask())?;
-    let lives = arguments.watch.is_some() && !arguments.json && io::stdout().is_terminal();
+    let lives = arguments.watch.is_some() && !arguments.json && terminal::is_stdout_terminal();
     let end = if lives {
         let pace = Pace::new(times.every, &stop);
         watch(arguments, &mut watched, times.every, pace)?
@@ -231,7 +233,7 @@ fn run(
     if let End::Ended { shown } = end {
         let name = watched.name();
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "{name} has ended after {shown} readings"
         )?;
     }
@@ -258,7 +260,7 @@ fn dump(
     times: Times,
     stop: &Stop,
 ) -> anyhow::Result<End> {
-    let mut out = anstream::stdout();
+    let mut out = terminal::stdout();
     let mut pace = Pace::new(times.every, stop);
     let mut shown = 0;
     while times.most.is_none_or(|most| shown < most) {
@@ -274,7 +276,7 @@ fn dump(
                 let gap = if shown > 0 { "\n" } else { "" };
                 write!(out, "{gap}--- {}\n{text}", utc(taken_at_nanos))?;
             }
-            Reading::Failed(words) => writeln!(anstream::stderr(), "error: {words}")?,
+            Reading::Failed(words) => writeln!(terminal::stderr(), "error: {words}")?,
             Reading::Ended => return Ok(End::Ended { shown }),
         }
         out.flush()?;
@@ -312,7 +314,7 @@ fn watch(
                 ));
                 last = text;
                 // The screen has its own way to make things stand out.
-                anstream::adapter::strip_str(&last).to_string()
+                terminal::plain(&last)
             }
             // A process that ends has threads without stacks first.
             Reading::Failed(words) => format!("error: {words}\n"),
@@ -323,7 +325,7 @@ fn watch(
     };
     drop(screen);
     if let End::Ended { .. } = end {
-        write!(anstream::stdout(), "{last}")?;
+        write!(terminal::stdout(), "{last}")?;
     }
     Ok(end)
 }

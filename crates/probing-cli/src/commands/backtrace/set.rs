@@ -79,14 +79,14 @@ pub(super) fn say_how_many(read: usize, all: usize) -> anyhow::Result<Status> {
         _ if read == all => Ok(exit::OK),
         0 => {
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "error: none of {all} targets could be read"
             )?;
             Ok(exit::UNREACHABLE)
         }
         _ => {
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "warning: {read} of {all} targets were read"
             )?;
             Ok(exit::OK)

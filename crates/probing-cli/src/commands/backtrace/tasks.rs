@@ -20,12 +20,12 @@ pub(super) fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Re
     let mut stacks = target.stacks(&query(arguments))?;
     let report = stacks.tasks()?;
     if let Some(note) = stacks.note() {
-        writeln!(anstream::stderr(), "{note}")?;
+        writeln!(terminal::stderr(), "{note}")?;
     }
     if arguments.json {
         json::print(&report)?;
     } else if let Some(words) = text::nothing(&report) {
-        write!(anstream::stderr(), "{words}")?;
+        write!(terminal::stderr(), "{words}")?;
     } else {
         terminal::print(&text::text(&report, arguments.reverse))?;
     }

@@ -6,6 +6,7 @@ use probing_proto::report::{
 };
 
 use crate::terminal;
+use probing_proto::visible;
 
 /// Names of threads with one stack that are written out; of more, the first and the last.
 const NAMES_SHOWN: usize = 4;
@@ -91,7 +92,10 @@ fn push_frames(text: &mut String, frames: &[ReportedFrame], width: usize) {
     match frames {
         [first, _, ..] => {
             let (count, file) = (frames.len(), file_name(first));
-            text.push_str(&format!("  native {count} calls without names ({file})\n"));
+            text.push_str(&format!(
+                "  native {count} calls without names ({})\n",
+                visible::line(file)
+            ));
         }
         one => one.iter().for_each(|frame| push_frame(text, frame, width)),
     }
@@ -137,7 +141,7 @@ pub(crate) fn name(thread: &ReportedThread) -> String {
         .thread_id
         .map_or_else(|| "?".to_owned(), |id| id.to_string());
     match &thread.thread_name {
-        Some(name) => format!("{name} ({id})"),
+        Some(name) => format!("{} ({id})", visible::line(name)),
         None => id,
     }
 }
@@ -172,24 +176,25 @@ fn push_frame(text: &mut String, frame: &ReportedFrame, width: usize) {
             }
             _ => file_name(frame).to_owned(),
         };
-        return text.push_str(&format!("  native {} ({place})\n", frame.func));
+        let (func, place) = (visible::line(&frame.func), visible::line(&place));
+        return text.push_str(&format!("  native {func} ({place})\n"));
     }
     let line = frame
         .lineno
         .map_or_else(|| "?".to_owned(), |line| line.to_string());
     for part in [
         "  File \"",
-        &frame.file,
+        &visible::line(&frame.file),
         "\", line ",
         &line,
         ", in ",
-        &frame.func,
+        &visible::line(&frame.func),
         "\n",
     ] {
         text.push_str(part);
     }
     if let Some(source) = &frame.source {
-        text.extend(["    ", source, "\n"]);
+        text.extend(["    ", &visible::line(source), "\n"]);
     }
     push_locals(text, frame, width);
 }

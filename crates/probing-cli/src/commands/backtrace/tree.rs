@@ -1,6 +1,7 @@
 //! A tree of stacks as a terminal shows it, and as JSON tells it.
 
-use anstyle::{AnsiColor, Style};
+use crate::terminal::Style;
+use anstyle::AnsiColor;
 use probing_client::{Branch, End, Then, Tree};
 use probing_proto::report::{
     ReportedBranch, ReportedCall, ReportedEnd, ReportedFrame, ReportedTree,
@@ -11,9 +12,7 @@ use super::{text, variables};
 
 /// Names of threads with one tree that are written out; of more, the first and the last.
 const NAMES_SHOWN: usize = 4;
-const ODD: Style = Style::new()
-    .bold()
-    .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
+const ODD: Style = Style::new().bold().coloured(AnsiColor::Yellow);
 
 /// Outermost frames first, which all have in common; or, in reverse, last.
 pub(super) fn text(named: &NamedTree<'_>, reverse: bool) -> String {

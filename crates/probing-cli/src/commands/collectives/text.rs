@@ -3,6 +3,7 @@
 use probing_client::{Group, Who};
 use probing_proto::process::Pid;
 use probing_proto::report::{CollectivesReport, GroupReport, JobReport, Operation, Verdict};
+use probing_proto::visible;
 
 /// Younger than this, a job may simply be running.
 const SOON_SECONDS: f64 = 1.0;
@@ -190,7 +191,7 @@ fn told(operation: &Operation) -> String {
         let file = file.rsplit('/').next().unwrap_or(file);
         text.push_str(&format!(" at {func} ({file}:{lineno})"));
     }
-    text
+    visible::line(&text).into_owned()
 }
 
 fn ranks(ranks: &[i64]) -> String {

@@ -22,6 +22,7 @@ use crate::commands::points::text;
 use crate::commands::repl;
 use crate::commands::repl::session::{Session, say};
 use crate::exit::{self, Status};
+use crate::terminal;
 
 /// How soon Ctrl-C is noticed while nothing stops.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -281,7 +282,7 @@ impl<'a> Debugger<'a> {
         let Some(stop) = self.stop().cloned() else {
             return Ok(());
         };
-        writeln!(anstream::stdout(), "{}", show::head(&stop, self.frame))?;
+        writeln!(terminal::stdout(), "{}", show::head(&stop, self.frame))?;
         let is_step = matches!(stop.why, probing_proto::stops::Why::Step);
         self.show_source(if is_step { 0 } else { FEW })?;
         if stop.driver == Driver::Another {
@@ -346,7 +347,7 @@ impl<'a> Debugger<'a> {
             Order::Down(count) => self.climb(count as usize, false),
             Order::Where => {
                 let frames = self.looked_at()?.frames.clone();
-                write!(anstream::stdout(), "{}", show::stack(&frames, self.frame))?;
+                write!(terminal::stdout(), "{}", show::stack(&frames, self.frame))?;
                 Ok(())
             }
             Order::List(lines) => self.list(lines),
@@ -374,7 +375,7 @@ impl<'a> Debugger<'a> {
             }
             Order::Stops => {
                 for stop in &self.stops {
-                    writeln!(anstream::stdout(), "{}", text::stop(stop))?;
+                    writeln!(terminal::stdout(), "{}", text::stop(stop))?;
                 }
                 Ok(())
             }
@@ -382,7 +383,7 @@ impl<'a> Debugger<'a> {
             Order::Take => self.drive(),
             Order::Help(about) => {
                 match words::help(about.as_deref()) {
-                    Ok(text) => write!(anstream::stdout(), "{text}")?,
+                    Ok(text) => write!(terminal::stdout(), "{text}")?,
                     Err(why) => say(&why)?,
                 }
                 Ok(())
@@ -462,7 +463,7 @@ impl<'a> Debugger<'a> {
             say("nothing is armed")?;
         }
         for point in &points {
-            writeln!(anstream::stdout(), "{}", text::listed(point))?;
+            writeln!(terminal::stdout(), "{}", text::listed(point))?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The debugger on a capture: a process as it was. One looks around, at stacks, source and variables; nothing runs, and
 //! what would need the living process is refused.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,29 +12,32 @@ use probing_proto::function;
 use probing_proto::paths::History;
 use probing_proto::report::{FrameType, ReportedFrame, ReportedThread};
 use probing_proto::stops::{Source, Spot};
+use probing_proto::visible;
 use reedline::{Completer, Suggestion};
 
 use super::script::Script;
 use super::words::{self, Lines, Order};
 use super::{is_complete, show};
 use crate::arguments::DebugArguments;
+use crate::commands::points::text;
 use crate::commands::repl::completion::suggestion;
 use crate::commands::repl::editor::{Editor, Gone, Read, Speech};
 use crate::commands::repl::session::say;
 use crate::exit::{self, Status};
+use crate::terminal;
 
 /// Lines that `l` shows on each side.
 const AROUND: u32 = 5;
 
 pub(super) fn run(path: &Path, arguments: &DebugArguments) -> anyhow::Result<Status> {
+    let mut kept = Kept::open(path)?;
     if arguments.arm().is_some() {
         bail!(
             "a capture stops nowhere: it is a process as it was; `debug` alone looks around in it"
         );
     }
-    let mut kept = Kept::open(path)?;
     kept.show_head()?;
-    if io::stdin().is_terminal() && io::stdout().is_terminal() {
+    if terminal::is_interactive() {
         kept.at_terminal()?;
     } else {
         let mut script = Script::begin()?;
@@ -93,7 +96,7 @@ impl Kept {
     }
 
     fn at_terminal(&mut self) -> anyhow::Result<()> {
-        let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+        let colours = terminal::has_colours();
         let frames = self.threads.iter().flat_map(|thread| &thread.frames);
         let names = frames.flat_map(|frame| frame.locals.iter().flatten());
         let mut names: Vec<String> = names.map(|local| local.name.to_string()).collect();
@@ -137,7 +140,7 @@ impl Kept {
     }
 
     fn obey(&mut self, order: Order) -> anyhow::Result<()> {
-        let mut out = anstream::stdout();
+        let mut out = terminal::stdout();
         match order {
             Order::Again | Order::Quit => {}
             Order::Up(count) => self.go_to(self.frame.saturating_add(count as usize))?,
@@ -158,7 +161,8 @@ impl Kept {
             }
             Order::Arguments => {
                 for local in self.frame()?.locals.iter().flatten() {
-                    writeln!(out, "{} = {}", local.name, local.value)?;
+                    let (name, value) = (visible::line(&local.name), visible::line(&local.value));
+                    writeln!(out, "{name} = {value}")?;
                 }
             }
             Order::Stops => self.show_threads()?,
@@ -183,6 +187,7 @@ impl Kept {
         let Manifest {
             pid, host, reason, ..
         } = &self.manifest;
+        let (host, reason) = (visible::line(host), visible::line(reason));
         say(&format!("process {pid} on {host}, as it was: {reason}"))?;
         self.show_place()
     }
@@ -190,31 +195,24 @@ impl Kept {
     fn show_place(&self) -> anyhow::Result<()> {
         let thread = &self.threads[self.thread];
         let spot = spot_of(self.frame()?);
-        let name = thread.thread_name.as_deref().unwrap_or("a thread");
-        let mut out = anstream::stdout();
-        writeln!(
-            out,
-            "> {} ({}:{})  [{name}, {}]",
-            spot.func, spot.file, spot.lineno, thread.state
-        )?;
+        let name = visible::line(thread.thread_name.as_deref().unwrap_or("a thread"));
+        let mut out = terminal::stdout();
+        writeln!(out, "> {}  [{name}, {}]", text::spot(&spot), thread.state)?;
         self.show_lines(spot.lineno.saturating_sub(2), spot.lineno + 2)
             .ok();
         Ok(())
     }
 
     fn show_threads(&self) -> anyhow::Result<()> {
-        let mut out = anstream::stdout();
+        let mut out = terminal::stdout();
         for (number, thread) in self.threads.iter().enumerate() {
-            let name = thread.thread_name.as_deref().unwrap_or("a thread");
-            let frame = &thread.frames[0];
-            let line = frame.lineno.unwrap_or(0);
+            let name = visible::line(thread.thread_name.as_deref().unwrap_or("a thread"));
+            let spot = text::spot(&spot_of(&thread.frames[0]));
             let mark = if number == self.thread { ">" } else { " " };
             writeln!(
                 out,
-                "{mark} {}  {name} in {} ({}:{line}), {}",
+                "{mark} {}  {name} in {spot}, {}",
                 number + 1,
-                frame.func,
-                frame.file,
                 thread.state
             )?;
         }
@@ -293,7 +291,7 @@ impl Kept {
             of: 0,
         };
         let current = frame.lineno.unwrap_or(0);
-        write!(anstream::stdout(), "{}", show::source(&source, current))?;
+        write!(terminal::stdout(), "{}", show::source(&source, current))?;
         Ok(())
     }
 

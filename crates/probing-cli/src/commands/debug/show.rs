@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use probing_proto::stops::{Source, Spot, Stop, Why};
 
 use crate::commands::points::text;
 use crate::commands::repl::highlight;
 use crate::commands::repl::tokens;
+use crate::terminal;
+use crate::terminal::Style;
+use probing_proto::visible;
 
-const HERE: Style = Style::new()
-    .bold()
-    .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
+const HERE: Style = Style::new().bold().coloured(AnsiColor::Yellow);
 const HEAD: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
@@ -26,7 +27,7 @@ pub(super) fn head(stop: &Stop, frame: usize) -> String {
     if !matches!(stop.why, Why::Step) {
         let (why, name, ends) = (
             &stop.why,
-            &stop.thread_name,
+            visible::line(&stop.thread_name),
             text::duration(stop.ends_in_millis),
         );
         // Writing to a String does not fail.
@@ -41,7 +42,7 @@ pub(super) fn source(source: &Source, current: u32) -> String {
     let width = last.to_string().len().max(4);
     let mut text = String::new();
     for (number, line) in (source.first..).zip(&source.lines) {
-        let code = painted(line.trim_end());
+        let code = painted(&visible::lines(line.trim_end()));
         let line = if number == current {
             format!("{HERE}{number:>width$} ->{HERE:#} {code}")
         } else {
@@ -56,7 +57,11 @@ pub(super) fn source(source: &Source, current: u32) -> String {
 /// Python in colours.
 fn painted(code: &str) -> String {
     tokens::of(code)
-        .map(|(kind, part)| highlight::style(kind).paint(part).to_string())
+        .map(|(kind, part)| {
+            let style = highlight::style(kind);
+            let [begin, end] = [style.prefix().to_string(), style.suffix().to_string()];
+            format!("{}{part}{}", terminal::own(&begin), terminal::own(&end))
+        })
         .collect()
 }
 
@@ -78,7 +83,7 @@ pub(super) fn stack(frames: &[Spot], chosen: usize) -> String {
 /// The file's name, for the prompt.
 pub(super) fn short(spot: &Spot) -> String {
     let name = spot.file.rsplit('/').next().unwrap_or(&spot.file);
-    format!("{name}:{}", spot.lineno)
+    format!("{}:{}", visible::line(name), spot.lineno)
 }
 
 #[cfg(test)]
@@ -86,7 +91,7 @@ mod tests {
     use super::*;
 
     fn plain(text: &str) -> String {
-        anstream::adapter::strip_str(text).to_string()
+        terminal::plain(text)
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use probing_client::{Canceller, ClientError, Entry, Group, Manner, Members, Reached, Target};
+use probing_proto::message::Stream;
 use probing_proto::report::EvalReport;
 
 use super::Code;
@@ -13,6 +14,7 @@ use crate::commands::answers::{Answers, told};
 use crate::commands::{Aim, say_attached_to};
 use crate::exit::{self, Status};
 use crate::json;
+use crate::terminal;
 
 /// Beyond the time that the code has: for bringing the probe in, and for what does not end when interrupted.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -68,7 +70,7 @@ pub(super) fn run(
         tell(&who, &done.report)?;
     }
     for line in answers.failures() {
-        writeln!(anstream::stderr(), "{line}")?;
+        writeln!(terminal::stderr(), "{line}")?;
     }
     Ok(status)
 }
@@ -176,12 +178,13 @@ fn tell(who: &Group, report: &EvalReport) -> io::Result<()> {
         None => None,
     };
     if !printed.is_empty() {
-        write!(io::stdout(), "{}", told(who, &printed))?;
-        io::stdout().flush()?;
+        let mut out = terminal::of_code(Stream::Stdout);
+        write!(out, "{}", told(who, &printed))?;
+        out.flush()?;
     }
     match trouble {
-        Some(trouble) => write!(anstream::stderr(), "{}", told(who, &trouble)),
-        None if printed.is_empty() => writeln!(anstream::stderr(), "{who}: done"),
+        Some(trouble) => write!(terminal::stderr(), "{}", told(who, &trouble)),
+        None if printed.is_empty() => writeln!(terminal::stderr(), "{who}: done"),
         None => Ok(()),
     }
 }

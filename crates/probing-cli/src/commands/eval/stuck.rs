@@ -7,6 +7,7 @@ use probing_proto::message::Progress;
 use probing_proto::report::{ReportedThread, StuckReport};
 
 use crate::commands::backtrace::text;
+use crate::terminal;
 
 /// What keeps it.
 pub(in crate::commands) fn report(target: &Target, progress: Progress) -> StuckReport {
@@ -46,7 +47,7 @@ pub(super) fn say_waits(target: &Target, ident: Option<u64>) -> io::Result<()> {
     });
     let waits_for = waits_for(target, ident, thread.as_ref());
     write!(
-        anstream::stderr(),
+        terminal::stderr(),
         "note: the code waits to begin: {waits_for}\n{stack}"
     )
 }

@@ -9,6 +9,8 @@ use probing_proto::speedscope::{SpeedscopeFile, SpeedscopeFrame};
 
 use super::colours;
 use crate::arguments::FlamegraphFormat;
+use crate::json;
+use probing_proto::visible;
 
 /// Folders of libraries: what comes after one is how their files are known.
 const LIBRARIES: [&str; 2] = ["site-packages", "dist-packages"];
@@ -26,7 +28,7 @@ pub(super) fn drawn(
 ) -> anyhow::Result<Vec<u8>> {
     match format {
         FlamegraphFormat::Svg => svg(samples, title),
-        FlamegraphFormat::Speedscope => Ok(serde_json::to_vec(&speedscope(samples, title))?),
+        FlamegraphFormat::Speedscope => Ok(json::line(&speedscope(samples, title))?.into_bytes()),
         FlamegraphFormat::Folded => Ok(folded(samples)
             .iter()
             .flat_map(|line| format!("{line}\n").into_bytes())
@@ -39,7 +41,7 @@ fn svg(samples: &Samples, title: &str) -> anyhow::Result<Vec<u8>> {
     let places = samples.calls.places();
     let mut colours = colours::of(places, &Names::of(places));
     let mut options = Options::default();
-    title.clone_into(&mut options.title);
+    options.title = visible::line(title).into_owned();
     options.subtitle = Some(format!(
         "{} samples in {:.1} s ({})",
         samples.taken,
@@ -148,14 +150,13 @@ fn shared_folder<'a>(files: impl Iterator<Item = &'a Path>) -> PathBuf {
     shared.unwrap_or_default()
 }
 
-/// Without what the lines of a folded file mean otherwise: names can be anything.
+/// Without what the lines of a folded file mean otherwise, or a terminal obeys: names can be anything.
 fn clean(name: &str) -> String {
     let character = |character: char| match character {
         ';' => ':',
-        c if c.is_control() => ' ',
         c => c,
     };
-    name.chars().map(character).collect()
+    visible::line(name).chars().map(character).collect()
 }
 
 #[cfg(test)]
@@ -199,6 +200,9 @@ mod tests {
 
     #[test]
     fn a_name_cannot_break_a_line() {
-        assert_eq!(names(&[("a;b\n", "/x\u{1b}.py")]), ["a:b  (x .py:7)"]);
+        assert_eq!(
+            names(&[("a;b\n", "/x\u{1b}.py")]),
+            [r"a:b\x0a (x\x1b.py:7)"]
+        );
     }
 }

@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use probing_proto::visible;
 
 use crate::arguments::FlamegraphFormat;
+use crate::terminal;
 
 #[derive(Debug)]
 pub(super) enum File {
@@ -51,13 +53,13 @@ impl File {
             FlamegraphFormat::Folded => "folded",
         };
         // A target may be named by a path.
-        let name = name.replace('/', "-");
+        let name = visible::file_name(name);
         Self::named(Path::new(&format!("{name}.{ending}")))
     }
 
     pub(super) fn write(&self, text: &[u8]) -> anyhow::Result<()> {
         let (Self::Regular(path) | Self::Special(path)) = self else {
-            return Ok(io::stdout().write_all(text)?);
+            return Ok(terminal::stdout().write_all(text)?);
         };
         let written = match self {
             Self::Regular(path) => replace(path, text),

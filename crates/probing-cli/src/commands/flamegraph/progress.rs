@@ -1,15 +1,17 @@
 //! How far the sampling is: one line on stderr that is drawn over itself, where someone can see it.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use probing_client::Samples;
+
+use crate::terminal::{self, own};
 
 /// Between two drawings.
 const STEP: Duration = Duration::from_millis(100);
 const WIDTH: usize = 30;
 /// To the line's beginning, and clear the line.
-const OVER: &str = "\r\x1b[2K";
+const OVER: &str = "\x1b[G\x1b[2K";
 
 pub(super) struct Progress {
     total: Duration,
@@ -21,7 +23,7 @@ impl Progress {
     pub(super) fn new(total: Duration) -> Self {
         Self {
             total,
-            next: io::stderr().is_terminal().then(Instant::now),
+            next: terminal::is_stderr_terminal().then(Instant::now),
         }
     }
 
@@ -32,12 +34,13 @@ impl Progress {
         }
         self.next = Some(now + STEP);
         // A terminal that is gone must not end the sampling.
-        write!(io::stderr(), "{OVER}{}", line(whom, samples, self.total)).ok();
+        let line = line(whom, samples, self.total);
+        write!(terminal::stderr(), "{}{line}", own(OVER)).ok();
     }
 
     pub(super) fn clear(&self) {
         if self.next.is_some() {
-            write!(io::stderr(), "{OVER}").ok();
+            write!(terminal::stderr(), "{}", own(OVER)).ok();
         }
     }
 }

@@ -9,6 +9,7 @@ use probing_proto::tracers::{Heap, Live};
 
 use super::Seen;
 use crate::commands::list;
+use probing_proto::visible;
 
 /// Fewer samples than this may be chance.
 const FEWEST_SAMPLES: i64 = 3;
@@ -146,6 +147,7 @@ fn head(what: &str) -> String {
 }
 
 fn row(growth: &Growth, of: usize, seconds: f64, what: &str) -> String {
+    let what = visible::line(what);
     let a_second = (growth.bytes as f64 / seconds.max(1e-9)) as i64;
     format!(
         "{:>10}  {:>12}  {:>+9}  {:>5}  {what}",

@@ -10,12 +10,14 @@ use probing_proto::stops::{Arm, PointId, StopNews};
 use super::text;
 use crate::commands::Aim;
 use crate::exit::{self, Status};
+use crate::terminal;
+use probing_proto::visible;
 
 pub(super) fn run(arm: &Arm, aim: &Aim) -> anyhow::Result<Status> {
     ctrlc::set_handler(|| {
         // Nobody is left to tell when it cannot be written.
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "left; what was armed stays armed (`probing disarm`)"
         )
         .ok();
@@ -44,9 +46,9 @@ pub(super) fn each(
             let outcome = what(&target, &entry, &format!("{who}: "));
             outcome.or_else(|error| {
                 let hint = error.downcast_ref().and_then(ClientError::hint);
-                writeln!(anstream::stderr(), "{who}: {error:#}")?;
+                writeln!(terminal::stderr(), "{who}: {error:#}")?;
                 hint.map_or(Ok(()), |hint| {
-                    writeln!(anstream::stderr(), "  hint: {hint}")
+                    writeln!(terminal::stderr(), "  hint: {hint}")
                 })?;
                 anyhow::Ok(()).and(Err(error))
             })
@@ -73,7 +75,7 @@ fn follow(target: &Target, entry: &Entry, arm: &Arm, whose: &str) -> anyhow::Res
     } = target.connect(entry)?;
     if let Some(report) = attached {
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "{whose}{}",
             super::super::attached(&probe, &report)
         )?;
@@ -82,23 +84,23 @@ fn follow(target: &Target, entry: &Entry, arm: &Arm, whose: &str) -> anyhow::Res
     probe.follow(false)?;
     let point = probe.arm(arm.clone())?;
     let pid = probe.hello().pid;
-    writeln!(anstream::stderr(), "{whose}{}", text::armed(&point))?;
+    writeln!(terminal::stderr(), "{whose}{}", text::armed(&point))?;
     while let Some(news) = probe.next_news(None)? {
         match told(&news, point.point) {
             Some(Told::Data(line)) => {
-                let mut out = anstream::stdout();
+                let mut out = terminal::stdout();
                 writeln!(out, "{whose}{line}")?;
                 out.flush()?;
             }
             Some(Told::Stopped(line)) => {
                 writeln!(
-                    anstream::stderr(),
+                    terminal::stderr(),
                     "{whose}{line}; look around: probing -t {pid} debug"
                 )?;
             }
-            Some(Told::Words(line)) => writeln!(anstream::stderr(), "{whose}{line}")?,
+            Some(Told::Words(line)) => writeln!(terminal::stderr(), "{whose}{line}")?,
             Some(Told::End(line)) => {
-                writeln!(anstream::stderr(), "{whose}{} {line}", text::name(&point))?;
+                writeln!(terminal::stderr(), "{whose}{} {line}", text::name(&point))?;
                 return Ok(());
             }
             None => {}
@@ -120,7 +122,10 @@ fn told(news: &StopNews, of: PointId) -> Option<Told> {
     match news {
         StopNews::Logged {
             point, text, at, ..
-        } if *point == of => Some(Told::Data(format!("{}:{}: {text}", at.file, at.lineno))),
+        } if *point == of => {
+            let line = format!("{}:{}: {text}", at.file, at.lineno);
+            Some(Told::Data(visible::line(&line).into_owned()))
+        }
         StopNews::Changed {
             point,
             name,
@@ -130,14 +135,15 @@ fn told(news: &StopNews, of: PointId) -> Option<Told> {
             ..
         } if *point == of => {
             let change = text::change(name, old, new);
-            Some(Told::Data(format!("{}:{}: {change}", at.file, at.lineno)))
+            let file = visible::line(&at.file);
+            Some(Told::Data(format!("{file}:{}: {change}", at.lineno)))
         }
         StopNews::Stopped { stop } if stop.why.point() == Some(of) => {
             let place = text::innermost(stop);
             let why = &stop.why;
             Some(Told::Stopped(format!(
                 "{} stopped in {place}: {why}",
-                stop.thread_name
+                visible::line(&stop.thread_name)
             )))
         }
         StopNews::WentOn { stop, because } => {

@@ -1,5 +1,6 @@
 //! Breakpoints, watches and stops in words: one line each.
 
+use probing_proto::visible;
 use std::time::Duration;
 
 use probing_proto::stops::{Action, Driver, Place, Point, Spot, Stop, WentOn};
@@ -15,7 +16,7 @@ pub(crate) fn armed(point: &Point) -> String {
         parts.push(format!("cost: {} ({})", point.cost, point.by));
     }
     parts.push(stays(point));
-    parts.extend(point.note.as_ref().map(|note| format!("note: {note}")));
+    parts.extend(note(point));
     format!("{}: {}", name(point), parts.join("; "))
 }
 
@@ -25,7 +26,7 @@ pub(crate) fn listed(point: &Point) -> String {
     parts.extend(terms(point));
     parts.push(seen(point));
     parts.push(stays(point));
-    parts.extend(point.note.as_ref().map(|note| format!("note: {note}")));
+    parts.extend(note(point));
     format!("{}: {}", name(point), parts.join("; "))
 }
 
@@ -44,13 +45,19 @@ pub(crate) fn name(point: &Point) -> String {
     format!("{kind} {}", point.point.0)
 }
 
+/// What else is to be known about it.
+fn note(point: &Point) -> Option<String> {
+    let note = point.note.as_ref()?;
+    Some(format!("note: {}", visible::line(note)))
+}
+
 fn is_watch(point: &Point) -> bool {
     point.armed.place.is_watch()
 }
 
 /// As a user would have typed it.
 pub(crate) fn place(place: &Place) -> String {
-    match place {
+    let text = match place {
         Place::Line { file, line } => format!("{file}:{line}"),
         Place::Function { function } => function.clone(),
         Place::Raise { exception: None } => "any exception that is raised".to_owned(),
@@ -61,12 +68,14 @@ pub(crate) fn place(place: &Place) -> String {
         Place::Local { function, name } => format!("{function}:{name}"),
         Place::Value { path } => path.clone(),
         Place::Environment { name } => format!("env:{name}"),
-    }
+    };
+    visible::line(&text).into_owned()
 }
 
 /// `train_step (/home/ann/train.py:120)`
 pub(crate) fn spot(spot: &Spot) -> String {
-    format!("{} ({}:{})", spot.func, spot.file, spot.lineno)
+    let (func, file) = (visible::line(&spot.func), visible::line(&spot.file));
+    format!("{func} ({file}:{})", spot.lineno)
 }
 
 /// Where it is, and what it does there.
@@ -180,7 +189,7 @@ pub(crate) fn stop(stop: &Stop) -> String {
     format!(
         "stop {}: {} in {}: {}; {driver}; stopped for {}, goes on in {}",
         stop.stop.0,
-        stop.thread_name,
+        visible::line(&stop.thread_name),
         innermost(stop),
         stop.why,
         duration(stop.since_millis),
@@ -189,7 +198,7 @@ pub(crate) fn stop(stop: &Stop) -> String {
 }
 
 pub(crate) fn released(stop: &Stop) -> String {
-    let thread = &stop.thread_name;
+    let thread = visible::line(&stop.thread_name);
     format!(
         "stop {}: {thread} goes on from {}",
         stop.stop.0,
@@ -205,7 +214,7 @@ pub(crate) fn innermost(stop: &Stop) -> String {
 
 /// `lr: 0.1 → 0.01`
 pub(crate) fn change(name: &str, old: &str, new: &str) -> String {
-    format!("{name}: {old} → {new}")
+    visible::line(&format!("{name}: {old} → {new}")).into_owned()
 }
 
 /// Why it goes on.

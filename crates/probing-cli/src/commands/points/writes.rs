@@ -10,6 +10,8 @@ use super::follow;
 use crate::arguments::BytesWatch;
 use crate::commands::{Aim, backtrace};
 use crate::exit::{self, Status};
+use crate::json;
+use crate::terminal;
 
 pub(super) fn run(watch: &BytesWatch, aim: &Aim) -> anyhow::Result<Status> {
     // The kernel forgets all of it when we end.
@@ -24,13 +26,13 @@ pub(super) fn run(watch: &BytesWatch, aim: &Aim) -> anyhow::Result<Status> {
 fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyhow::Result<()> {
     let mut writes = target.writes(&watch.watched, entry, watch.strays)?;
     let until = watch.time.map(|time| Instant::now() + time);
-    writeln!(anstream::stderr(), "{whose}{}", watched(&writes))?;
+    writeln!(terminal::stderr(), "{whose}{}", watched(&writes))?;
     let (mut was_away, mut lost, mut strays) = (false, 0, 0);
     loop {
         let reports = match writes.next(until) {
             Ok(reports) => reports,
             Err(error) if error.is_end() || matches!(error, ClientError::Ended { .. }) => {
-                writeln!(anstream::stderr(), "{whose}the process has ended")?;
+                writeln!(terminal::stderr(), "{whose}the process has ended")?;
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -40,7 +42,7 @@ fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyh
         }
         for report in &reports {
             if watch.json {
-                writeln!(anstream::stdout(), "{}", serde_json::to_string(report)?)?;
+                writeln!(terminal::stdout(), "{}", json::line(report)?)?;
             } else {
                 print(report, whose)?;
             }
@@ -50,7 +52,7 @@ fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyh
         }
         if writes.looks_away() && !was_away {
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "{whose}many writes: beyond 1000 in a second they are not looked at"
             )?;
         }
@@ -58,7 +60,7 @@ fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyh
         if writes.lost() > lost {
             let more = writes.lost() - lost;
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "{whose}{more} more writes came too fast to be told"
             )?;
             lost = writes.lost();
@@ -66,7 +68,7 @@ fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyh
         if writes.strays() > strays {
             let more = writes.strays() - strays;
             writeln!(
-                anstream::stderr(),
+                terminal::stderr(),
                 "{whose}{more} more writes were not seen: their debug exceptions arrived without a cause (a defect of the \
                  hypervisor)"
             )?;
@@ -117,7 +119,7 @@ fn print(report: &WriteReport, whose: &str) -> io::Result<()> {
         ""
     };
     let later = Duration::from_nanos(report.python_later_nanos);
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     writeln!(
         out,
         "{whose}{:#x}: {} -> {}{by}; native frames of the write, Python's {later:.0?} later",

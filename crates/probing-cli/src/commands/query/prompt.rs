@@ -15,6 +15,7 @@ use self::highlight::SqlColours;
 use super::{Asker, say_query_error, statements};
 use crate::commands::line_editor::{self, Language, Place};
 use crate::exit::{self, Status};
+use crate::terminal;
 use crate::terminal::KeysWait;
 
 const MARK: &str = "sql> ";
@@ -59,7 +60,7 @@ impl<'a> Input<'a> {
 pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
     let _keys = KeysWait::begin();
     let members = asker.aim.members()?;
-    let colours = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let colours = terminal::has_colours();
     let language = Language {
         completer: Box::new(SqlNames::of(asker.engine.words(&members))),
         validator: Box::new(Completeness),
@@ -90,7 +91,7 @@ pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
         match Input::of(&text) {
             Input::Nothing => {}
             Input::Sql(sql) => ask(asker, &sql)?,
-            Input::Help => write!(anstream::stdout(), "{HELP}")?,
+            Input::Help => write!(terminal::stdout(), "{HELP}")?,
             Input::Leave => return Ok(exit::OK),
             Input::Unknown(command) => say(&format!("no such command: {command}; \\? lists them"))?,
         }
@@ -108,7 +109,7 @@ fn ask(asker: &Asker<'_>, sql: &str) -> anyhow::Result<()> {
 }
 
 fn say(text: &str) -> io::Result<()> {
-    writeln!(anstream::stderr(), "{text}")
+    writeln!(terminal::stderr(), "{text}")
 }
 
 /// Asked when Enter is pressed.

@@ -1,6 +1,6 @@
 //! `--every`: the same question again and again, until someone has seen enough.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probing_client::{Pace, Stop};
@@ -21,7 +21,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Status> {
     let mut pace = Pace::new(every, stop);
     let is_text = matches!(asker.format(), Format::Text(_));
-    let ended = if is_text && io::stdout().is_terminal() {
+    let ended = if is_text && terminal::is_stdout_terminal() {
         in_place(asker, sql, every, &mut pace)
     } else {
         one_after_the_other(asker, sql, &mut pace)
@@ -41,7 +41,7 @@ fn one_after_the_other(asker: &Asker<'_>, sql: &str, pace: &mut Pace) -> anyhow:
     while pace.wait().is_some() {
         let members = asker.aim.members()?;
         let answer = asker.answer(sql, &members)?;
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = asker.out()?;
         if matches!(asker.format(), Format::Text(_)) {
             let gap = if is_first { "" } else { "\n" };
             writeln!(out, "{gap}--- {}", now())?;
@@ -87,7 +87,7 @@ fn in_place(asker: &Asker<'_>, sql: &str, every: Duration, pace: &mut Pace) -> a
         screen.draw(&format!("{last}{lacks}"))?;
     };
     drop(screen);
-    write!(anstream::stdout(), "{last}")?;
+    write!(terminal::stdout(), "{last}")?;
     Ok(ended?)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use probing_client::{Canceller, ClientError, EvalEnd, HangUp, Probe, StackQuery, Stacks, Target};
 use probing_engine::EngineError;
 use probing_proto::message::{Eval, Evaluated, Outcome};
@@ -21,6 +21,8 @@ use super::{path, show};
 use crate::arguments::QueryFormat;
 use crate::commands::query::{Asker, Running as Queries, say_query_error};
 use crate::commands::{Aim, backtrace, eval};
+use crate::terminal;
+use crate::terminal::Style;
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -187,7 +189,7 @@ impl<'a> Session<'a> {
                 let report = self.stacks()?;
                 let chosen = self.link.scope().thread;
                 write!(
-                    anstream::stdout(),
+                    terminal::stdout(),
                     "{}",
                     show::threads(&report, chosen.as_deref())
                 )?;
@@ -207,7 +209,7 @@ impl<'a> Session<'a> {
                 }
             }
             Magic::Who => self.who()?,
-            Magic::Help => write!(anstream::stdout(), "{}", magic::help())?,
+            Magic::Help => write!(terminal::stdout(), "{}", magic::help())?,
             Magic::Leave => {}
         }
         Ok(())
@@ -295,7 +297,7 @@ impl<'a> Session<'a> {
         let wanted = Describe { steps, scope };
         match self.link.probe().describe(wanted, PATIENCE)? {
             Some(description) => write!(
-                anstream::stdout(),
+                terminal::stdout(),
                 "{}",
                 show::description(name, &description)
             )?,
@@ -314,7 +316,7 @@ impl<'a> Session<'a> {
             scope: self.link.scope(),
         };
         let names = self.link.probe().complete(own, PATIENCE)?;
-        write!(anstream::stdout(), "{}", show::names(&names))?;
+        write!(terminal::stdout(), "{}", show::names(&names))?;
         Ok(())
     }
 
@@ -367,12 +369,12 @@ impl<'a> Session<'a> {
 
 /// What a person should know, and no data.
 pub(in crate::commands) fn say(text: &str) -> io::Result<()> {
-    writeln!(anstream::stderr(), "{text}")
+    writeln!(terminal::stderr(), "{text}")
 }
 
 pub(in crate::commands) fn say_error(error: &ClientError) -> io::Result<()> {
-    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    writeln!(anstream::stderr(), "{red}error{red:#}: {error}")?;
+    let red = Style::new().bold().coloured(AnsiColor::Red);
+    writeln!(terminal::stderr(), "{red}error{red:#}: {error}")?;
     match error.hint() {
         Some(hint) => say(&format!("hint: {hint}")),
         None => Ok(()),

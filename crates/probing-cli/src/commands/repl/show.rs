@@ -3,25 +3,26 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use probing_proto::message::{Evaluated, Outcome};
 use probing_proto::names::{Completion, Description, Scope};
 use probing_proto::report::{BacktraceReport, ReportedFrame, ReportedThread};
 
 use crate::commands::backtrace;
+use crate::terminal;
+use crate::terminal::Style;
+use probing_proto::visible;
 
-const ERROR: Style = Style::new()
-    .bold()
-    .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
+const ERROR: Style = Style::new().bold().coloured(AnsiColor::Red);
 const HEAD: Style = Style::new().bold();
 
 /// The value, or what went wrong.
 pub(in crate::commands) fn outcome(evaluated: &Evaluated) -> io::Result<()> {
     match &evaluated.outcome {
         Outcome::Finished { value: None } => Ok(()),
-        Outcome::Finished { value: Some(value) } => writeln!(anstream::stdout(), "{value}"),
-        Outcome::Raised(raised) => write!(anstream::stderr(), "{}", painted(&raised.traceback)),
-        Outcome::SyntaxError { text } => write!(anstream::stderr(), "{}", painted(text)),
+        Outcome::Finished { value: Some(value) } => writeln!(terminal::stdout(), "{value}"),
+        Outcome::Raised(raised) => write!(terminal::stderr(), "{}", painted(&raised.traceback)),
+        Outcome::SyntaxError { text } => write!(terminal::stderr(), "{}", painted(text)),
     }
 }
 
@@ -46,7 +47,8 @@ fn place(thread: &ReportedThread) -> String {
 fn frame_place(frame: &ReportedFrame) -> String {
     let line = frame.lineno.map(|line| line.to_string());
     let line = line.as_deref().unwrap_or("?");
-    format!("{} ({}:{line})", frame.func, frame.file)
+    let (func, file) = (visible::line(&frame.func), visible::line(&frame.file));
+    format!("{func} ({file}:{line})")
 }
 
 /// Where code runs from now on; or why it cannot.
@@ -83,7 +85,7 @@ pub(super) fn threads(report: &BacktraceReport, chosen: Option<&str>) -> String 
         let id = thread
             .thread_id
             .map_or_else(|| "?".to_owned(), |id| id.to_string());
-        let name = thread.thread_name.as_deref().unwrap_or("");
+        let name = visible::line(thread.thread_name.as_deref().unwrap_or(""));
         // Writing to a String does not fail.
         writeln!(
             text,
@@ -103,12 +105,15 @@ pub(super) fn names(names: &[Completion]) -> String {
     }
     let width = names
         .iter()
-        .map(|name| name.text.chars().count())
+        .map(|name| visible::line(&name.text).chars().count())
         .max()
         .unwrap_or(0);
     names
         .iter()
-        .map(|name| format!("{:<width$}  {}\n", name.text, name.kind))
+        .map(|name| {
+            let (name, kind) = (visible::line(&name.text), visible::line(&name.kind));
+            format!("{name:<width$}  {kind}\n")
+        })
         .collect()
 }
 
@@ -119,17 +124,17 @@ pub(super) fn description(name: &str, description: &Description) -> String {
         // Writing to a String does not fail.
         writeln!(text, "{HEAD}{head:<10}{HEAD:#} {value}").ok();
     };
-    line("type", &description.kind);
+    line("type", &visible::line(&description.kind));
     if let Some(signature) = &description.signature {
-        line("signature", &format!("{name}{signature}"));
+        line("signature", &visible::line(&format!("{name}{signature}")));
     }
     for (fact, value) in &description.facts {
-        line(fact, value);
+        line(&visible::line(fact), &visible::line(value));
     }
-    if let Some(file) = &description.file {
+    if let Some(file) = description.file.as_deref().map(visible::line) {
         match description.lineno {
             Some(lineno) => line("file", &format!("{file}:{lineno}")),
-            None => line("file", file),
+            None => line("file", &file),
         }
     }
     if let Some(doc) = &description.doc {

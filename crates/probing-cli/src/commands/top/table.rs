@@ -1,5 +1,6 @@
 //! A table of functions, the hottest first: of one target, or of several with the names of those that each ran in.
 
+use probing_proto::visible;
 use std::collections::{HashMap, HashSet};
 
 use probing_client::{Group, Members, Samples, Who};
@@ -299,6 +300,7 @@ impl Top {
             } = &row.place;
             let line = line.map_or_else(String::new, |line| format!(":{line}"));
             let numbers = aligned(cells(&row.numbers));
+            let (function, file) = (visible::line(function), visible::line(file));
             format!("{group:wide$}{numbers}  {function} ({file}{line})")
         }));
         lines

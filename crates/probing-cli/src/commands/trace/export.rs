@@ -18,6 +18,8 @@ use super::rows::{self, Edge, Kind, Row, SQL, THREADS_SQL, Threads, edges};
 use super::spans::{First, Stretch, spans};
 use crate::arguments::{TraceArguments, TraceFormat, Tracing};
 use crate::exit::{self, Status};
+use crate::json;
+use crate::terminal;
 
 pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Status> {
     let (Tracing::Export(format), Some(path)) = (arguments.wanted(), &arguments.output) else {
@@ -36,14 +38,14 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
     }
     let bytes = match format {
         TraceFormat::Perfetto => perfetto::file(&rows),
-        TraceFormat::Chrome => serde_json::to_vec(&chrome(&rows))?,
-        TraceFormat::Speedscope => serde_json::to_vec(&speedscope(&rows, path))?,
+        TraceFormat::Chrome => json::line(&chrome(&rows))?.into_bytes(),
+        TraceFormat::Speedscope => json::line(&speedscope(&rows, path))?.into_bytes(),
     };
     fs::write(path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
     let is_json = path.extension().is_some_and(|ending| ending == "json");
     if is_json && format == TraceFormat::Perfetto {
         writeln!(
-            anstream::stderr(),
+            terminal::stderr(),
             "note: Perfetto's own format is no JSON, though the file is called so; `--export chrome` writes JSON"
         )?;
     }
@@ -52,7 +54,7 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
         TraceFormat::Speedscope => "https://www.speedscope.app",
     };
     writeln!(
-        anstream::stdout(),
+        terminal::stdout(),
         "{}: {} events, {} bytes; open it at {viewer}",
         path.display(),
         rows.len(),

@@ -1,5 +1,6 @@
 //! Traces in words: one line each.
 
+use probing_proto::visible;
 use std::time::Duration;
 
 use probing_proto::stops::Spot;
@@ -145,5 +146,6 @@ fn lasts(trace: &Traced) -> String {
 }
 
 fn note(trace: &Traced) -> Option<String> {
-    trace.note.as_ref().map(|note| format!("note: {note}"))
+    let note = trace.note.as_ref()?;
+    Some(format!("note: {}", visible::line(note)))
 }

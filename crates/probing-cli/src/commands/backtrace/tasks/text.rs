@@ -2,20 +2,20 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use probing_proto::report::{
     ReportedFrame, ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind,
 };
 
 use crate::commands::backtrace::text;
+use crate::terminal::Style;
+use probing_proto::visible;
 
 /// Names of tasks, or ranges of names, that are written out; of more, the first ones and the last.
 const NAMES_SHOWN: usize = 4;
 /// Deeper trees are cut: nobody reads them, and a circle has no end.
 const MAX_DEPTH: usize = 50;
-const DEADLOCK: Style = Style::new()
-    .bold()
-    .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
+const DEADLOCK: Style = Style::new().bold().coloured(AnsiColor::Red);
 
 pub(super) fn text(report: &TasksReport, reverse: bool) -> String {
     if let Some(words) = nothing(report) {
@@ -118,9 +118,9 @@ impl<'a> Forest<'a> {
 
     fn deadlock(&self, circle: &[u64]) -> String {
         let tasks: Vec<&ReportedTask> = self.known(circle);
-        let each = tasks
-            .iter()
-            .map(|task| format!("{} {}", task.name, self.doing(&[task])));
+        let each = tasks.iter().map(|task| {
+            visible::line(&format!("{} {}", task.name, self.doing(&[task]))).into_owned()
+        });
         let each: Vec<String> = each.collect();
         format!("{DEADLOCK}Deadlock{DEADLOCK:#}: {}\n", each.join("; "))
     }
@@ -217,7 +217,7 @@ impl<'a> Forest<'a> {
             String::new()
         };
         let (names, doing) = (names(group), self.doing(group));
-        format!("{names} ({}), {doing}{place}", task.coroutine)
+        visible::line(&format!("{names} ({}), {doing}{place}", task.coroutine)).into_owned()
     }
 
     /// What all of a group do.

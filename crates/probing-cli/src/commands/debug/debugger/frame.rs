@@ -14,6 +14,7 @@ use crate::commands::debug::show;
 use crate::commands::debug::words::Lines;
 use crate::commands::repl;
 use crate::commands::repl::session::say;
+use crate::terminal;
 
 /// Lines around the current one that `l` shows.
 const SOME: u32 = 5;
@@ -54,7 +55,7 @@ impl Debugger<'_> {
                 say(&format!("no line {first}: {file} has {}", source.of))?;
             }
             Ok(source) => {
-                write!(anstream::stdout(), "{}", show::source(&source, lineno))?;
+                write!(terminal::stdout(), "{}", show::source(&source, lineno))?;
                 self.listed = Some(source.first + source.lines.len() as u32);
             }
             Err(ClientError::NotDone(failure)) => say(&format!("no source: {}", failure.error))?,
@@ -76,7 +77,7 @@ impl Debugger<'_> {
         }
         self.go_to_frame(frame.min(depth.saturating_sub(1)));
         let stop = self.looked_at()?.clone();
-        writeln!(anstream::stdout(), "{}", show::head(&stop, self.frame))?;
+        writeln!(terminal::stdout(), "{}", show::head(&stop, self.frame))?;
         self.show_source(0)
     }
 
@@ -101,7 +102,7 @@ impl Debugger<'_> {
             return Ok(());
         };
         if matches!(evaluated.outcome, Outcome::Finished { value: None }) {
-            writeln!(anstream::stdout(), "None")?;
+            writeln!(terminal::stdout(), "None")?;
         }
         repl::show_outcome(&evaluated)?;
         Ok(())
@@ -145,7 +146,7 @@ impl Debugger<'_> {
                 last if last == now => String::new(),
                 last => format!("  [was: {last}]"),
             };
-            writeln!(anstream::stdout(), "display {code}: {now}{before}")?;
+            writeln!(terminal::stdout(), "display {code}: {now}{before}")?;
             *last = now;
         }
         self.displayed = displayed;
