@@ -29,13 +29,16 @@ pub(crate) enum Network {
 
 impl Network {
     pub(crate) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            address if address.is_loopback() => Self::Loopback,
+        let address = address.to_canonical();
+        if address.is_loopback() {
+            return Self::Loopback;
+        }
+        match address {
             IpAddr::V6(address) => {
                 let [a, b, c, d, ..] = address.segments();
                 Self::Prefix([a, b, c, d])
             }
-            address @ IpAddr::V4(_) => Self::Address(address),
+            IpAddr::V4(_) => Self::Address(address),
         }
     }
 }

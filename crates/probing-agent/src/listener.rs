@@ -99,16 +99,14 @@ pub(crate) async fn listen_here(listener: UnixListener, agent: Arc<Agent>) {
     let router = routes::router(&agent);
     let own = rustix::process::geteuid().as_raw();
     loop {
-        let (stream, uid) = match listener.accept().await {
-            Ok((stream, _)) => match stream.peer_cred() {
-                Ok(peer) => (stream, peer.uid()),
-                Err(_) => continue,
-            },
-            Err(_) => {
-                sleep(BREATHER).await;
-                continue;
-            }
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(BREATHER).await;
+            continue;
         };
+        let Ok(peer) = stream.peer_cred() else {
+            continue;
+        };
+        let uid = peer.uid();
         if uid != own && uid != 0 {
             continue;
         }

@@ -305,6 +305,31 @@ impl ClientError {
                 let path = path.display();
                 format!("what it holds is shown by: probing -t {path} backtrace --all --locals; probing -t {path} query")
             }
+            Self::Elsewhere { .. }
+            | Self::NoAgent { .. }
+            | Self::Unsaid { .. }
+            | Self::NotAnAgent { .. }
+            | Self::NoToken { .. }
+            | Self::AddressRefused { .. }
+            | Self::NotTls { .. }
+            | Self::NewAgent { .. }
+            | Self::ForeignListener { .. }
+            | Self::NotOverSsh { .. }
+            | Self::NotVouchedFor { .. }
+            | Self::NoCa { .. }
+            | Self::OtherCertificate { .. } => return self.agent_hint(),
+            Self::Agent { refusal, .. } => return refusal.failure.hint.clone(),
+            Self::NotCopied { .. } => {
+                "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
+            }
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
+        };
+        Some(hint)
+    }
+
+    /// What to do about an agent that cannot be reached or trusted.
+    fn agent_hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Elsewhere { .. } => "ask the targets of one node at a time: -t HOST:PORT".to_owned(),
             Self::NoAgent { .. } | Self::Unsaid { .. } => {
                 "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()
@@ -344,11 +369,7 @@ impl ClientError {
                     None => format!("expected was {expected}: someone may be in between"),
                 }
             }
-            Self::Agent { refusal, .. } => return refusal.failure.hint.clone(),
-            Self::NotCopied { .. } => {
-                "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
-            }
-            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
+            _ => return None,
         };
         Some(hint)
     }

@@ -91,7 +91,11 @@ fn bytes_of(path: &Path) -> Option<Vec<u8>> {
     // A pipe is not waited for, a terminal does not become ours.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    let length = file.metadata().ok().filter(|file| file.is_file())?.len();
+    let length = file
+        .metadata()
+        .ok()
+        .filter(std::fs::Metadata::is_file)?
+        .len();
     // Files of the kernel say that they are empty: what may wait for ever (/proc/kmsg) is not read at all.
     if length > MAX_SOURCE {
         return None;

@@ -119,13 +119,13 @@ impl Target {
             StrayTraps::Dropped => guarded?,
             StrayTraps::Accepted => guarded.ok().flatten(),
         };
-        let watcher = Watcher {
+        let observer = Watcher {
             probe,
             dropped_at,
             strays,
             name,
         };
-        Writes::of(process, bytes, watcher)
+        Writes::of(process, bytes, observer)
     }
 }
 

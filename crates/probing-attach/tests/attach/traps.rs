@@ -40,7 +40,7 @@ fn treasure(sandbox: &Sandbox) -> PathBuf {
 fn assert_untouched(treasure: &Path) {
     for (path, text) in FILES.map(|name| (treasure.join(name), name)) {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        assert_eq!(fs::metadata(&path).unwrap().uid(), 0, "{path:?}");
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 0, "{}", path.display());
     }
     assert_eq!(fs::metadata(treasure).unwrap().uid(), 0);
     assert_eq!(fs::read_dir(treasure).unwrap().count(), FILES.len());
