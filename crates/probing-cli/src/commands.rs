@@ -35,6 +35,7 @@ use std::io::Write as _;
 
 use anyhow::ensure;
 use probing_client::{AttachReport, Entry, Group, Members, Probe, Reached, Target, TargetSet};
+use probing_proto::visible;
 
 /// The targets that the user named, and what to do when one has no probe.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ fn attached(probe: &Probe, report: &AttachReport) -> String {
     format!(
         "attached to {} (Python {}, {}, paused {:.1} ms)",
         hello.pid,
-        hello.python,
+        visible::line(&hello.python),
         report.strategy,
         report.paused.as_secs_f64() * 1e3
     )

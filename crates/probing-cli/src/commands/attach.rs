@@ -12,6 +12,7 @@ use crate::arguments::AttachArguments;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
+use probing_proto::visible;
 
 /// Beyond the time that attaching may take by itself: for the files, and for the probe's first words.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -59,7 +60,8 @@ fn words(Reached { probe, attached }: &Reached) -> String {
         Some(report) => super::attached(probe, report),
         None => format!(
             "the probe is in {} already (Python {})",
-            hello.pid, hello.python
+            hello.pid,
+            visible::line(&hello.python)
         ),
     }
 }

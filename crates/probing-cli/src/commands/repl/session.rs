@@ -23,6 +23,7 @@ use crate::commands::query::{Asker, Running as Queries, say_query_error};
 use crate::commands::{Aim, backtrace, eval};
 use crate::terminal;
 use crate::terminal::Style;
+use probing_proto::visible;
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -159,7 +160,8 @@ impl<'a> Session<'a> {
         }
         format!(
             "Python {} in process {}. Code runs in its live __main__. %help for more, Ctrl-D to leave.",
-            hello.python, hello.pid
+            visible::line(&hello.python),
+            hello.pid
         )
     }
 
