@@ -133,9 +133,8 @@ impl Hostile {
             wrong.extend(self.check(name, of, (end, says, arguments)));
             let has_format =
                 |option: &&str| ["--csv", "--arrow", "--wide", "--help"].contains(option);
-            let takes_json = help.contains("--json")
-                && end == Itself
-                && !arguments.iter().any(|it| has_format(it));
+            let takes_json =
+                help.contains("--json") && end == Itself && !arguments.iter().any(has_format);
             if takes_json {
                 let json: Vec<&'static str> = arguments.iter().copied().chain(["--json"]).collect();
                 wrong.extend(self.check(name, of, (end, says, json.leak())));

@@ -519,7 +519,7 @@ fn no_row_is_missing_without_a_word_while_programs_record_as_fast_as_they_can() 
         let rows = ran.json();
         for pid in &pids {
             let mut rows = rows.as_array().unwrap().iter();
-            let is_there = rows.any(|row| row["pid"].to_string() == *pid);
+            let is_there = rows.any(|row| row["pid"] == pid.parse::<u32>().unwrap());
             let is_told = ran
                 .stderr
                 .contains("overwritten before the query read them: user.t");

@@ -172,6 +172,7 @@ fn whatever_can_be_switched_is_beside_threads_that_use_it() {
 
 #[test]
 #[ignore = "takes half an hour: 500 times each on every Python. Run by `make stress`"]
+#[expect(clippy::print_stderr, reason = "figures of a long run")]
 fn whatever_can_be_switched_is_five_hundred_times() {
     every_python(|python| {
         for (switch, threads) in switches(python) {

@@ -74,10 +74,8 @@ fn every_answer_about_a_process_leaves_a_line() {
         }
     }
     // What is refused discloses nothing.
-    assert_eq!(
-        left_by(&sandbox, || drop(agent.bare("GET /targets", &[], ""))),
-        [json!(0); 0]
-    );
+    let left = left_by(&sandbox, || drop(agent.bare("GET /targets", &[], "")));
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

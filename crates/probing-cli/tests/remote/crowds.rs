@@ -49,7 +49,7 @@ fn a_crowd_from_outside_the_ranges_takes_no_place() {
     // Each goes on as soon as it has been told, or was hung up on, and stays.
     let some = move || -> Vec<TcpStream> {
         let told = |mut stream: TcpStream| {
-            stream.read(&mut [0]).ok();
+            stream.read_exact(&mut [0]).ok();
             stream
         };
         (0..CROWD / 6)

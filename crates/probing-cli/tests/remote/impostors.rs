@@ -176,7 +176,7 @@ impl Theirs {
         lchown(self.own(), Some(NOBODY), Some(NOBODY)).unwrap();
     }
 
-    fn link(&self, to: &Path, at: &Path) {
+    fn link(to: &Path, at: &Path) {
         symlink(to, at).unwrap();
         lchown(at, Some(NOBODY), Some(NOBODY)).unwrap();
     }
@@ -231,13 +231,13 @@ fn nothing_in_a_users_folder_leads_a_command_into_another_process() {
             }
             theirs.remove_own();
         };
-        theirs.link(&folder, &theirs.own());
+        Theirs::link(&folder, &theirs.own());
         refused(
             "a link to the folder of a process of root's",
             "a symbolic link where a private folder belongs|the socket leads to another process",
         );
         theirs.make_own();
-        theirs.link(&folder.join("probe.sock"), &theirs.own().join("probe.sock"));
+        Theirs::link(&folder.join("probe.sock"), &theirs.own().join("probe.sock"));
         refused(
             "a link to its socket",
             "a symbolic link where a socket belongs",

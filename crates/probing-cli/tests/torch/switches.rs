@@ -103,6 +103,7 @@ fn an_optimizer_that_goes_through_its_hooks_does_not_fail() {
 
 #[test]
 #[ignore = "takes ten minutes: 500 times each. Run by `make stress`"]
+#[expect(clippy::print_stderr, reason = "figures of a long run")]
 fn what_is_recorded_of_torch_is_switched_five_hundred_times() {
     every_torch(|python| {
         let unhooked = [("UNHOOKED", "1")];

@@ -100,9 +100,9 @@ fn watched(writes: &Writes) -> String {
     };
     let left_out = match &*writes.left_out() {
         [] => String::new(),
-        names => format!(
+        threads => format!(
             "; not seen in threads that block SIGTRAP: {}",
-            names.join(", ")
+            threads.join(", ")
         ),
     };
     format!(
