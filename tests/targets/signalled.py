@@ -1,5 +1,8 @@
-"""Calls a function over and over in its main thread. Each signal is counted by its handler, and again where what the handler
-raises is caught; each change of these numbers is printed. A line of standard input is code that another thread runs."""
+"""Calls a function over and over in its main thread.
+
+Each signal is counted by its handler, and again where what the handler raises is caught; each change of these numbers
+is printed. A line of standard input is code that another thread runs.
+"""
 
 import os
 import signal
