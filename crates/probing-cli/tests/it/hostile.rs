@@ -294,13 +294,14 @@ fn prompts_show_what_a_program_calls_its_things() {
     assert_eq!((status, evil_in(&shown)), (0, None), "{shown:?}");
 
     let debugger = Terminal::interactive(hostile.command("debug", of, &["hostile.py:@LINE"]));
-    debugger.wait_for("> step (");
+    debugger.wait_for("step (/");
+    // Into the function that has a hostile name.
     debugger.type_text("s\r");
-    debugger.wait_for(r"\x1b[35;5m");
+    debugger.wait_for(r"FORGED <script>& (/");
     debugger.type_text("display odd\r");
     debugger.wait_for("display odd: ");
     debugger.type_text("w\r");
-    debugger.wait_for(">   0");
+    debugger.wait_for(r"   0  \x1b[35;5m");
     debugger.type_text("q\r");
     let (_, shown) = debugger.finish();
     assert_eq!(evil_in(&shown), None, "{shown:?}");
