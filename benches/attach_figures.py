@@ -86,7 +86,9 @@ def pauses_under_load(bench: AttachBench) -> list[Row]:
     """Who loses the CPU while it holds a thread keeps that thread from its work."""
     with load():
         samples = _pauses_with(bench, 1, [tool for tool in bench.tools if tool.name == "ours"])
-    gaps = [(words, samples.middle(figure)) for words, figure in (("longest gap", "longest"), ("no tool", "undisturbed"))]
+    gaps = [
+        (words, samples.middle(figure)) for words, figure in (("longest gap", "longest"), ("no tool", "undisturbed"))
+    ]
     how = f"inside it, median of {ROUNDS}"
     paused = samples.middle("paused")
     return [
