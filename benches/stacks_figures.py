@@ -71,7 +71,7 @@ def undisturbed(bench: StacksBench) -> list[Row]:
 
 
 def under_load(bench: StacksBench) -> list[Row]:
-    """Who loses the CPU while it holds a thread keeps that thread from its work. The scheduler does, too: see the last row."""
+    """Pauses while eight others want the CPU; the last row is the scheduler alone."""
     rows, nothing = [], []
     with load(), bench.target(1, DEPTHS[0]) as target:
         for extra in ("", "--native"):
