@@ -56,10 +56,8 @@ pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
     memory_root(uid).join(key.to_string())
 }
 
-/// Since which boot a process of our own is known to survive debug registers.
-pub fn debug_registers_path(runtime_dir: &Path) -> PathBuf {
-    runtime_dir.join("debug-registers")
-}
+/// The name of a file in the runtime folder: since which boot a process of our own is known to survive debug registers.
+pub const DEBUG_REGISTERS: &str = "debug-registers";
 
 /// The name of [`agents_dir`] in the runtime folder.
 pub const AGENTS: &str = "agents";
