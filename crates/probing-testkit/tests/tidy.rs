@@ -251,10 +251,12 @@ const CHANGES: [&str; 18] = [
     "unlinkat(",
     ".create",
 ];
-/// The one way to do so where another user may have put a link; and what only our own user can reach.
-const CHANGERS: [&str; 2] = [
+/// The one way to do so where another user may have put a link; what only our own user can reach; and what opens names
+/// without reading or writing (`O_PATH`).
+const CHANGERS: [&str; 3] = [
     "crates/probing-process/src/foreign.rs",
     "crates/probing-client/src/agent/known.rs",
+    "crates/probing-client/src/private.rs",
 ];
 
 #[test]
