@@ -43,6 +43,6 @@ impl fmt::Debug for Keys {
             .field("ca", &self.ca)
             .field("first_contact", &self.first_contact)
             .field("plain", &self.plain)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

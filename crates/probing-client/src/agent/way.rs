@@ -98,15 +98,16 @@ impl Way {
         let (trust, note) = match (keys.fingerprint, &keys.ca) {
             (Some(fingerprint), _) => (pinned(fingerprint, false), None),
             (None, Some(ca)) => (Trust::Authorities(Arc::new(roots(ca)?)), None),
-            (None, None) => match known::fingerprint(endpoint) {
-                Some(fingerprint) => (pinned(fingerprint, true), None),
-                None => {
+            (None, None) => {
+                if let Some(fingerprint) = known::fingerprint(endpoint) {
+                    (pinned(fingerprint, true), None)
+                } else {
                     let tcp = dial(endpoint, &addresses)?.0;
                     let seen = shown(endpoint, host, tcp)?;
                     let note = accepted(endpoint, seen, keys.first_contact)?;
                     (pinned(seen, true), Some(note))
                 }
-            },
+            }
         };
         let way = Self::Tls {
             addresses,
