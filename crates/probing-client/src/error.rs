@@ -335,6 +335,27 @@ impl ClientError {
                 "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()
             }
             Self::NotAnAgent { .. } => "is it the port of `probing agent`, of this version?".to_owned(),
+            Self::NoToken { .. }
+            | Self::AddressRefused { .. }
+            | Self::NotTls { .. }
+            | Self::NewAgent { .. }
+            | Self::ForeignListener { .. }
+            | Self::NotOverSsh { .. }
+            | Self::NotVouchedFor { .. }
+            | Self::NoCa { .. }
+            | Self::OtherCertificate { .. } => return self.trust_hint(),
+            Self::Agent { refusal, .. } => return refusal.failure.hint.clone(),
+            Self::NotCopied { .. } => {
+                "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
+            }
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
+        };
+        Some(hint)
+    }
+
+    /// What to do when an agent and a command do not trust each other.
+    fn trust_hint(&self) -> Option<String> {
+        let hint = match self {
             Self::NoToken { .. } => {
                 "set PROBING_TOKEN; the agent made it in the file that it printed, agents/token in its private folder".to_owned()
             }
