@@ -4,7 +4,7 @@
 //! Only regular files are read, without waiting, at most as much as they say they have, and by a thread that is left
 //! behind when a file system keeps it too long.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -91,11 +91,7 @@ fn bytes_of(path: &Path) -> Option<Vec<u8>> {
     // A pipe is not waited for, a terminal does not become ours.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    let length = file
-        .metadata()
-        .ok()
-        .filter(std::fs::Metadata::is_file)?
-        .len();
+    let length = file.metadata().ok().filter(Metadata::is_file)?.len();
     // Files of the kernel say that they are empty: what may wait for ever (/proc/kmsg) is not read at all.
     if length > MAX_SOURCE {
         return None;

@@ -245,7 +245,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// What docs/security.md tells readers of CSV to do.
+    /// What docs/output.md tells readers of CSV to do.
     fn recovered(csv: &str) -> String {
         let (mut text, mut rest) = (String::new(), csv);
         while let Some(at) = rest.find('\\') {

@@ -1,8 +1,9 @@
 //! Files that never end, readers that have gone, captures that are none: commands end, quietly and alike.
 
 use std::fs;
+use std::io::PipeWriter;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use probing_testkit::{Python, Ran, every_python};
 
@@ -55,7 +56,8 @@ fn files_that_hold_no_source_keep_nobody_waiting() {
 fn a_reader_that_has_gone_ends_every_command_quietly() {
     let hostile = Hostile::start(Python::all().last().unwrap());
     let of = Some(hostile.pid.as_str());
-    let ways: [(&str, Option<&str>, &[&str]); 14] = [
+    let many = "SELECT * FROM generate_series(1, 300000)";
+    let ways: [(&str, Option<&str>, &[&str]); 17] = [
         ("list", None, &[]),
         ("list", None, &["--json"]),
         ("backtrace", of, &["--all", "--locals"]),
@@ -66,26 +68,38 @@ fn a_reader_that_has_gone_ends_every_command_quietly() {
         ("query", of, &["SELECT * FROM python.backtrace", "--json"]),
         ("query", of, &["SELECT * FROM python.backtrace", "--csv"]),
         ("query", of, &["SELECT * FROM python.backtrace", "--arrow"]),
+        ("query", of, &[many]),
+        ("query", of, &[many, "--json"]),
+        ("query", of, &[many, "--csv"]),
         ("eval", of, &["print(value)"]),
         ("eval", of, &["odd"]),
-        ("flamegraph", of, &["--seconds", "0.2", "-o", "-"]),
+        ("flamegraph", of, &["--seconds", "0.2", "--idle", "-o", "-"]),
         ("completions", None, &["bash"]),
     ];
     for (name, of, arguments) in ways {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let mut command = hostile.command(name, of, arguments);
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(writer)
-            .stderr(Stdio::piped())
-            .spawn();
-        // It holds the other end.
-        drop(command);
-        let ran = Ran::finished(child.unwrap());
+        let ran = unread(hostile.command(name, of, arguments), Stdio::piped());
         let is_quiet = !ran.stderr.contains("error") && !ran.stderr.contains("panicked");
         assert!(ran.status == 0 && is_quiet, "{name} {arguments:?}: {ran:?}");
+        // As with `2>&1 | head`.
+        let ran = unread(hostile.command(name, of, arguments), gone().into());
+        assert_eq!(ran.status, 0, "{name} {arguments:?}: {ran:?}");
     }
+    // What went wrong is in the status, also when nobody can be told.
+    let none = hostile.command("backtrace", Some("999999999"), &[]);
+    assert_eq!(unread(none, gone().into()).status, 3);
+}
+
+/// A pipe that nobody reads.
+fn gone() -> PipeWriter {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer
+}
+
+/// Runs a command whose output nobody reads.
+fn unread(mut command: Command, stderr: Stdio) -> Ran {
+    let command = command.stdin(Stdio::null()).stdout(gone()).stderr(stderr);
+    Ran::finished(command.spawn().unwrap())
 }
 
 /// One that was not copied to its end, and others.
