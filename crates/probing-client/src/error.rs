@@ -327,7 +327,7 @@ impl ClientError {
         Some(hint)
     }
 
-    /// What to do about an agent that cannot be reached or trusted.
+    /// What to do about an agent that cannot be reached.
     fn agent_hint(&self) -> Option<String> {
         let hint = match self {
             Self::Elsewhere { .. } => "ask the targets of one node at a time: -t HOST:PORT".to_owned(),
@@ -335,20 +335,7 @@ impl ClientError {
                 "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()
             }
             Self::NotAnAgent { .. } => "is it the port of `probing agent`, of this version?".to_owned(),
-            Self::NoToken { .. }
-            | Self::AddressRefused { .. }
-            | Self::NotTls { .. }
-            | Self::NewAgent { .. }
-            | Self::ForeignListener { .. }
-            | Self::NotOverSsh { .. }
-            | Self::NotVouchedFor { .. }
-            | Self::NoCa { .. }
-            | Self::OtherCertificate { .. } => return self.trust_hint(),
-            Self::Agent { refusal, .. } => return refusal.failure.hint.clone(),
-            Self::NotCopied { .. } => {
-                "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
-            }
-            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
+            _ => return self.trust_hint(),
         };
         Some(hint)
     }
