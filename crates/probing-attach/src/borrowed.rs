@@ -34,8 +34,6 @@ pub(crate) struct Borrowed {
     pub(crate) home_stack: u64,
     pub(crate) since: Instant,
     pub(crate) since_monotonic: Duration,
-    /// How long it was held another time, before.
-    pub(crate) held_before: Duration,
     /// Set if its process is stopped.
     pub(crate) running: Option<Running>,
 }
@@ -107,11 +105,10 @@ impl Borrowed {
     /// How long the thread was away, by its own account if that makes sense.
     fn paused(&self, status: &Status) -> Duration {
         let observed = self.since.elapsed();
-        let last = match status.left_at.checked_sub(self.since_monotonic) {
+        match status.left_at.checked_sub(self.since_monotonic) {
             Some(exact) if exact < observed => exact,
             _ => observed,
-        };
-        last.max(self.held_before)
+        }
     }
 
     fn status(&self, target: &Target<'_>) -> Result<Status, AttachError> {

@@ -41,7 +41,6 @@ const CALLS: &[(i64, [u64; 3])] = &[
     (libc::SYS_geteuid, [0; 3]),
     (libc::SYS_rt_sigprocmask, [2, 0, 0]),
     (libc::SYS_rt_sigpending, [0; 3]),
-    (libc::SYS_rt_sigreturn, [0; 3]),
     (libc::SYS_nanosleep, [0; 3]),
     (libc::SYS_clock_nanosleep, [0; 3]),
     (libc::SYS_clock_gettime, [1, 0, 0]),

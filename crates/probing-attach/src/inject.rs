@@ -5,7 +5,6 @@
 //! target needs nothing more from us, so we may be killed at any moment.
 
 use std::io;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use probing_process::error::ProcessError;
@@ -22,11 +21,12 @@ use crate::dtv::Storage;
 use crate::error::{AttachError, During as _, Unsupported};
 use crate::leftovers;
 use crate::memory::Memory;
+use crate::presence::Presence;
 use crate::python::Python;
 use crate::queue;
 use crate::steps::Steps;
 use crate::threads;
-use crate::tracee::{Net, Tracee, nap};
+use crate::tracee::{Net, Tracee};
 use crate::wrapper;
 
 /// All that is known about the process before one of its threads is stopped.
@@ -43,9 +43,17 @@ pub(crate) struct Target<'a> {
     pub(crate) deadline: Instant,
     /// Where our thread may run while main does not.
     pub(crate) cpus: Option<Cpus>,
+    /// Without it, others would take what we have in the target for left.
+    pub(crate) presence: Option<Presence>,
 }
 
 impl Target<'_> {
+    /// Where a block of ours belongs, so that others know it if we are killed.
+    fn place(&self, size: u64) -> Option<u64> {
+        self.presence.as_ref()?;
+        leftovers::free_place(&self.maps, size)
+    }
+
     /// How long main has run since we began to look. The kernel counts in ticks of some milliseconds.
     pub(crate) fn main_ran(&self) -> Duration {
         let ran = threads::cpu_time(self.pid, Tid::main_of(self.pid));
@@ -99,17 +107,7 @@ pub(crate) fn run(target: &Target<'_>, way: Way, text: &str) -> Result<Attempt, 
             seen = format!("thread {tid} moved on");
             continue;
         }
-        let prepared = match way {
-            Way::Pending if tracee.call.is_none() => prepare(target, tracee, text)?,
-            _ => Prepared::Not(Box::new(tracee)),
-        };
-        let borrowed = match prepared {
-            Prepared::Ready(ready) => Some(ready.enter(target, tid)?),
-            Prepared::Not(tracee) => borrow(target, *tracee, way, text)?,
-            // In one hold, which tells why.
-            Prepared::LetGo => borrow(target, Tracee::stop(target, tid)?, way, text)?,
-        };
-        match borrowed {
+        match borrow(target, tracee, way, text)? {
             Some(borrowed) => return borrowed.wait(target),
             None => seen = format!("thread {tid} has too little stack"),
         }
@@ -140,7 +138,8 @@ fn borrow(
     };
     target.steps.pass();
     let layout = Layout::new(way, text.len(), storage.len());
-    let block = map(&mut tracee, net, layout, &target.maps).map_err(|error| match error {
+    let place = target.place(layout.total);
+    let block = map(&mut tracee, net, layout, place).map_err(|error| match error {
         AttachError::Process(ProcessError::Io { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
@@ -175,7 +174,6 @@ fn enter(tracee: Tracee<'_>, block: Block, code: &Code) -> Result<Borrowed, Atta
         home_stack: arch::stack_of(&tracee.home.regs),
         since: tracee.stopped_at,
         since_monotonic: tracee.stopped_at_monotonic,
-        held_before: Duration::ZERO,
         running: None,
     };
     if tracee.group_stop {
@@ -186,103 +184,13 @@ fn enter(tracee: Tracee<'_>, block: Block, code: &Code) -> Result<Borrowed, Atta
     Ok(borrowed)
 }
 
-/// A block in which all is but the registers of a thread.
-struct Ready {
-    block: Block,
-    code: Code,
-    /// How long the thread that mapped it was held.
-    held: Duration,
-}
-
-/// What came of having a block made.
-enum Prepared<'a> {
-    Ready(Ready),
-    /// Not this way: the thread is as it was.
-    Not(Box<Tracee<'a>>),
-    /// The thread was let go, and no block is known of.
-    LetGo,
-}
-
-/// Has a thread that runs map the block and go on, and fills the block meanwhile: so the thread is held twice for a
-/// moment, and never waits for us or for a CPU in between.
-fn prepare<'a>(
-    target: &Target<'a>,
-    tracee: Tracee<'a>,
-    text: &str,
-) -> Result<Prepared<'a>, AttachError> {
-    let pid = target.pid;
-    if tracee.has_shadow_stack() {
-        return Ok(Prepared::Not(Box::new(tracee))); // refused there
-    }
-    let home = tracee.home;
-    let storage = Storage::read(&home, &target.memory).during(pid, "read thread-local storage")?;
-    let layout = Layout::new(Way::Pending, text.len(), storage.len());
-    let Some(start) = leftovers::free_place(&target.maps, layout.total) else {
-        return Ok(Prepared::Not(Box::new(tracee)));
-    };
-    let Some(net) = tracee.spread_net(target.gadgets, &target.maps, &target.memory)? else {
-        return Ok(Prepared::LetGo);
-    };
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    let read_run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let map = [start, layout.total, read_run, flags as u64, u64::MAX, 0];
-    target.steps.pass();
-    let stopped_at = tracee.stopped_at;
-    tracee.call_alone(net, arch::MMAP, map)?;
-    let held = stopped_at.elapsed();
-    let block = Block { start, layout };
-    let code = arch::assemble(&Plan {
-        functions: &target.python.functions,
-        gadgets: target.gadgets,
-        start,
-        layout,
-        own_stack: net.below(),
-    });
-    if !appears(target, &block) {
-        return Ok(Prepared::LetGo);
-    }
-    fill(target, &block, &code, text)
-        .and_then(|()| storage.write(&block, target.python.version, &target.memory))
-        .during(pid, "write memory")?;
-    target.steps.pass();
-    Ok(Prepared::Ready(Ready { block, code, held }))
-}
-
-/// Waits until a block is mapped. False: it is not, for instance because there is no memory.
-fn appears(target: &Target<'_>, block: &Block) -> bool {
-    const PATIENCE: Duration = Duration::from_millis(300);
-    let asked = Instant::now();
-    while asked.elapsed() < PATIENCE && Instant::now() < target.deadline {
-        if target.memory.read_u64(block.start).is_ok() {
-            return true;
-        }
-        thread::sleep(nap(asked.elapsed()));
-    }
-    false
-}
-
-impl Ready {
-    /// Sends a thread through the block. If that fails the block is left to the next attach, which takes it back.
-    fn enter(self, target: &Target<'_>, tid: Tid) -> Result<Borrowed, AttachError> {
-        let tracee = Tracee::stop(target, tid)?;
-        if tracee.group_stop {
-            return Err(AttachError::Stopped { pid: target.pid });
-        }
-        write_context(&self.block, &tracee, &target.memory).during(target.pid, "write memory")?;
-        target.steps.pass();
-        let mut borrowed = enter(tracee, self.block, &self.code)?;
-        borrowed.held_before = self.held;
-        Ok(borrowed)
-    }
-}
-
 /// Memory for the block, readable and executable; the stub makes all but the code writable instead. We write to it as
 /// it is, like a debugger.
 fn map(
     tracee: &mut Tracee<'_>,
     net: Net,
     layout: Layout,
-    maps: &[Mapping],
+    place: Option<u64>,
 ) -> Result<Block, AttachError> {
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let there = anonymous | libc::MAP_FIXED_NOREPLACE as u64;
@@ -292,7 +200,7 @@ fn map(
         tracee.call(net, arch::MMAP, arguments, "map memory")
     };
     // Where another attach knows it for one of ours, if that can be.
-    let start = match leftovers::free_place(maps, layout.total) {
+    let start = match place {
         Some(place) => map(place, there).or_else(|_taken| map(0, anonymous))?,
         None => map(0, anonymous)?,
     };

@@ -127,7 +127,6 @@ fn emptied(target: &Target<'_>, start: u64, total: u64) -> Option<Block> {
         home_stack,
         since: now,
         since_monotonic: Duration::ZERO,
-        held_before: Duration::ZERO,
         running: None,
     };
     let has_thread = status.left && way != Way::Hijack && status.started >= 0;

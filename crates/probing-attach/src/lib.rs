@@ -39,6 +39,7 @@ mod gadgets;
 mod inject;
 mod leftovers;
 mod memory;
+mod presence;
 mod ptrace;
 mod python;
 mod question;
@@ -64,6 +65,7 @@ pub use crate::question::sweep_dead;
 use crate::block::Way;
 use crate::inject::{Attempt, Target};
 use crate::memory::Memory;
+use crate::presence::Presence;
 use crate::python::Python;
 use crate::steps::Steps;
 
@@ -191,6 +193,7 @@ fn look(
         main_ran_before,
         deadline: started + deadline,
         cpus: None,
+        presence: Presence::show(pid),
     })
 }
 
@@ -210,8 +213,8 @@ fn enter(
     if !options.force {
         filters::check(target, status)?;
     }
-    if !stopped {
-        leftovers::take_back(target);
+    if !stopped && let Some(presence) = target.presence.take() {
+        target.presence = presence.alone(|| leftovers::take_back(target));
     }
     if !stopped && remote_exec::run(target, source)?.is_some() {
         return Ok((Strategy::RemoteExec, Duration::ZERO));

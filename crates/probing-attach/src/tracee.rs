@@ -243,29 +243,6 @@ impl<'a> Tracee<'a> {
         }
     }
 
-    /// State B, and goodbye: the thread makes one system call and comes home by the signal frame. Only for one that was in
-    /// no system call: the kernel then forgets how to restart one.
-    pub(crate) fn call_alone(
-        mut self,
-        net: Net,
-        number: u64,
-        arguments: [u64; 6],
-    ) -> Result<(), AttachError> {
-        let regs = arch::regs_for_call(&self.home, net.gadgets, net.frame, number, arguments);
-        self.held = Held::Borrowed;
-        ptrace::set_regs(self.tid, &regs)
-            .and_then(|()| {
-                self.steps.pass();
-                ptrace::set_signal_mask(self.tid, u64::MAX)
-            })
-            .during(self.pid, "set registers")?;
-        self.steps.pass();
-        self.held = Held::Released;
-        ptrace::detach(self.tid).during(self.pid, "let a thread go")?;
-        self.steps.pass();
-        Ok(())
-    }
-
     /// State C, and goodbye: from here on the thread comes home alone.
     pub(crate) fn enter(mut self, regs: &Regs) -> Result<(), AttachError> {
         ptrace::set_regs(self.tid, regs).during(self.pid, "set registers")?;
