@@ -1,5 +1,6 @@
 //! One connection to a probe: messages out, messages in, each wait with a deadline.
 
+use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -99,7 +100,12 @@ impl Connection {
         };
         let Some(socket) = SocketFile::named(path)? else {
             let socket = path.to_owned();
-            return Err(ClientError::NobodyListens { socket });
+            return Err(match fs::symlink_metadata(path) {
+                Err(source) if source.kind() == ErrorKind::PermissionDenied => {
+                    ClientError::NotConnected { socket, source }
+                }
+                _ => ClientError::NobodyListens { socket },
+            });
         };
         let (stream, peer) = dialled(&socket, patience)?;
         if peer.uid != socket.owner() {

@@ -67,7 +67,8 @@ fn values_from_outside_remain_when_the_probe_cannot_answer() {
         let pid = target.pid();
         let ran = backtrace(&sandbox, &target);
         let note = format!(
-            "note: values of {pid} are those read from outside: no answer from the probe within 1.5s\n"
+            "note: values of {pid} are those read from outside: no answer from the probe within 1.5s: cancelled, \
+             and nothing was changed\n"
         );
         assert_eq!(ran.stderr, note);
         assert!(ran.stdout.contains("      byte = "), "{ran:?}");
