@@ -34,6 +34,8 @@ pub use copy::{Copies, Limits, copy};
 
 /// Heads of chunks that are read at once: not all that a file may claim to have.
 const HEADS_AT_ONCE: u32 = 256;
+/// How often the heads of a ring are read until the writer was slower.
+const MAX_LOOKS: u32 = 16;
 const NOT_STRINGS: &str = "its strings are not strings";
 
 /// One file of recorded rows.
@@ -142,8 +144,19 @@ impl Ring {
             .map_or(0, |metadata| metadata.blocks() * 512)
     }
 
-    /// The chunks that have rows, oldest first; as they were at one moment: none that was begun later.
+    /// The chunks that have rows, oldest first; as they were at one moment: none that was begun later. A writer that has
+    /// used all of them again meanwhile is looked at again.
     pub(crate) fn chunks(&self) -> Result<Vec<RingChunk>, ReadError> {
+        for _ in 1..MAX_LOOKS {
+            let chunks = self.chunks_now()?;
+            if !chunks.is_empty() || self.generation(NEWEST)? == 0 {
+                return Ok(chunks);
+            }
+        }
+        self.chunks_now()
+    }
+
+    fn chunks_now(&self) -> Result<Vec<RingChunk>, ReadError> {
         let newest = self.generation(NEWEST)?;
         // Loads before: which chunk is the newest. After: all that was stored in those before it.
         fence(Ordering::Acquire);

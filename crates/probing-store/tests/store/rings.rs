@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use probing_store::{Budget, Kind, Store, Tally, Value, Writer, Zone, monotonic_nanos};
+use probing_store::{Budget, Chunk, Kind, Store, Tally, Value, Writer, Zone, monotonic_nanos};
 use tempfile::tempdir_in;
 
 use crate::{Cell, KEY, budget, rows, schema, snapshot, writer};
@@ -219,7 +219,10 @@ fn a_pinned_snapshot_stays_while_its_writer_comes_round_again_and_again() {
         let reader = scope.spawn(|| {
             let store = Store::open(folder.path()).unwrap();
             let table = &store.tables()[0];
-            let oldest = || table.snapshot().unwrap().chunks()[0].first_row();
+            let oldest = || {
+                let snapshot = table.snapshot().unwrap();
+                snapshot.chunks().first().map_or(0, Chunk::first_row)
+            };
             for _ in 0..50 {
                 let pinned = table.pinned_snapshot(&room).unwrap();
                 assert!(pinned.rows() > 0, "{} overwritten", pinned.overwritten());
