@@ -21,6 +21,7 @@ help:
 	@echo 'make check     formatting, lints, types, spelling, generated documents'
 	@echo 'make bench     what the probe costs, beside its peers'
 	@echo 'make stress    an hour of attaching, detaching, being killed and switched, in every state'
+	@echo 'make real      Lightning, Hugging Face, Ray, uWSGI, PyInstaller and a chroot as targets, installed into $(CACHE)'
 	@echo 'make docs      generated documents anew'
 	@echo 'make clean     remove what was built here (the cache stays)'
 
@@ -80,8 +81,19 @@ test-env:
 stress: build environments
 	@torch="$$(cat '$(WHEELS)/torch')"; [[ -n $$torch ]] || echo '    left out: what is recorded of torch. Get it with: scripts/torch-environment'; \
 	    PROBING_TEST_PYTHONS="$$(cat '$(WHEELS)/pythons')" PROBING_TEST_TORCH="$$torch" cargo nextest run --cargo-quiet \
-	    --cargo-profile $(PROFILE) -p probing-attach -p probing-cli --run-ignored only --no-capture \
-	    --filterset "$$([[ -n $$torch ]] && echo 'all()' || echo 'not binary(torch)')"
+	    --profile stress --cargo-profile $(PROFILE) -p probing-attach -p probing-cli --run-ignored only --no-capture \
+	    --filterset "not binary(real)$$([[ -n $$torch ]] || echo ' and not binary(torch)')"
+
+# Real software as targets. Not part of `make test`: what is installed for it changes every week, and takes a minute.
+.PHONY: real
+real: build
+	@echo '==> installing what is missing into $(CACHE)'
+	@real=$$(scripts/real-environment); \
+	    left_out=$$([[ $$(id -u) -eq 0 ]] || echo ' and not test(chroot)'); \
+	    [[ -z $$left_out ]] || echo '    left out: a chroot. Get it with: sudo make real'; \
+	    "$$real" -m pip list --format freeze | grep -iE '^(torch|lightning|transformers|accelerate|ray|uwsgi|pyinstaller)=' | paste -sd' ' | sed 's/^/    /'; \
+	    PROBING_TEST_REAL="$$real" cargo nextest run --cargo-quiet --cargo-profile $(PROFILE) -p probing-cli \
+	    --run-ignored only --no-fail-fast --filterset "binary(real)$$left_out"
 
 .PHONY: test-all
 test-all:

@@ -43,6 +43,10 @@ class Samples:
         """The least of each peer that answered, what became of each other."""
         return {**self.best(figure), **self._silent}
 
+    def worst_cells(self, figure: str) -> dict[str, float | str]:
+        """The most of each peer that answered, what became of each other."""
+        return {**self._summed_up(figure, max), **self._silent}
+
     def take(self, peer: Peer, sample: Callable[[Peer], Sample]) -> None:
         """One turn. A peer that fails once is silent from then on; ours may not fail."""
         if peer.name in self._silent:

@@ -54,7 +54,7 @@ def our_stacks(peer: Peer) -> StackTool:
         return [probing, "-t", str(pid), "backtrace", "--all", *extra.split()] if extra in words else None
 
     def sample(pid: int, seconds: float) -> Sequence[str | Path]:
-        options = ["--seconds", str(seconds), "--rate", str(RATE), "--format", "folded", "-o", "-"]
+        options = ["--for", str(seconds), "--rate", str(RATE), "--format", "folded", "-o", "-"]
         return [probing, "-t", str(pid), "flamegraph", *options]
 
     return StackTool(peer.name, peer.version, show, sample, peer.environ)

@@ -47,14 +47,19 @@ def build_wheel(directory: str, settings: Settings | None = None, metadata_direc
     """Called by pip to build the wheel into ``directory``."""
     profile = (settings or {}).get("profile", "release")
     with _data(profile):
-        return maturin.build_wheel(directory, {"build-args": ["--profile", profile, "--strip"]}, metadata_directory)
+        return maturin.build_wheel(directory, {"build-args": [*_of_probe(profile), "--strip"]}, metadata_directory)
 
 
 def build_editable(directory: str, settings: Settings | None = None, metadata_directory: str | None = None) -> str:
     """Called by ``pip install -e``: the package stays in the checkout."""
     profile = (settings or {}).get("profile", "quick")
     with _data(profile):
-        return maturin.build_editable(directory, {"build-args": ["--profile", profile]}, metadata_directory)
+        return maturin.build_editable(directory, {"build-args": _of_probe(profile)}, metadata_directory)
+
+
+def _of_probe(profile: str) -> list[str]:
+    """What the probe is built with, beside commands of this profile."""
+    return ["--profile", f"probe-{profile}"]
 
 
 @contextmanager

@@ -35,14 +35,16 @@ _CLOSED: Line = {"event": "failed", "kind": "failed", "error": "this connection 
 def _path() -> Path:
     """The command that was installed with this package."""
     try:
-        recorded = distribution("probing").files or []
+        recorded = distribution("probing-debugger").files or []
     except PackageNotFoundError:
         recorded = []
     beside = [Path(str(file.locate())) for file in recorded if file.name == "probing" and file.parent.name == "bin"]
     for path in (*beside, Path(sysconfig.get_path("scripts"), "probing")):
         if path.is_file():
             return path.resolve()
-    raise ProbingError("the command `probing` was not found beside this package", hint="run: pip install probing")
+    # Not by its name: on PyPI that is another project's.
+    hint = "run `pip install .` in a checkout of Probing"
+    raise ProbingError("the command `probing` was not found beside this package", hint=hint)
 
 
 class Command:

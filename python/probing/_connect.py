@@ -83,16 +83,16 @@ class Probe:
         code: str,
         *,
         thread: int | str | None = None,
-        frame: int | None = None,
+        frame: int | str | None = None,
         timeout: float | None = 30.0,
         max_output: int | None = _MAX_OUTPUT,
     ) -> EvalResult:
         """Run code in the live ``__main__`` of the process, on a thread of its own.
 
         What it assigns the program sees. With ``thread`` (``"main"``, a name or an id) it runs on that thread of the
-        program, at a bytecode boundary. With ``frame`` it runs with the locals of that frame, 0 being the innermost, of
-        the main thread or of ``thread``, which may be stuck. At most ``max_output`` bytes that it prints are kept
-        (None: all); ``output_dropped`` counts the rest.
+        program, at a bytecode boundary. With ``frame`` it runs with the locals of that frame of the main thread or of
+        ``thread``, which may be stuck: 0 is the innermost, -1 the outermost, a name the innermost of that function. At
+        most ``max_output`` bytes that it prints are kept (None: all); ``output_dropped`` counts the rest.
 
         Raises RemoteError when the code raises, RemoteSyntaxError when it is not Python, and RemoteTimeoutError when it
         takes longer than ``timeout`` seconds (None: no limit), after interrupting it. Ctrl-C interrupts it, too.
@@ -152,7 +152,8 @@ class Probe:
         action: str = "stop",
         hits: int = 1,
         once: bool = False,
-        ttl: float | None = None,
+        for_: float | None = None,
+        expression_timeout: float | None = None,
     ) -> Breakpoint:
         """Arm a breakpoint: at ``"train.py:120"``, a function, a class of exceptions, or an ``uncaught`` one.
 
@@ -161,10 +162,20 @@ class Probe:
 
         ``action`` is ``"stop"`` (the thread waits for ``probing -t PID debug``), ``"log:TEXT"``, ``"snapshot"`` or
         ``"count"``; what is logged or kept is in ``python.captures``. ``hits`` is the first time that counts, ``once``
-        disarms it then. After ``ttl`` seconds it is disarmed (0: never; None: 10 minutes for those that stop).
+        disarms it then. After ``for_`` seconds it is disarmed (0: never; None: 10 minutes for those that stop). An
+        expression (``condition``, ``log:TEXT``) that runs for ``expression_timeout`` seconds is interrupted, and the
+        breakpoint disarmed (0: never; None: after one second).
         """
         where = {"place": place, "raise": raises, "uncaught": uncaught or None}
-        asked = asked_arm(where, condition=condition, action=action, hits=hits, once=once, ttl=ttl)
+        asked = asked_arm(
+            where,
+            condition=condition,
+            action=action,
+            hits=hits,
+            once=once,
+            for_=for_,
+            expression_timeout=expression_timeout,
+        )
         return breakpoints(self._ask("arm", **asked))[0]
 
     def watch(
@@ -175,7 +186,8 @@ class Probe:
         action: str = "record",
         hits: int = 1,
         once: bool = False,
-        ttl: float | None = None,
+        for_: float | None = None,
+        expression_timeout: float | None = None,
         stats: bool = False,
     ) -> Breakpoint:
         """Watch a variable: ``"train_step:lr"`` for a local one, ``"env:NAME"``, else a name with attributes and items.
@@ -184,7 +196,16 @@ class Probe:
         ``action="stop"`` stops the thread that made it.
         """
         where = {"watch": variable}
-        asked = asked_arm(where, condition=condition, action=action, hits=hits, once=once, ttl=ttl, stats=stats)
+        asked = asked_arm(
+            where,
+            condition=condition,
+            action=action,
+            hits=hits,
+            once=once,
+            for_=for_,
+            expression_timeout=expression_timeout,
+            stats=stats,
+        )
         return breakpoints(self._ask("arm", **asked))[0]
 
     def breakpoints(self) -> list[Breakpoint]:

@@ -77,11 +77,13 @@ def asked_arm(
     action: str | None,
     hits: int,
     once: bool,
-    ttl: float | None,
+    for_: float | None,
+    expression_timeout: float | None,
     stats: bool = False,
 ) -> dict[str, Any]:
     """What is asked for, without what is as usual."""
-    asked: dict[str, Any] = {**where, "condition": condition, "action": action, "ttl_seconds": ttl}
+    asked: dict[str, Any] = {**where, "condition": condition, "action": action, "ttl_seconds": for_}
+    asked["expression_timeout_seconds"] = expression_timeout
     if hits != 1:
         asked["hits"] = hits
     if once:

@@ -64,6 +64,7 @@ def probe(
     (``functools.wraps``, ``lru_cache``), what is inside is traced. The function stays the object it is.
     """
 
+    _check_depth(depth)
     if stats and lines:
         raise ValueError("lines are rows, and with stats there are none: choose one of them")
     rows: Literal["calls", "lines", "none"] = "none" if stats else "lines" if lines else "calls"
@@ -98,6 +99,7 @@ def trace(
     """
     if name in KINDS:
         return _Kind(name, _NOTHING, attributes)
+    _check_depth(depth)
     return _Block(name, (depth, tuple(watch), _ppm(budget)), attributes)
 
 
@@ -164,6 +166,11 @@ def _innermost(function: Any) -> Any:  # noqa: ANN401
         else:
             break
     return function
+
+
+def _check_depth(depth: int) -> None:
+    if depth < 0:
+        raise ValueError(f"depth must be 0 or more: {depth}")
 
 
 def _ppm(percent: float | None) -> int | None:

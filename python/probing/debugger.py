@@ -26,7 +26,8 @@ def break_at(
     action: str = "stop",
     hits: int = 1,
     once: bool = False,
-    ttl: float | None = None,
+    for_: float | None = None,
+    expression_timeout: float | None = None,
 ) -> Breakpoint:
     """Arm a breakpoint in this process. See :meth:`probing.Probe.break_at`."""
     with _own() as probe:
@@ -38,7 +39,8 @@ def break_at(
             action=action,
             hits=hits,
             once=once,
-            ttl=ttl,
+            for_=for_,
+            expression_timeout=expression_timeout,
         )
 
 
@@ -49,12 +51,22 @@ def watch(
     action: str = "record",
     hits: int = 1,
     once: bool = False,
-    ttl: float | None = None,
+    for_: float | None = None,
+    expression_timeout: float | None = None,
     stats: bool = False,
 ) -> Breakpoint:
     """Watch a variable of this process. See :meth:`probing.Probe.watch`."""
     with _own() as probe:
-        return probe.watch(variable, condition=condition, action=action, hits=hits, once=once, ttl=ttl, stats=stats)
+        return probe.watch(
+            variable,
+            condition=condition,
+            action=action,
+            hits=hits,
+            once=once,
+            for_=for_,
+            expression_timeout=expression_timeout,
+            stats=stats,
+        )
 
 
 def points() -> list[Breakpoint]:

@@ -44,6 +44,21 @@ def test_breakpoints_of_another_process(start: Start) -> None:
         assert probe.breakpoints() == []
 
 
+def test_an_expression_has_the_time_that_it_is_given(start: Start) -> None:
+    target = start("steps.py", PROBING="1")
+    endless = "any(False for _ in iter(int, 1))"
+    with connect(target.pid) as probe:
+        probe.break_at("add_up", condition=endless, action="count", expression_timeout=0.1)
+        probe.watch("rate", condition=endless, expression_timeout=0.1)
+        tell(target, "3")
+        assert said(target) == "total 6"
+        point, _ = probe.breakpoints()
+        assert point.note
+        assert point.note.startswith("disarmed: its condition did not end within 0.1 s")
+        with pytest.raises(probing.ProbingError, match="expression_timeout_seconds"):
+            probe.break_at("add_up", condition=endless, expression_timeout=-1.0)
+
+
 def test_a_stop_is_seen_and_released(start: Start) -> None:
     target = start("steps.py", PROBING="1")
     with connect(target.pid) as probe:
@@ -93,3 +108,10 @@ def test_the_own_process_can_be_armed(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("done\n", "")
+
+
+def test_a_depth_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="depth must be 0 or more: -1"):
+        probing.probe(depth=-1)
+    with pytest.raises(ValueError, match="depth must be 0 or more: -2"):
+        probing.trace("block", depth=-2)

@@ -14,7 +14,7 @@ import pytest
 @pytest.fixture(scope="module")
 def wheel() -> Path:
     """The wheel that this environment was made with."""
-    source = distribution("probing").read_text("direct_url.json")
+    source = distribution("probing-debugger").read_text("direct_url.json")
     assert source, "probing was not installed from a file"
     return Path(unquote(urlparse(json.loads(source)["url"]).path))
 
@@ -60,13 +60,13 @@ def test_an_installed_wheel_works_and_leaves_nothing_when_it_goes(
     bare = sys._base_executable
     assert run(command, "run", "--", bare, "-c", look) == "True\n"
 
-    pip(venv, "uninstall", "--yes", "probing")
+    pip(venv, "uninstall", "--yes", "probing-debugger")
     after = {path for path in venv.rglob("*") if "__pycache__" not in path.parts}
     assert after == before
 
 
 def test_the_hook_is_one_line_that_looks_at_two_variables() -> None:
-    (hook,) = (file for file in distribution("probing").files or [] if file.suffix == ".pth")
+    (hook,) = (file for file in distribution("probing-debugger").files or [] if file.suffix == ".pth")
     (line,) = hook.read_text().splitlines()
     assert line.startswith("import os; ")
     assert "PROBING" in line
@@ -100,7 +100,7 @@ def test_public_names_are_few_and_typed() -> None:
         "torch",
         "trace",
     ]
-    assert probing.__version__ == distribution("probing").version
+    assert probing.__version__ == distribution("probing-debugger").version
     assert (Path(probing.__file__).parent / "py.typed").exists()
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = probing.nothing

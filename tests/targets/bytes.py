@@ -1,7 +1,6 @@
 """Writes to bytes of its own as each line of its standard input says, and stays where it wrote until the next line."""
 
 import ctypes
-import mmap
 import os
 import signal
 import sys
@@ -37,10 +36,24 @@ def often(count):
 
 
 def stray_trap():
-    """The instruction int1: to the kernel a debug exception whose cause was lost."""
-    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    code.write(b"\xf1\xc3")
-    ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
+    """What the kernel makes of a debug exception whose cause was lost: SIGTRAP with the code of a trap."""
+    info = (ctypes.c_int * 32)(signal.SIGTRAP, 0, 1)
+    rt_tgsigqueueinfo = {"x86_64": 297, "aarch64": 240}[os.uname().machine]
+    libc = ctypes.CDLL(None, use_errno=True)
+    sent = libc.syscall(rt_tgsigqueueinfo, os.getpid(), threading.get_native_id(), signal.SIGTRAP, ctypes.byref(info))
+    assert sent == 0, os.strerror(ctypes.get_errno())
+
+
+def trapped_reader():
+    """What it reads comes from its own handler of SIGTRAP."""
+    global ends
+    ends = os.pipe()
+    signal.signal(signal.SIGTRAP, lambda *_: os.write(ends[1], b"x"))
+
+
+def read_until_trapped():
+    print("reads", flush=True)
+    os.read(ends[0], 1)
 
 
 def burst(count):

@@ -1,6 +1,6 @@
 """Functions that come to lines in every way, and how often a trace function sees each line. Does what its input says."""
 
-# ruff: noqa: E501, E701, E702
+# ruff: noqa: E501, E701, E702, E731
 # fmt: off
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ import traceback
 
 def loops(n):
     t = 0
-    for i in range(n): t += i  # one line
-    while n: n -= 1  # one line
+    for i in range(n): t += i
+    while n: n -= 1
     for i in range(3):
         for j in range(2):
             if i == j:
@@ -112,6 +112,11 @@ def outer():
     return c, A().m()
 
 def one(): return 1
+def lines_of_their_own():
+    def twice(v): return v * 2
+    def both(): yield 1; yield 2
+    three = lambda: 3
+    return [twice(1), twice(2), *both(), three(), three(), *(x for x in range(3))]
 def match(v):
     if v == 1: return "a"
     elif v == 2:
@@ -123,7 +128,7 @@ def match(v):
 async def co(n):
     await asyncio.sleep(0)
     async with Lock():
-        out = [x async for x in agen(n)]  # one line
+        out = [x async for x in agen(n)]
     async for y in agen(2):
         out.append(y)
     return out
@@ -144,7 +149,7 @@ def failing():
         loops(
             None)
     except TypeError as error:
-        return [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]  # one line
+        return [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
 
 
 def long(n):
@@ -176,7 +181,7 @@ def plain():
 
 def main():
     loop = asyncio.new_event_loop()
-    r = [plain(), multi(2), outer(), loop.run_until_complete(co(2))]
+    r = [plain(), multi(2), outer(), lines_of_their_own(), loop.run_until_complete(co(2))]
     loop.close()
     return r
 

@@ -44,7 +44,8 @@ def busy(k):
     if k % 50 == 0:
         try:
             raise LookupError(k)
-        except LookupError:
+        except LookupError as error:
+            sys.excepthook(LookupError, error, error.__traceback__)
             total = 0
     return total
 
@@ -53,6 +54,7 @@ def spin():
     told = (0, 0)
     while True:
         state["k"] += 1
+        os.environ["SIGNALLED"] = str(state["k"] % 10)
         busy(state["k"])
         if told != (received, caught):
             told = (received, caught)
@@ -67,8 +69,11 @@ def obey():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, count)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGWINCH):
+        signal.signal(number, count)
     signal.signal(signal.SIGTERM, count_and_raise)
+    # What nobody catches is told here by the program itself.
+    sys.excepthook = lambda *_: None
     threading.Thread(target=obey, daemon=True).start()
     print("ready", flush=True)
     while True:

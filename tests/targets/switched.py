@@ -1,5 +1,6 @@
 """Threads that use all that can be switched on and off without torch: all of them, or those that are named."""
 
+import asyncio
 import gc
 import importlib._bootstrap
 import json
@@ -42,6 +43,8 @@ class Slow:
 settings = Settings()
 level = 0
 table = {"count": 0}
+layers = [0, 0, 0]
+loop = asyncio.new_event_loop()
 # One that exists and that nobody has imported.
 builtin = next(name for name in sorted(sys.builtin_module_names) if name not in sys.modules)
 slow = Slow()
@@ -77,6 +80,7 @@ def changes(number):
     level = number
     settings.rate = number
     table["count"] = number
+    layers[-2] = number
     # Few values: the C library keeps each for good.
     os.environ["SWITCHED"] = str(number % 10)
 
@@ -111,6 +115,14 @@ def prints(_):
     sys.stderr.write("")
 
 
+async def nothing():
+    await asyncio.sleep(0)
+
+
+def awaits(_):
+    asyncio.run_coroutine_threadsafe(nothing(), loop).result()
+
+
 def look_up():
     """Ask for a module, and be held in the middle of it."""
     found.append(importlib._bootstrap._find_spec(builtin, None) is not None)
@@ -139,7 +151,8 @@ def own_finders():
     return sum(type(finder).__module__ == "probing._probe" for finder in sys.meta_path)
 
 
-works = [calls, changes, allocates, raises, begins, imports, prints]
+threading.Thread(target=loop.run_forever, name="loop", daemon=True).start()
+works = [calls, changes, allocates, raises, begins, imports, prints, awaits]
 laps.start(*(work for work in works if work.__name__ in sys.argv[1:] or not sys.argv[1:]))
 gc.collect()
 print("ready", flush=True)

@@ -80,6 +80,24 @@ def comprehended(x):
     return x, squares, other
 
 
+def squares_of(count):
+    return [each * each for each in range(count)]
+
+
+def makers_of(count):
+    return [lambda: made for made in range(count)]  # noqa: B023
+
+
+def reader(x):
+    def read_around():
+        return [x for _ in range(3)]
+
+    return read_around
+
+
+read_around = reader(1)
+
+
 def numbers(count):
     for number in range(count):
         twice = number * 2  # @twice

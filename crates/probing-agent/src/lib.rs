@@ -11,26 +11,15 @@
 //! *Invariant:* nothing is done for who shows no token, but for saying that somebody is here.
 //! *Invariant:* every read, and every wait for a target, has a bound and a deadline.
 
-mod answers;
-mod audit;
-mod certificate;
-mod choice;
-mod connection;
-mod door;
+mod agent;
+mod agent_dir;
 mod error;
-mod folder;
-mod json;
-mod life;
-mod listener;
-mod openapi;
-mod origin;
-mod places;
-mod refusal;
-mod request;
-mod routes;
+mod handlers;
+mod http;
+mod security;
 mod settings;
-mod tokens;
+mod target_selection;
 
-pub use error::AgentError;
-pub use life::{Agent, Ended, say_trouble};
-pub use settings::{NotSettings, Settings, TlsChoice};
+pub use self::agent::{Agent, ExitReason, say_trouble};
+pub use self::error::AgentError;
+pub use self::settings::{NotSettings, Settings, TlsMode};

@@ -15,7 +15,7 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// A token that may do everything, beside those.
     pub token: Option<String>,
-    pub tls: TlsChoice,
+    pub tls: TlsMode,
     /// Who may connect; all, when empty.
     pub allow: Vec<IpNet>,
     /// Whether nobody may do more than look.
@@ -31,7 +31,7 @@ pub struct Settings {
 
 /// Whether what is said can be read on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TlsChoice {
+pub enum TlsMode {
     /// With a certificate of its own, but not on a loopback address.
     Auto,
     Off,
@@ -54,7 +54,7 @@ pub enum NotSettings {
     Range,
 }
 
-impl FromStr for TlsChoice {
+impl FromStr for TlsMode {
     type Err = NotSettings;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -111,15 +111,15 @@ mod tests {
 
     #[test]
     fn tls_is_a_word_or_two_files() {
-        assert_eq!("auto".parse(), Ok(TlsChoice::Auto));
-        assert_eq!("off".parse(), Ok(TlsChoice::Off));
-        let files = TlsChoice::Files {
+        assert_eq!("auto".parse(), Ok(TlsMode::Auto));
+        assert_eq!("off".parse(), Ok(TlsMode::Off));
+        let files = TlsMode::Files {
             certificate: "a.pem".into(),
             key: "b.pem".into(),
         };
         assert_eq!("a.pem,b.pem".parse(), Ok(files));
         for wrong in ["", "on", "a.pem", "a.pem,", ",b.pem"] {
-            assert_eq!(wrong.parse::<TlsChoice>(), Err(NotSettings::Tls), "{wrong}");
+            assert_eq!(wrong.parse::<TlsMode>(), Err(NotSettings::Tls), "{wrong}");
         }
     }
 

@@ -4,18 +4,18 @@
 
 use std::time::Duration;
 
-use crate::block::Layout;
+use crate::injection::remote_block::Layout;
 use crate::python::Functions;
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::*;
+pub(crate) use self::x86_64::*;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::*;
+pub(crate) use self::aarch64::*;
 
 /// Its decisions and its instructions are plain data: they are tested where we are.
 #[cfg(all(test, not(target_arch = "aarch64")))]

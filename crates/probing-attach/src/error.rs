@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use probing_process::access::permission;
 use probing_process::error::ProcessError;
-use probing_process::permission;
-use probing_process::status::Status;
+use probing_process::procfs::status::Status;
 use probing_proto::process::Pid;
 
 /// The source did not run to its end. Nothing of it runs later, unless the error says so.

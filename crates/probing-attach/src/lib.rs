@@ -12,6 +12,8 @@
 //!
 //! *Invariant:* whatever happens to us, at any instruction, the target goes on. See `tracee`.
 //!
+//! *Invariant:* a thread that we have held for too long, because we lost the CPU, is let go and held again.
+//!
 //! *Invariant:* source that did not begin by the deadline never begins.
 //!
 //! *Invariant:* the source never runs in a thread of the target (but for a hijack), which may hold locks it wants.
@@ -29,45 +31,32 @@
 )]
 
 mod arch;
-mod block;
-mod borrowed;
-mod cpus;
-mod dtv;
 mod error;
-mod filters;
-mod gadgets;
-mod inject;
-mod leftovers;
-mod memory;
-mod presence;
-mod ptrace;
+mod injection;
+mod kill_points;
 mod python;
-mod question;
-mod queue;
 mod remote_exec;
-mod steps;
-mod threads;
-mod tracee;
-mod waits;
 mod wrapper;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_process::status::Status;
-use probing_process::threads::Tid;
-use probing_process::{maps, permission};
+use probing_process::access::permission;
+use probing_process::cpus;
+use probing_process::procfs::maps;
+use probing_process::procfs::status::Status;
+use probing_process::procfs::threads::Tid;
 use probing_proto::process::{Pid, Stat};
 
 pub use crate::error::{AttachError, Unsupported};
-pub use crate::question::sweep_dead;
+pub use crate::remote_exec::exchange_dir::sweep_dead;
 
-use crate::block::Way;
-use crate::inject::{Attempt, Target};
-use crate::memory::Memory;
-use crate::presence::Presence;
+use crate::injection::inject::{Attempt, Target};
+use crate::injection::memory::Memory;
+use crate::injection::presence::Presence;
+use crate::injection::remote_block::StubKind;
+use crate::kill_points::Steps;
 use crate::python::Python;
-use crate::steps::Steps;
 
 /// How to enter.
 #[derive(Debug, Clone)]
@@ -80,6 +69,9 @@ pub struct Options {
     /// For tests: SIGKILL this process at the n-th step.
     #[doc(hidden)]
     pub die_at_step: Option<u32>,
+    /// For tests: be without a CPU at the n-th step, or at each (0), for longer than a thread is held.
+    #[doc(hidden)]
+    pub sleep_at_step: Option<u32>,
 }
 
 impl Default for Options {
@@ -88,6 +80,7 @@ impl Default for Options {
             deadline: Duration::from_secs(2),
             force: false,
             die_at_step: None,
+            sleep_at_step: None,
         }
     }
 }
@@ -149,9 +142,9 @@ pub fn run(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachEr
 }
 
 fn run_here(pid: Pid, source: &str, options: &Options) -> Result<Report, AttachError> {
-    ptrace::sleep_precisely();
-    let cpus = cpus::leave_to_main(pid);
-    let steps = Steps::new(options.die_at_step);
+    injection::ptrace::sleep_precisely();
+    let cpus = cpus::leave_to(pid, Tid::main_of(pid));
+    let steps = Steps::new(options);
     let started = Instant::now();
     let status = permission::check(pid)?;
     let mut target = look(pid, &steps, started, options.deadline)?;
@@ -172,16 +165,16 @@ fn look(
     started: Instant,
     deadline: Duration,
 ) -> Result<Target<'_>, AttachError> {
-    let main_ran_before = threads::cpu_time(pid, Tid::main_of(pid));
-    let maps =
-        maps::of(pid).map_err(|source| error::explained(pid, "read the memory map", source))?;
+    let main_ran_before = injection::thread_choice::cpu_time(pid, Tid::main_of(pid));
+    let maps = maps::read_maps(pid)
+        .map_err(|source| error::explained(pid, "read the memory map", source))?;
     if maps.is_empty() {
         return Err(permission::without_memory(pid).into());
     }
     let memory =
         Memory::open(pid).map_err(|source| error::explained(pid, "open the memory", source))?;
     let python = Python::find(pid, &maps, &memory)?;
-    let gadgets = gadgets::find(pid, &maps, &memory)?;
+    let gadgets = injection::gadgets::find(pid, &maps, &memory)?;
     Ok(Target {
         pid,
         memory,
@@ -205,16 +198,16 @@ fn enter(
     options: &Options,
 ) -> Result<(Strategy, Duration), AttachError> {
     let pid = target.pid;
-    let stopped =
-        probing_process::threads::stat(pid, Tid::main_of(pid)).is_some_and(Stat::is_stopped);
+    let stopped = probing_process::procfs::threads::stat(pid, Tid::main_of(pid))
+        .is_some_and(Stat::is_stopped);
     if stopped && !options.force {
         return Err(AttachError::Stopped { pid });
     }
     if !options.force {
-        filters::check(target, status)?;
+        injection::seccomp::check(target, status)?;
     }
     if !stopped && let Some(presence) = target.presence.take() {
-        target.presence = presence.alone(|| leftovers::take_back(target));
+        target.presence = presence.alone(|| injection::leftovers::take_back(target));
     }
     if !stopped && remote_exec::run(target, source)?.is_some() {
         return Ok((Strategy::RemoteExec, Duration::ZERO));
@@ -227,10 +220,10 @@ fn enter(
     let text = wrapper::in_thread(source, status.blocked);
     // The helper's storage is laid out for glibc.
     let has_pending = arch::HAS_PENDING && !is_musl(target);
-    let ways: &[Way] = match (stopped, has_pending) {
+    let ways: &[StubKind] = match (stopped, has_pending) {
         (true, _) => &[],
-        (false, true) => &[Way::Thread, Way::Pending],
-        (false, false) => &[Way::Thread],
+        (false, true) => &[StubKind::Thread, StubKind::Pending],
+        (false, false) => &[StubKind::Thread],
     };
     if options.force {
         target.deadline = target.started + options.deadline / 2; // the other half is for the last resort
@@ -238,7 +231,7 @@ fn enter(
     match try_ways(target, ways, &text) {
         Err(AttachError::Busy { .. } | AttachError::NoThread { .. }) if options.force => {
             target.deadline = target.started + options.deadline;
-            try_ways(target, &[Way::Hijack], &text)
+            try_ways(target, &[StubKind::Hijack], &text)
         }
         outcome => outcome,
     }
@@ -246,7 +239,7 @@ fn enter(
 
 fn try_ways(
     target: &Target<'_>,
-    ways: &[Way],
+    ways: &[StubKind],
     text: &str,
 ) -> Result<(Strategy, Duration), AttachError> {
     const NAP: Duration = Duration::from_micros(500);
@@ -254,22 +247,31 @@ fn try_ways(
     /// before it comes by, all was in vain.
     const WAITS_SOON: Duration = Duration::from_millis(100);
     const IS_BUSY: Duration = Duration::from_millis(1);
-    /// Another of us is gone by then.
-    const TRACED_FOR: Duration = Duration::from_millis(100);
+    /// A debugger keeps its threads for longer; other attaches, several at once on a machine that is overloaded, do not.
+    const TRACED_FOR: Duration = Duration::from_millis(300);
     let pid = target.pid;
     let mut seen = String::from("its process is stopped");
-    for round in 1.. {
+    let mut traced_since = None;
+    loop {
         for &way in ways {
-            if way == Way::Pending
+            if way == StubKind::Pending
                 && target.main_ran() < IS_BUSY
                 && target.started.elapsed() < WAITS_SOON
             {
                 continue;
             }
-            match inject::run(target, way, text) {
+            match injection::inject::run(target, way, text) {
                 Ok(Attempt::Ran { paused }) => return Ok((strategy_of(way), paused)),
-                Ok(Attempt::NoThread { seen: why }) => seen = why,
-                Err(AttachError::AlreadyTraced { .. }) if round * NAP < TRACED_FOR => {}
+                Ok(Attempt::NoThread { seen: why }) => {
+                    seen = why;
+                    traced_since = None;
+                }
+                Err(error @ AttachError::AlreadyTraced { .. }) => {
+                    let since: &mut Instant = traced_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= TRACED_FOR {
+                        return Err(error);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -281,11 +283,11 @@ fn try_ways(
     Err(AttachError::NoThread { pid, seen })
 }
 
-fn strategy_of(way: Way) -> Strategy {
+fn strategy_of(way: StubKind) -> Strategy {
     match way {
-        Way::Thread => Strategy::NewThread,
-        Way::Pending => Strategy::PendingCall,
-        Way::Hijack => Strategy::Hijack,
+        StubKind::Thread => Strategy::NewThread,
+        StubKind::Pending => Strategy::PendingCall,
+        StubKind::Hijack => Strategy::Hijack,
     }
 }
 

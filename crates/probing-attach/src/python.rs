@@ -1,13 +1,13 @@
 //! The interpreter in a process: its version and the addresses of the functions that we call.
 
+use probing_process::access::source::Files as _;
 use probing_process::error::ProcessError;
-use probing_process::maps::Mapping;
+use probing_process::procfs::maps::Mapping;
 use probing_process::python::Library;
-use probing_process::source::Files as _;
 use probing_proto::process::Pid;
 
 use crate::error::{AttachError, Unsupported};
-use crate::memory::Memory;
+use crate::injection::memory::Memory;
 
 /// The oldest Python that we enter.
 const OLDEST: (u8, u8) = (3, 10);
@@ -106,7 +106,7 @@ impl Python {
     /// By the table that `_PyRuntime` starts with from 3.13 on. The newest interpreter is the head of the list; main
     /// has the number 0.
     pub(crate) fn main_interpreter(&self, memory: &Memory) -> Option<u64> {
-        const MOST: usize = 1000;
+        const MAX_INTERPRETERS: usize = 1000;
         let runtime = self.runtime?;
         let read = |address: u64| memory.read_u64(address).ok();
         if memory.read_vec(runtime, table::COOKIE.len()).ok()? != table::COOKIE {
@@ -114,7 +114,7 @@ impl Python {
         }
         let (id, next) = (read(runtime + table::ID)?, read(runtime + table::NEXT)?);
         let mut interpreter = read(runtime + read(runtime + table::INTERPRETERS_HEAD)?)?;
-        for _ in 0..MOST {
+        for _ in 0..MAX_INTERPRETERS {
             if read(interpreter.checked_add(id)?)? == 0 {
                 return Some(interpreter);
             }

@@ -3,6 +3,8 @@
 //! We write the name of a script into main's thread state and set the flag at which main looks between two
 //! bytecodes: what `sys.remote_exec` does. Main sees it only while it runs Python, so it is tried only then.
 
+pub(crate) mod exchange_dir;
+
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -10,17 +12,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_process::threads::{self, Place, Tid};
+use probing_process::procfs::threads::{self, SyscallState, Tid};
 use probing_process::{proc, read_text};
 use probing_proto::process::Pid;
 
 use crate::error::AttachError;
-use crate::inject::Target;
-use crate::question::Question;
-use crate::tracee::nap;
+use crate::injection::inject::Target;
+use crate::injection::tracee::nap;
+use crate::remote_exec::exchange_dir::Question;
 
 /// How long main may take to come by.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PICKUP_TIMEOUT: Duration = Duration::from_millis(50);
 /// Offsets in the table at the start of `_PyRuntime` are known for this version only.
 const VERSION: (u8, u8) = (3, 14);
 /// Bits of the eval breaker that we set: signals, pending calls, exceptions set from outside, and "please stop",
@@ -50,7 +52,7 @@ mod at {
 
 /// Addresses of main's words, and which thread it is.
 #[derive(Debug)]
-struct Door {
+struct RemoteDebuggerSupport {
     main: Tid,
     eval_breaker: u64,
     pending: u64,
@@ -60,14 +62,14 @@ struct Door {
 
 /// `None`: not this way. The target is as it was.
 pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, AttachError> {
-    let Some(door) = Door::find(target) else {
+    let Some(door) = RemoteDebuggerSupport::find(target) else {
         return Ok(None);
     };
     let Some(_turn) = take_turn(target.pid) else {
         return Ok(None);
     };
     // Someone else's script waits, or main does.
-    if door.is_asked(target) || Place::of(target.pid, door.main) != Place::Running {
+    if door.is_asked(target) || SyscallState::of(target.pid, door.main) != SyscallState::Running {
         return Ok(None);
     }
     let Some(question) = Question::ask(target.pid, source) else {
@@ -79,7 +81,7 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
     }
     target.steps.pass();
     let asked = Instant::now();
-    while asked.elapsed() < PATIENCE && !question.is_taken() {
+    while asked.elapsed() < PICKUP_TIMEOUT && !question.is_taken() {
         thread::sleep(nap(asked.elapsed()));
     }
     if !question.is_taken() {
@@ -100,7 +102,7 @@ pub(crate) fn run(target: &Target<'_>, source: &str) -> Result<Option<()>, Attac
 /// that would be on the program's stderr.
 fn has_free_files(pid: Pid) -> bool {
     /// For the script, what it opens, and what the program opens meanwhile.
-    const ENOUGH: u64 = 32;
+    const MIN_FREE_FILES: u64 = 32;
     let limits = read_text(pid, "limits").unwrap_or_default();
     let of_files = limits
         .lines()
@@ -108,7 +110,7 @@ fn has_free_files(pid: Pid) -> bool {
     let limit = of_files.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
     let limit: u64 = limit.unwrap_or(u64::MAX); // "unlimited"
     let open = fs::read_dir(proc(pid, "fd")).map(Iterator::count);
-    open.is_ok_and(|open| limit.saturating_sub(open as u64) >= ENOUGH)
+    open.is_ok_and(|open| limit.saturating_sub(open as u64) >= MIN_FREE_FILES)
 }
 
 /// There is one slot for a script: two who write to it at once would mix their paths. A name that is bound once
@@ -118,7 +120,7 @@ fn take_turn(pid: Pid) -> Option<UnixDatagram> {
     UnixDatagram::bind_addr(&name).ok()
 }
 
-impl Door {
+impl RemoteDebuggerSupport {
     fn find(target: &Target<'_>) -> Option<Self> {
         let runtime = target.python.runtime?;
         let table = target.memory.read_vec(runtime, at::END).ok()?;

@@ -14,9 +14,9 @@ use crate::error::CaptureError;
 use crate::table_entry;
 
 /// Of a part that is not a table, unpacked.
-const MOST_JSON: u64 = 256 << 20;
+const MAX_JSON_BYTES: u64 = 256 << 20;
 /// Of a table, unpacked. A process records less than that.
-const MOST_TABLE: u64 = 4 << 30;
+const MAX_TABLE_BYTES: u64 = 4 << 30;
 
 /// A capture whose manifest has been read. The rest is read when it is asked for.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl Capture {
         let mut part = archive
             .by_name(&entry)
             .map_err(|error| damaged(&self.path, &entry, &error))?;
-        Ok(read(&mut Bounded::new(&mut part, MOST_TABLE)))
+        Ok(read(&mut Bounded::new(&mut part, MAX_TABLE_BYTES)))
     }
 }
 
@@ -108,7 +108,7 @@ fn read_json<T: DeserializeOwned, U>(
         }
         Err(error) => return Err(damaged(path, entry, &error)),
     };
-    let value = serde_json::from_reader(io::BufReader::new(Bounded::new(part, MOST_JSON)));
+    let value = serde_json::from_reader(io::BufReader::new(Bounded::new(part, MAX_JSON_BYTES)));
     then(value.map_err(|error| damaged(path, entry, &error))?)
 }
 
@@ -125,7 +125,7 @@ fn read_part<T: DeserializeOwned, U>(
         }
         Err(error) => return Err(damaged(path, entry, &error)),
     };
-    let value = serde_json::from_reader(io::BufReader::new(Bounded::new(part, MOST_JSON)));
+    let value = serde_json::from_reader(io::BufReader::new(Bounded::new(part, MAX_JSON_BYTES)));
     then(value.map_err(|error| damaged(path, entry, &error))?)
 }
 

@@ -4,6 +4,7 @@ mod agent;
 mod amounts;
 mod attach;
 mod backtrace;
+mod breakpoints;
 mod capture;
 mod clean;
 mod collectives;
@@ -11,7 +12,6 @@ mod eval;
 mod flamegraph;
 mod list;
 mod memory;
-mod points;
 mod query;
 mod run;
 mod session;
@@ -26,33 +26,37 @@ use std::path::PathBuf;
 use clap::builder::Styles;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use probing_client::{AttachOptions, Choices, Entry, Fingerprint, Keys, RankChoice, TargetSet};
+use probing_client::{
+    AttachOptions, Entry, Fingerprint, Keys, RankSelector, TargetSelectors, TargetSet,
+};
 use probing_proto::env::{
     PROBING_CA, PROBING_FINGERPRINT, PROBING_TARGET, PROBING_TLS, PROBING_TOKEN,
 };
 
 use crate::first_contact;
 
-pub(crate) use agent::AgentArguments;
-pub(crate) use attach::{AttachArguments, DetachArguments};
-pub(crate) use backtrace::BacktraceArguments;
-pub(crate) use capture::CaptureArguments;
-pub(crate) use clean::CleanArguments;
-pub(crate) use collectives::{CollectivesArguments, What};
-pub(crate) use eval::EvalArguments;
-pub(crate) use flamegraph::{FlamegraphArguments, FlamegraphFormat};
-pub(crate) use list::ListArguments;
-pub(crate) use memory::{LeakArguments, MemoryArguments, Switch};
-pub(crate) use points::{
-    BreakArguments, BreakpointsArguments, CodePlace, DisarmArguments, Doing, Shown,
+pub(crate) use self::agent::AgentArguments;
+pub(crate) use self::attach::{AttachArguments, DetachArguments};
+pub(crate) use self::backtrace::BacktraceArguments;
+pub(crate) use self::breakpoints::{
+    ActionArg, BreakArguments, BreakpointsArguments, CodeLocation, DeleteArguments, OutputArgs,
 };
-pub(crate) use query::{ExportArguments, QueryArguments, QueryFormat};
-pub(crate) use run::RunArguments;
-pub(crate) use session::{ConnectArguments, ReplArguments};
-pub(crate) use stops::{DebugArguments, ReleaseArguments, StopsArguments};
-pub(crate) use torch::{TorchArguments, WatchNanArguments};
-pub(crate) use trace::{TopArguments, TraceArguments, TraceFormat, Tracing, UntraceArguments};
-pub(crate) use watch::{BytesWatch, Variable, WatchArguments, Watching};
+pub(crate) use self::capture::CaptureArguments;
+pub(crate) use self::clean::CleanArguments;
+pub(crate) use self::collectives::{CollectivesAction, CollectivesArguments};
+pub(crate) use self::eval::EvalArguments;
+pub(crate) use self::flamegraph::{FlamegraphArguments, FlamegraphFormat};
+pub(crate) use self::list::ListArguments;
+pub(crate) use self::memory::{LeakArguments, MemoryArguments, Switch};
+pub(crate) use self::query::{ExportArguments, QueryArguments, QueryFormat};
+pub(crate) use self::run::RunArguments;
+pub(crate) use self::session::{ConnectArguments, ReplArguments};
+pub(crate) use self::stops::{DebugArguments, ResumeArguments, StopsArguments};
+pub(crate) use self::torch::{TorchArguments, WatchNanArguments};
+pub(crate) use self::trace::{
+    TopArguments, TraceArguments, TraceFormat, Tracing, UntraceArguments,
+};
+pub(crate) use self::watch::{BytesWatch, Variable, WatchArguments, Watching};
 
 const STYLES: Styles = Styles::styled()
     .header(anstyle::Style::new().bold())
@@ -68,11 +72,11 @@ pub(crate) struct Arguments {
 
     /// The same, as the first word: `probing 4242 eval "…"`
     #[arg(value_name = "TARGET")]
-    first_target: Option<Choices>,
+    first_target: Option<TargetSelectors>,
 
     /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5, all, or failed
     #[arg(long, visible_alias = "rank", global = true, value_name = "RANKS")]
-    ranks: Option<RankChoice>,
+    ranks: Option<RankSelector>,
 
     /// Do not bring the probe into a process that has none; fail instead
     #[arg(long, global = true)]
@@ -101,7 +105,7 @@ pub(crate) struct NamedTargets {
     /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; HOST:PORT or
     /// `ssh://USER@HOST` for those of another machine; several by commas or by several -t [env: `PROBING_TARGET`]
     #[arg(short = 't', long = "target", value_name = "TARGET")]
-    targets: Vec<Choices>,
+    targets: Vec<TargetSelectors>,
 }
 
 const EXAMPLES: &str = "\
@@ -148,7 +152,7 @@ pub(crate) enum Command {
     /// Show what is armed, and how often it was hit
     Breakpoints(BreakpointsArguments),
     /// Disarm breakpoints and watches
-    Disarm(DisarmArguments),
+    Disarm(DeleteArguments),
     /// Follow functions: a row for each call and return, or sums; export them
     Trace(TraceArguments),
     /// End traces
@@ -158,7 +162,7 @@ pub(crate) enum Command {
     /// Show the threads that have stopped at breakpoints
     Stops(StopsArguments),
     /// Let stopped threads go on
-    Release(ReleaseArguments),
+    Release(ResumeArguments),
     /// Debug what has stopped, in the terminal: source, steps, the commands of pdb
     Debug(DebugArguments),
     /// Record memory over time, and where it was allocated
@@ -200,7 +204,7 @@ impl Command {
     }
 
     /// What stands behind `-t` after the command's name.
-    fn named_targets(&self) -> &[Choices] {
+    fn named_targets(&self) -> &[TargetSelectors] {
         match self {
             Self::Eval(EvalArguments { named, .. })
             | Self::Backtrace(BacktraceArguments { named, .. })
@@ -213,12 +217,12 @@ impl Command {
             | Self::Break(BreakArguments { named, .. })
             | Self::Watch(WatchArguments { named, .. })
             | Self::Breakpoints(BreakpointsArguments { named, .. })
-            | Self::Disarm(DisarmArguments { named, .. })
+            | Self::Disarm(DeleteArguments { named, .. })
             | Self::Trace(TraceArguments { named, .. })
             | Self::Untrace(UntraceArguments { named, .. })
             | Self::Top(TopArguments { named, .. })
             | Self::Stops(StopsArguments { named, .. })
-            | Self::Release(ReleaseArguments { named, .. })
+            | Self::Release(ResumeArguments { named, .. })
             | Self::Debug(DebugArguments { named, .. })
             | Self::Memory(MemoryArguments { named, .. })
             | Self::Leak(LeakArguments { named, .. })
@@ -234,9 +238,19 @@ impl Command {
 }
 
 impl Arguments {
-    /// The targets, wherever they were written. `variable` is `PROBING_TARGET`, which counts when nothing else does.
+    /// The targets, wherever they were written. `variable` is `PROBING_TARGET`, which counts when nothing else does. A list is
+    /// of all: there the variable only says on which machines.
     pub(crate) fn targets(&self, variable: Option<OsString>) -> Result<TargetSet, clap::Error> {
-        let mut choices: Vec<Choices> = self.first_target.clone().into_iter().collect();
+        let targets = self.chosen_targets(variable)?;
+        let is_list = matches!(self.command, Command::List(_));
+        if is_list && targets.nodes().is_empty() {
+            return self.chosen_targets(None);
+        }
+        Ok(targets)
+    }
+
+    fn chosen_targets(&self, variable: Option<OsString>) -> Result<TargetSet, clap::Error> {
+        let mut choices: Vec<TargetSelectors> = self.first_target.clone().into_iter().collect();
         choices.extend(self.named.targets.iter().cloned());
         choices.extend(self.command.named_targets().iter().cloned());
         if let Some(variable) = variable.filter(|_| choices.is_empty()) {
@@ -299,6 +313,7 @@ impl Arguments {
                 deadline: attach.timeout,
                 force: attach.force,
                 die_at_step: attach.die_at_step,
+                sleep_at_step: None,
             }),
             _ => Entry::Attach(AttachOptions::default()),
         }
@@ -312,6 +327,38 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    /// One word for one idea: how long something lasts is `--for`; how far apart two times are is `--every`.
+    #[test]
+    fn a_duration_is_for_and_an_interval_is_every() {
+        let commands = Arguments::command();
+        let with = |flag: &str| {
+            let has = |command: &&clap::Command| {
+                command
+                    .get_arguments()
+                    .any(|argument| argument.get_long() == Some(flag))
+            };
+            let with = commands.get_subcommands().filter(has);
+            let mut names: Vec<&str> = with.map(clap::Command::get_name).collect();
+            names.sort_unstable();
+            names
+        };
+        for old in ["seconds", "ttl", "duration", "interval"] {
+            assert_eq!(with(old), [""; 0], "{old}");
+        }
+        assert_eq!(with("every"), ["backtrace", "query", "top"]);
+        let lasting = [
+            "break",
+            "debug",
+            "flamegraph",
+            "leak",
+            "top",
+            "trace",
+            "watch",
+            "watch-nan",
+        ];
+        assert_eq!(with("for"), lasting);
     }
 
     fn targets(line: &str, variable: &str) -> Result<TargetSet, clap::Error> {
@@ -365,6 +412,12 @@ mod tests {
         check("probing --ranks 1 eval x", set(&["7", "8"], Some("1")));
         check("probing -t 42 eval x", set(&["42"], None));
         check("probing 42 eval x", set(&["42"], None));
+        // Which processes there are does not depend on it.
+        check("probing list", set(&[], None));
+        check("probing -t 42 list", set(&["42"], None));
+        check("probing --ranks 1 list", set(&[], Some("1")));
+        let elsewhere = targets("probing list", "node7:8080").unwrap();
+        assert_eq!(elsewhere.nodes().len(), 1);
         let refused = targets("probing eval x", "unix:").unwrap_err().to_string();
         assert!(
             refused.contains("invalid PROBING_TARGET: unix: needs the path"),

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 mod answers;
 pub(crate) mod attach;
 pub(crate) mod backtrace;
+pub(crate) mod breakpoints;
 pub(crate) mod capture;
 pub(crate) mod clean;
 pub(crate) mod collectives;
@@ -11,15 +12,14 @@ pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod debug;
 pub(crate) mod detach;
-mod each;
 pub(crate) mod eval;
 pub(crate) mod export;
+mod fan_out;
 pub(crate) mod flamegraph;
 pub(crate) mod leak;
 mod line_editor;
 pub(crate) mod list;
 pub(crate) mod memory;
-pub(crate) mod points;
 pub(crate) mod query;
 pub(crate) mod repl;
 pub(crate) mod run;
@@ -30,21 +30,24 @@ pub(crate) mod torch;
 pub(crate) mod trace;
 pub(crate) mod watch_nan;
 
-use crate::terminal;
 use std::io::Write as _;
 
 use anyhow::ensure;
-use probing_client::{AttachReport, Entry, Group, Members, Probe, Reached, Target, TargetSet};
-use probing_proto::visible;
+use probing_client::{
+    AttachReport, ConnectedProbe, Entry, Group, Members, Probe, Target, TargetSet,
+};
+use probing_proto::text::visible;
+
+use crate::terminal;
 
 /// The targets that the user named, and what to do when one has no probe.
 #[derive(Debug)]
-pub(crate) struct Aim {
+pub(crate) struct TargetArgs {
     pub(crate) targets: TargetSet,
     pub(crate) entry: Entry,
 }
 
-impl Aim {
+impl TargetArgs {
     /// The one target of a command that is for one.
     fn target(&self) -> anyhow::Result<Target> {
         self.check_named()?;
@@ -65,7 +68,7 @@ impl Aim {
         Ok(())
     }
 
-    fn reach(&self) -> anyhow::Result<Reached> {
+    fn reach(&self) -> anyhow::Result<ConnectedProbe> {
         Ok(self.target()?.connect(&self.entry)?)
     }
 
@@ -76,7 +79,7 @@ impl Aim {
 
     /// The same for one that is known.
     fn connect_to(&self, target: &Target) -> anyhow::Result<Probe> {
-        let Reached { probe, attached } = target.connect(&self.entry)?;
+        let ConnectedProbe { probe, attached } = target.connect(&self.entry)?;
         if let Some(report) = attached {
             say_attached(&probe, &report)?;
         }
@@ -100,7 +103,7 @@ fn attached(probe: &Probe, report: &AttachReport) -> String {
     let hello = probe.hello();
     format!(
         "attached to {} (Python {}, {}, paused {:.1} ms)",
-        hello.pid,
+        probe.process(),
         visible::line(&hello.python),
         report.strategy,
         report.paused.as_secs_f64() * 1e3

@@ -16,7 +16,7 @@ use crate::arguments::{
     AgentArguments, CaptureArguments, CollectivesArguments, DebugArguments, ExportArguments,
     QueryArguments, TopArguments, TraceArguments, WatchNanArguments,
 };
-use crate::commands::{self, Aim};
+use crate::commands::{self, TargetArgs};
 use crate::exit::Status;
 
 const PROGRAM: &str = "probing-engine";
@@ -26,7 +26,7 @@ const KEEPS: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "500");
 
 /// A command that needs it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Needy<'a> {
+pub(crate) enum EngineCommand<'a> {
     Query(&'a QueryArguments),
     Export(&'a ExportArguments),
     Capture(&'a CaptureArguments),
@@ -48,7 +48,7 @@ pub(crate) enum Needy<'a> {
 /// Where the engine is.
 #[derive(Debug)]
 pub struct Engines {
-    pub(crate) run: fn(Needy<'_>, &Aim) -> anyhow::Result<Status>,
+    pub(crate) run: fn(EngineCommand<'_>, &TargetArgs) -> anyhow::Result<Status>,
 }
 
 /// In this program.
@@ -57,24 +57,24 @@ pub const HERE: Engines = Engines { run: here };
 /// In the program beside this one.
 pub const ELSEWHERE: Engines = Engines { run: elsewhere };
 
-fn here(command: Needy<'_>, aim: &Aim) -> anyhow::Result<Status> {
+fn here(command: EngineCommand<'_>, aim: &TargetArgs) -> anyhow::Result<Status> {
     match command {
-        Needy::Query(arguments) => commands::query::run(arguments, aim),
-        Needy::Export(arguments) => commands::export::run(arguments, aim),
-        Needy::Capture(arguments) => commands::capture::run(arguments, aim),
-        Needy::Trace(arguments) => commands::trace::export::run(arguments, aim),
-        Needy::Top(arguments) => commands::top::run(arguments, aim),
-        Needy::WatchNan(arguments) => commands::watch_nan::run(arguments, aim),
-        Needy::Collectives(arguments) => commands::collectives::run(arguments, aim),
-        Needy::Agent(arguments) => commands::agent::run(arguments),
-        Needy::Connect => commands::connect::run(aim),
-        Needy::Repl => commands::repl::run(aim),
-        Needy::Debug(arguments) => commands::debug::run(arguments, aim),
+        EngineCommand::Query(arguments) => commands::query::run(arguments, aim),
+        EngineCommand::Export(arguments) => commands::export::run(arguments, aim),
+        EngineCommand::Capture(arguments) => commands::capture::run(arguments, aim),
+        EngineCommand::Trace(arguments) => commands::trace::export::run(arguments, aim),
+        EngineCommand::Top(arguments) => commands::top::run(arguments, aim),
+        EngineCommand::WatchNan(arguments) => commands::watch_nan::run(arguments, aim),
+        EngineCommand::Collectives(arguments) => commands::collectives::run(arguments, aim),
+        EngineCommand::Agent(arguments) => commands::agent::run(arguments),
+        EngineCommand::Connect => commands::connect::run(aim),
+        EngineCommand::Repl => commands::repl::run(aim),
+        EngineCommand::Debug(arguments) => commands::debug::run(arguments, aim),
     }
 }
 
 /// Comes back only when that cannot be started.
-fn elsewhere(_: Needy<'_>, _: &Aim) -> anyhow::Result<Status> {
+fn elsewhere(_: EngineCommand<'_>, _: &TargetArgs) -> anyhow::Result<Status> {
     let program = beside()?;
     let error = Process::new(&program)
         .args(env::args_os().skip(1))
@@ -82,7 +82,7 @@ fn elsewhere(_: Needy<'_>, _: &Aim) -> anyhow::Result<Status> {
         .exec();
     if error.kind() == io::ErrorKind::NotFound {
         bail!(
-            "the engine is not beside this command: {}; install again with `pip install --force-reinstall probing`",
+            "the engine is not beside this command: {}; install again with `pip install --force-reinstall .` in a checkout of Probing",
             program.display()
         );
     }
@@ -91,7 +91,7 @@ fn elsewhere(_: Needy<'_>, _: &Aim) -> anyhow::Result<Status> {
 
 /// Starts agents again that were killed while programs still want them.
 pub(crate) fn revive_agents() {
-    for fallen in probing_client::fallen_agents() {
+    for fallen in probing_client::missing_agents() {
         let Ok(program) = beside() else { return };
         // It is nobody's child when this command has ended; what goes wrong with it `probing list` tells.
         let started = Process::new(program)

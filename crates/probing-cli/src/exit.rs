@@ -35,7 +35,7 @@ impl From<Status> for ExitCode {
 }
 
 /// The exit status for what went wrong with one target.
-pub(crate) fn of(error: &anyhow::Error) -> Status {
+pub(crate) fn status_of(error: &anyhow::Error) -> Status {
     if let Some(error) = error.downcast_ref() {
         return of_query(error);
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write as _};
 
-use probing_proto::visible::{self, Notation};
+use probing_proto::text::visible::{self, Notation};
 use serde::Serialize;
 
 use crate::terminal;

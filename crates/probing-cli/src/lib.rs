@@ -20,11 +20,11 @@ use probing_capture::CaptureError;
 use probing_client::ClientError;
 use probing_engine::EngineError;
 use probing_proto::env::PROBING_TARGET;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
-use crate::arguments::{Arguments, Command, What};
-use crate::commands::Aim;
-use crate::engine::Needy;
+use crate::arguments::{Arguments, CollectivesAction, Command};
+use crate::commands::TargetArgs;
+use crate::engine::EngineCommand;
 use crate::exit::Status;
 use crate::terminal::Style;
 
@@ -38,7 +38,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub fn main(engines: &Engines) -> ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(&error));
     let targets = arguments.targets(PROBING_TARGET.value());
-    let aim = Aim {
+    let aim = TargetArgs {
         targets: targets.unwrap_or_else(|error| refuse(&error)),
         entry: arguments.entry(),
     };
@@ -47,38 +47,40 @@ pub fn main(engines: &Engines) -> ExitCode {
     }
     let result = match arguments.command {
         Command::List(list) => commands::list::run(&list, &aim),
-        Command::Agent(agent) => (engines.run)(Needy::Agent(&agent), &aim),
+        Command::Agent(agent) => (engines.run)(EngineCommand::Agent(&agent), &aim),
         Command::Eval(eval) => commands::eval::run(&eval, &aim),
-        Command::Repl(_) => (engines.run)(Needy::Repl, &aim),
+        Command::Repl(_) => (engines.run)(EngineCommand::Repl, &aim),
         Command::Backtrace(backtrace) => commands::backtrace::run(&backtrace, &aim),
-        Command::Query(query) => (engines.run)(Needy::Query(&query), &aim),
-        Command::Capture(capture) => (engines.run)(Needy::Capture(&capture), &aim),
-        Command::Export(export) => (engines.run)(Needy::Export(&export), &aim),
+        Command::Query(query) => (engines.run)(EngineCommand::Query(&query), &aim),
+        Command::Capture(capture) => (engines.run)(EngineCommand::Capture(&capture), &aim),
+        Command::Export(export) => (engines.run)(EngineCommand::Export(&export), &aim),
         Command::Flamegraph(flamegraph) => commands::flamegraph::run(&flamegraph, &aim),
-        Command::Break(arguments) => commands::points::run_break(&arguments, &aim),
-        Command::Watch(arguments) => commands::points::run_watch(&arguments, &aim),
-        Command::Breakpoints(arguments) => commands::points::run_list(&arguments, &aim),
-        Command::Disarm(arguments) => commands::points::run_disarm(&arguments, &aim),
+        Command::Break(arguments) => commands::breakpoints::run_break(&arguments, &aim),
+        Command::Watch(arguments) => commands::breakpoints::run_watch(&arguments, &aim),
+        Command::Breakpoints(arguments) => commands::breakpoints::run_list(&arguments, &aim),
+        Command::Disarm(arguments) => commands::breakpoints::run_disarm(&arguments, &aim),
         Command::Trace(arguments) if arguments.is_export() => {
-            (engines.run)(Needy::Trace(&arguments), &aim)
+            (engines.run)(EngineCommand::Trace(&arguments), &aim)
         }
-        Command::Top(arguments) => (engines.run)(Needy::Top(&arguments), &aim),
+        Command::Top(arguments) => (engines.run)(EngineCommand::Top(&arguments), &aim),
         Command::Trace(arguments) => commands::trace::run(&arguments, &aim),
         Command::Untrace(arguments) => commands::trace::run_untrace(&arguments, &aim),
         Command::Stops(arguments) => commands::stops::run_list(&arguments, &aim),
         Command::Release(arguments) => commands::stops::run_release(&arguments, &aim),
-        Command::Debug(arguments) => (engines.run)(Needy::Debug(&arguments), &aim),
+        Command::Debug(arguments) => (engines.run)(EngineCommand::Debug(&arguments), &aim),
         Command::Memory(arguments) => commands::memory::run(&arguments, &aim),
         Command::Collectives(arguments) => match arguments.what {
-            What::Show => (engines.run)(Needy::Collectives(&arguments), &aim),
-            What::On | What::Off => commands::collectives::switch(&arguments, &aim),
+            CollectivesAction::Show => (engines.run)(EngineCommand::Collectives(&arguments), &aim),
+            CollectivesAction::On | CollectivesAction::Off => {
+                commands::collectives::switch(&arguments, &aim)
+            }
         },
         Command::Leak(arguments) => commands::leak::run(&arguments, &aim),
         Command::Torch(arguments) => commands::torch::run(&arguments, &aim),
-        Command::WatchNan(arguments) => (engines.run)(Needy::WatchNan(&arguments), &aim),
+        Command::WatchNan(arguments) => (engines.run)(EngineCommand::WatchNan(&arguments), &aim),
         Command::Attach(attach) => commands::attach::run(&attach, &aim),
         Command::Detach(_) => commands::detach::run(&aim),
-        Command::Connect(_) => (engines.run)(Needy::Connect, &aim),
+        Command::Connect(_) => (engines.run)(EngineCommand::Connect, &aim),
         Command::Run(run) => commands::run::run(&run),
         Command::Clean(clean) => commands::clean::run(&clean),
         Command::Completions { shell } => commands::completions::run(shell),
@@ -130,7 +132,7 @@ fn show(error: &anyhow::Error) -> Status {
     if let Some(hint) = hint {
         writeln!(out, "{cyan}hint:{cyan:#} {}", continued(&hint)).ok();
     }
-    exit::of(error)
+    exit::status_of(error)
 }
 
 /// With lines after the first set in: what a target or an agent said must not look like lines of this command.

@@ -5,14 +5,14 @@ mod sink;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-pub(crate) use own::{Style, own, plain};
-pub(crate) use sink::{
+pub(crate) use self::own::{Style, own, plain};
+pub(crate) use self::sink::{
     Sink, binary, has_colours, hold_stdout, is_interactive, is_reader_gone, is_stderr_terminal,
     is_stdout_terminal, of_code, rows, stderr, stdout,
 };

@@ -4,27 +4,27 @@
 //! how it is reached, and who must be at its end; `stream` (or `ssh`) and `http` carry one request, `relay` a conversation
 //! with a probe; a `node` is all that with types.
 
+mod cert_pinning;
+mod connection_owner;
 mod endpoint;
-mod fallen;
 mod http;
 mod keys;
-mod known;
+mod known_agents;
 mod local;
 mod node;
-mod owner;
-mod pinned;
 mod proof;
 mod relay;
+mod restart;
+mod route;
 mod samples;
 mod ssh;
 mod stream;
-mod way;
 
-pub use endpoint::{Endpoint, NotAnEndpoint};
-pub use fallen::{Fallen, fallen_agents, wanted_agents};
-pub use keys::{FirstContact, Keys};
-pub use local::{Standing, agents_here};
-pub use node::{Node, Rows};
-pub use pinned::{Fingerprint, NotAFingerprint};
-pub use proof::{ChannelBinding, token_key, token_proof};
-pub(crate) use samples::sample;
+pub use self::cert_pinning::{Fingerprint, NotAFingerprint};
+pub use self::endpoint::{Endpoint, NotAnEndpoint};
+pub use self::keys::{FirstContact, Keys};
+pub use self::local::{LocalAgent, local_agents};
+pub use self::node::{Node, RowStream};
+pub use self::proof::{ChannelBinding, token_key, token_proof};
+pub use self::restart::{MissingAgent, missing_agents, wanted_agents};
+pub(crate) use self::samples::sample;

@@ -15,9 +15,9 @@ use probing_proto::wire::WireError;
 use probing_stacks::StackError;
 use probing_watchpoint::{NotBytes, WatchpointError};
 
-use crate::core_file::Left;
-use crate::ranks::Ranks;
-use crate::who::Group;
+use crate::storage::core_file::CoreFileInfo;
+use crate::targets::labels::Group;
+use crate::targets::ranks::Ranks;
 
 /// Why a target could not be reached or did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum ClientError {
     #[error("process has ended; its probe left a folder behind: {}", folder.display())]
     LeftFolder { pid: Pid, folder: PathBuf },
     #[error("a core file of {left}, not a process: {}", path.display())]
-    CoreFile { path: PathBuf, left: Left },
+    CoreFile { path: PathBuf, left: CoreFileInfo },
     #[error("not a Python process: {pid} ({command})")]
     NotPython { pid: Pid, command: String },
     #[error("process belongs to another user (uid {uid}): {pid}")]
@@ -101,6 +101,8 @@ pub enum ClientError {
     NoneFailed,
     #[error("no answer within {patience:?}")]
     TooLong { patience: Duration },
+    #[error("the client hung up before the code began")]
+    HungUp,
     #[error("the Python package `probing` was not found beside this command")]
     NoPackage,
     #[error("cannot read the Python package: {source}")]
@@ -147,7 +149,7 @@ pub enum ClientError {
     Elsewhere { target: String },
     /// What an agent did instead of saying who is there.
     #[error("{why}")]
-    Unsaid { why: String },
+    UnlistedAgent { why: String },
     #[error("cannot reach an agent at {endpoint}")]
     NoAgent {
         endpoint: String,
@@ -277,8 +279,10 @@ impl ClientError {
             Self::Unfinished { .. } => WHAT_IS_ON.to_owned(),
             Self::Refused(failure) | Self::NotDone(failure) => return failure.hint.clone(),
             Self::OtherProtocol { .. } => OTHER_VERSION.to_owned(),
-            Self::SeveralNamed { .. } => "name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5".to_owned(),
-            Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N".to_owned(),
+            Self::SeveralNamed { .. } => "name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5; several pids make a set: -t PID,PID".to_owned(),
+            Self::OnlyOne { .. } => "name one of them by pid: -t PID; or by rank: --ranks N; to debug whichever comes to a place first, set the \
+                 breakpoint in all of them (`break PLACE`): `stops` names the one"
+                .to_owned(),
             Self::NotExplicit { .. } => "add --all to run it on every one of them, or choose with --ranks 0,2-5".to_owned(),
             Self::TooLong { .. } => "the process may be stuck in the kernel: state D in `ps`".to_owned(),
             Self::NobodyChosen { .. } | Self::NoneFailed => WHO_IS_THERE.to_owned(),
@@ -288,7 +292,7 @@ impl ClientError {
                     .to_owned()
             }
             Self::NoPackage => {
-                "install with `pip install probing`, or set PROBING_PACKAGE to the folder that contains it".to_owned()
+                "install it with `pip install .` in a checkout of Probing, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }
             Self::Attach(error) | Self::GilHeld { error, .. } => return error.hint(),
             Self::Stacks(error) => return error.hint(),
@@ -307,7 +311,7 @@ impl ClientError {
             }
             Self::Elsewhere { .. }
             | Self::NoAgent { .. }
-            | Self::Unsaid { .. }
+            | Self::UnlistedAgent { .. }
             | Self::NotAnAgent { .. }
             | Self::NoToken { .. }
             | Self::AddressRefused { .. }
@@ -322,7 +326,7 @@ impl ClientError {
             Self::NotCopied { .. } => {
                 "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
             }
-            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::HungUp | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
         };
         Some(hint)
     }
@@ -331,7 +335,7 @@ impl ClientError {
     fn agent_hint(&self) -> Option<String> {
         let hint = match self {
             Self::Elsewhere { .. } => "ask the targets of one node at a time: -t HOST:PORT".to_owned(),
-            Self::NoAgent { .. } | Self::Unsaid { .. } => {
+            Self::NoAgent { .. } | Self::UnlistedAgent { .. } => {
                 "start it there with `probing agent --listen`, or the program with PROBING_PORT; is the port open?".to_owned()
             }
             Self::NotAnAgent { .. } => "is it the port of `probing agent`, of this version?".to_owned(),

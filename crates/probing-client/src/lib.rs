@@ -2,79 +2,47 @@
 //!
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 
-mod access;
 mod agent;
-mod ask;
-mod attach;
-mod calls;
-mod candidate;
-mod connection;
-mod contact;
-mod core_file;
-mod debug_registers;
+mod archive;
 mod error;
-mod excerpts;
-mod facts;
-mod hang_up;
-mod idle;
-mod inside;
-mod kept;
-mod list;
-mod locals;
-mod meeting;
-mod names;
-mod pace;
-mod package;
-mod private;
+mod parallel;
 mod probe;
-mod ranks;
-mod recording;
-mod roll;
-mod samples;
-mod set;
-mod source_text;
+mod sampling;
 mod stacks;
-mod stops;
-mod sweep;
-mod target;
-mod tasks;
-mod torch;
-mod trace;
-mod tracers;
-mod tree;
-mod who;
-mod writes;
+mod storage;
+mod targets;
+mod watchpoints;
 
-pub use agent::{
-    ChannelBinding, Endpoint, Fallen, Fingerprint, FirstContact, Keys, Node, NotAFingerprint,
-    NotAnEndpoint, Rows, Standing, agents_here, fallen_agents, token_key, token_proof,
-    wanted_agents,
+pub use self::agent::{
+    ChannelBinding, Endpoint, Fingerprint, FirstContact, Keys, LocalAgent, MissingAgent, Node,
+    NotAFingerprint, NotAnEndpoint, RowStream, local_agents, missing_agents, token_key,
+    token_proof, wanted_agents,
 };
-pub use ask::{Manner, ask_each};
-pub use calls::{Calls, Place};
-pub use contact::Contact;
-pub use core_file::Left;
-pub use error::ClientError;
-pub use facts::{ProcessFacts, ThreadFacts, host_name, started_at_nanos};
-pub use hang_up::HangUp;
-pub use idle::run as on_a_kept_thread;
-pub use list::list;
-pub use pace::{Pace, Stop};
-pub use package::package_dir;
-pub use probe::{Canceller, EvalEnd, News, Probe};
+pub use self::error::ClientError;
+pub use self::parallel::fan_out::{FanOutLimits, fan_out};
+pub use self::parallel::thread_pool::run as on_a_kept_thread;
+pub use self::probe::disconnect::DisconnectWatcher;
+pub use self::probe::package::package_dir;
+pub use self::probe::{Canceller, EvalEnd, EvalEvent, Probe};
+pub use self::sampling::call_tree::{Calls, FrameLocation};
+pub use self::sampling::samples::{Plan, Samples, SamplesEnd, sample_each};
+pub use self::sampling::ticker::{Pace, Stop};
+pub use self::stacks::merged_tree::{Branch, BranchEnd, LeafState, Merge, Tree};
+pub use self::stacks::{StackQuery, Stacks};
+pub use self::storage::cleanup::{Limits, beyond, remove};
+pub use self::storage::core_file::CoreFileInfo;
+pub use self::storage::recording::Recording;
+pub use self::targets::labels::{Group, TargetLabel};
+pub use self::targets::list::list;
+pub use self::targets::offered::{anyone_probed, is_offered, offered, roll};
+pub use self::targets::proc_info::{ProcessFacts, ThreadFacts, host_name, started_at_nanos};
+pub use self::targets::ranks::{RankSelector, Ranks};
+pub use self::targets::session::Contact;
+pub use self::targets::set::{EndedTarget, Member, Members, TargetSelectors, TargetSet};
+pub use self::targets::target::{ConnectedProbe, Entry, Remote, Target};
+pub use self::watchpoints::writes::{MemoryWatch, WatchedMemory};
 pub use probing_watchpoint::StrayTraps;
-pub use ranks::{RankChoice, Ranks};
-pub use recording::Recording;
-pub use roll::{anyone_probed, is_offered, offered, roll};
-pub use samples::{Plan, Samples, SamplesEnd, sample_each};
-pub use set::{Choices, Ended, Member, Members, TargetSet};
-pub use stacks::{StackQuery, Stacks};
-pub use sweep::{Limits, beyond, remove};
-pub use target::{Entry, Reached, Remote, Target};
-pub use tree::{Branch, End, Merge, Then, Tree};
-pub use who::{Group, Who};
-pub use writes::{Watched, Writes};
 
 pub use probing_attach::{Options as AttachOptions, Report as AttachReport};
-pub use probing_process::usage::Usage;
+pub use probing_process::procfs::usage::Usage;
 pub use probing_stacks::Pause;

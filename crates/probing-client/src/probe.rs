@@ -1,27 +1,46 @@
 //! A typed handle on the probe in one target.
 
+pub(crate) mod attach;
+pub(crate) mod breakpoints;
+pub(crate) mod completion;
+pub(crate) mod connection;
+pub(crate) mod disconnect;
+pub(crate) mod package;
+pub(crate) mod private_socket;
+pub(crate) mod recorders;
+pub(crate) mod torch;
+pub(crate) mod trace;
+
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_process::processes::Process;
+use probing_process::access::peer::Peer;
+use probing_process::proc;
+use probing_process::procfs::processes::Process;
+use probing_process::procfs::threads;
 use probing_proto::message::{
     Call, Eval, Evaluated, Event, Hello, Locals, LocalsCall, Message, Progress, Request, RequestId,
     Stream,
 };
+use probing_proto::process::Pid;
 
-use crate::connection::{Connection, PATIENCE, Sender};
 use crate::error::ClientError;
-use crate::hang_up::HangUp;
-use crate::meeting;
-use crate::stops::Following;
+use crate::probe::breakpoints::Following;
+use crate::probe::connection::{CONNECT_TIMEOUT, Connection, Sender};
+use crate::probe::disconnect::DisconnectWatcher;
+use crate::targets::socket_path;
 
 /// How long code that was interrupted may take to end before it counts as stuck, and a request that was cancelled to be answered.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long code may take to begin before it is worth saying what it waits for, and the probe to say what it has cancelled.
 const START: Duration = Duration::from_secs(1);
+
+/// How often to look whether the probe's thread has ended.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How much later than its deadline an answer may arrive.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -30,6 +49,8 @@ const MARGIN: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Probe {
     hello: Hello,
+    /// The process as it is seen from here, where that is known: in a container it calls itself by another number.
+    seen: Option<Pid>,
     pub(crate) connection: Connection,
     pub(crate) following: Following,
     sender: Arc<Sender>,
@@ -49,7 +70,7 @@ pub enum EvalEnd {
 
 /// What is heard of an eval before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News<'a> {
+pub enum EvalEvent<'a> {
     /// It printed.
     Output(Stream, &'a str),
     /// It has not begun for a while: it waits for the thread with this number, or for the GIL.
@@ -59,18 +80,22 @@ pub enum News<'a> {
 impl Probe {
     pub(crate) fn of_process(process: &Process) -> Result<Self, ClientError> {
         let pid = process.pid;
-        let Some(socket) = meeting::socket_of(process)? else {
+        let Some(socket) = socket_path::socket_of(process)? else {
             return Err(ClientError::NoProbe { pid });
         };
         if process.stat.is_stopped() {
             return Err(ClientError::Stopped { pid });
         }
-        let connected = Connection::to_process(process, &socket, PATIENCE);
+        let connected = Connection::to_process(process, &socket, CONNECT_TIMEOUT);
         let connected = connected.map_err(|error| match error {
             ClientError::NobodyListens { socket } => ClientError::DeadSocket { pid, socket },
             error => error,
         })?;
-        Self::greeted(connected)
+        let probe = Self::greeted(connected)?;
+        Ok(Self {
+            seen: Some(pid),
+            ..probe
+        })
     }
 
     /// Connects to the probe that listens at `socket`.
@@ -86,6 +111,7 @@ impl Probe {
     fn greeted((connection, hello): (Connection, Hello)) -> Result<Self, ClientError> {
         Ok(Self {
             hello,
+            seen: None,
             sender: Arc::new(connection.sender()?),
             connection,
             following: Following::default(),
@@ -102,6 +128,15 @@ impl Probe {
     /// Who answers.
     pub fn hello(&self) -> &Hello {
         &self.hello
+    }
+
+    /// The process by the number that users know, and by its own in a container: `4242 (1 in its container)`.
+    pub fn process(&self) -> String {
+        let own = self.hello.pid;
+        match self.seen {
+            Some(seen) if seen != own => format!("{seen} ({own} in its container)"),
+            _ => own.to_string(),
+        }
     }
 
     /// Whether the probe at the other end is still there, as far as can be told without asking it.
@@ -124,7 +159,7 @@ impl Probe {
         &mut self,
         eval: &Canceller,
         timeout: Option<Duration>,
-        mut on_news: impl FnMut(News<'_>),
+        mut on_news: impl FnMut(EvalEvent<'_>),
     ) -> Result<EvalEnd, ClientError> {
         let mut deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut look_at = Some(Instant::now() + START);
@@ -157,11 +192,11 @@ impl Probe {
                 Event::Progress(Progress {
                     begun: false,
                     thread,
-                }) => on_news(News::Waits(thread)),
+                }) => on_news(EvalEvent::Waits(thread)),
                 _ if message.id != Some(eval.request) => self.following.overhear(message),
                 Event::Output { stream, text } => {
                     look_at = None;
-                    on_news(News::Output(stream, &text));
+                    on_news(EvalEvent::Output(stream, &text));
                 }
                 Event::Evaluated(evaluated) if cancelled.is_some() => {
                     return Ok(EvalEnd::TimedOut(evaluated));
@@ -194,7 +229,7 @@ impl Probe {
 
     /// Bytes of the process's own memory or files, each piece that was asked for.
     pub(crate) fn read(&mut self, call: Call) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        let (event, payload) = self.ask_for_bytes(call, PATIENCE)?;
+        let (event, payload) = self.ask_for_bytes(call, CONNECT_TIMEOUT)?;
         let pieces = match event {
             Event::Read(pieces) => pieces.of(&payload),
             _ => None,
@@ -256,14 +291,15 @@ impl Probe {
     }
 
     /// For a thread that waits for the end of this connection.
-    pub fn hang_up(&self) -> HangUp {
-        HangUp::of(Arc::clone(&self.sender))
+    pub fn hang_up(&self) -> DisconnectWatcher {
+        DisconnectWatcher::of(Arc::clone(&self.sender))
     }
 
-    /// Takes the probe out of the process. Returns when its files are gone.
+    /// Takes the probe out of the process. Returns when its files and its thread are gone.
     pub fn detach(mut self) -> Result<(), ClientError> {
+        let thread = self.thread();
         let id = self.send(Call::Detach)?;
-        let deadline = Some(Instant::now() + PATIENCE);
+        let deadline = Some(Instant::now() + CONNECT_TIMEOUT);
         let mut done = false;
         loop {
             match self.connection.receive(deadline) {
@@ -272,11 +308,37 @@ impl Probe {
                     _ => done = true,
                 },
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(ClientError::Silent { patience: PATIENCE }),
-                Err(ClientError::Gone) if done => return Ok(()),
+                Ok(None) => {
+                    return Err(ClientError::Silent {
+                        patience: CONNECT_TIMEOUT,
+                    });
+                }
+                Err(ClientError::Gone) if done => break,
                 Err(error) => return Err(error),
             }
         }
+        // Its thread closes the connection a moment before it ends.
+        while thread.as_ref().is_some_and(|thread| thread.exists()) {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(ClientError::Silent {
+                    patience: CONNECT_TIMEOUT,
+                });
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// The folder in `/proc` of the probe's thread, which is there for as long as the probe is; none of a process of another
+    /// machine, whose agent looks after it.
+    pub fn thread(&self) -> Option<PathBuf> {
+        let peer = Peer::of(self.sender.stream())
+            .ok()
+            .and_then(|peer| peer.pid);
+        // What an agent passes on comes from a thread of our own.
+        let pid = peer.filter(|pid| pid.0 != std::process::id())?;
+        let tid = threads::by_id_inside(pid, self.hello.thread?)?;
+        Some(proc(pid, &format!("task/{tid}")))
     }
 
     pub(crate) fn send(&self, call: Call) -> Result<RequestId, ClientError> {

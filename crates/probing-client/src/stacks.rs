@@ -1,29 +1,36 @@
 //! Stacks of a target, read from outside: it need not be prepared, and nothing in it runs for it.
 
+pub(crate) mod access;
+pub(crate) mod locals;
+pub(crate) mod merged_tree;
+pub(crate) mod source_excerpts;
+pub(crate) mod source_text;
+pub(crate) mod tasks;
+pub(crate) mod via_probe;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::iter;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use probing_process::proc;
-use probing_process::processes::Process;
+use probing_process::procfs::processes::Process;
 use probing_proto::agent::StacksRequest;
 use probing_proto::capture::Excerpt;
 use probing_proto::process::Pid;
 use probing_proto::report::{
-    BacktraceReport, FrameType, GilState, MissingFrames, ReadWay, ReportedFrame, ReportedLocal,
+    BacktraceReport, FrameType, GilState, MissingFrames, ReadMethod, ReportedFrame, ReportedLocal,
     ReportedThread, TasksReport,
 };
 use probing_stacks::{
-    Frame, FrameKind, Gil, Local, LocalLimits, Missing, Options, Pause, State, ThreadStack,
+    Frame, FrameGap, FrameKind, Gil, Local, LocalLimits, Options, Pause, State, ThreadStack,
 };
 
-use crate::access::{Access, Subject};
 use crate::error::ClientError;
-use crate::excerpts;
-use crate::kept::Kept;
-use crate::source_text::SourceReader;
-use crate::target::Remote;
+use crate::stacks::access::{Access, Subject};
+use crate::stacks::source_text::{Owner, SourceReader};
+use crate::storage::capture::CapturedStacks;
+use crate::targets::target::Remote;
 
 /// What `threading` calls the main thread.
 pub(crate) const MAIN: &str = "MainThread";
@@ -51,88 +58,94 @@ impl StackQuery {
 
 /// The stacks of one process, to be read again and again.
 #[derive(Debug)]
-pub struct Stacks(Place);
+pub struct Stacks(StackSource);
 
 /// Where they are read.
 #[derive(Debug)]
-enum Place {
-    Here(Box<Here>),
+enum StackSource {
+    Local(Box<LocalStacks>),
     /// On its machine, by its agent.
-    There(There),
+    Remote(RemoteStacks),
     /// In a file.
-    Kept(Box<Kept>),
+    Captured(Box<CapturedStacks>),
 }
 
 impl Stacks {
     pub(crate) fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
-        let here = Here::of(subject, query)?;
-        Ok(Self(Place::Here(Box::new(here))))
+        let here = LocalStacks::of(subject, query)?;
+        Ok(Self(StackSource::Local(Box::new(here))))
     }
 
     pub(crate) fn there(remote: Remote, query: &StackQuery) -> Self {
         let query = query.clone();
-        Self(Place::There(There { remote, query }))
+        Self(StackSource::Remote(RemoteStacks { remote, query }))
     }
 
     pub(crate) fn kept(path: &Path, query: &StackQuery) -> Result<Self, ClientError> {
-        Ok(Self(Place::Kept(Box::new(Kept::open(path, query)?))))
+        Ok(Self(StackSource::Captured(Box::new(CapturedStacks::open(
+            path, query,
+        )?))))
     }
 
     pub fn pid(&self) -> Pid {
         match &self.0 {
-            Place::Here(here) => here.access.pid,
-            Place::There(there) => there.remote.pid,
-            Place::Kept(kept) => kept.pid(),
+            StackSource::Local(here) => here.access.pid,
+            StackSource::Remote(there) => there.remote.pid,
+            StackSource::Captured(kept) => kept.pid(),
         }
     }
 
     /// What is to be said about how they are read.
     pub fn note(&self) -> Option<String> {
         match &self.0 {
-            Place::Here(here) => here.access.note(),
-            Place::There(_) | Place::Kept(_) => None,
+            StackSource::Local(here) => here.access.note(),
+            StackSource::Remote(_) | StackSource::Captured(_) => None,
         }
     }
 
     /// The stacks of all threads, main first, with their source lines.
     pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
         match &mut self.0 {
-            Place::Here(here) => here.read(),
-            Place::There(there) => there.read(),
-            Place::Kept(kept) => kept.read(),
+            StackSource::Local(here) => here.read(),
+            StackSource::Remote(there) => there.read(),
+            StackSource::Captured(kept) => kept.read(),
         }
     }
 
     /// All asyncio tasks that are not done, with their source lines.
     pub fn tasks(&mut self) -> Result<TasksReport, ClientError> {
         match &mut self.0 {
-            Place::Here(here) => here.tasks(),
-            Place::There(there) => there.tasks(),
-            Place::Kept(kept) => kept.tasks(),
+            StackSource::Local(here) => here.tasks(),
+            StackSource::Remote(there) => there.tasks(),
+            StackSource::Captured(kept) => kept.tasks(),
         }
     }
 
     /// Lines of the source files that the frames of a report are in, as far as they can be read from here.
     pub fn excerpts(&self, report: &BacktraceReport) -> Vec<Excerpt> {
         match &self.0 {
-            Place::Here(here) => {
-                let mut reader = SourceReader::default();
-                excerpts::of(report, |file| here.sources.text(file, &mut reader))
+            StackSource::Local(here) => {
+                let Some(owner) = here.sources.owner else {
+                    return Vec::new();
+                };
+                let mut reader = SourceReader::of(owner);
+                let text = |file: &str| Some(reader.read(Path::new(file)));
+                source_excerpts::read_excerpts(report, text)
             }
-            Place::There(_) => Vec::new(),
-            Place::Kept(kept) => kept.sources(),
+            StackSource::Remote(_) => Vec::new(),
+            StackSource::Captured(kept) => kept.sources(),
         }
     }
 }
 
 /// A process on another machine.
 #[derive(Debug)]
-struct There {
+struct RemoteStacks {
     remote: Remote,
     query: StackQuery,
 }
 
-impl There {
+impl RemoteStacks {
     fn read(&self) -> Result<BacktraceReport, ClientError> {
         self.remote.node.stacks(&self.request())
     }
@@ -159,13 +172,13 @@ impl There {
 
 /// A process of this machine.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct LocalStacks {
     pub(crate) access: Access,
     pub(crate) options: Options,
     pub(crate) sources: Sources,
 }
 
-impl Here {
+impl LocalStacks {
     fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
         if let Subject::Process(process) = subject {
             check_python(process)?;
@@ -182,20 +195,27 @@ impl Here {
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
         let read = self.access.reader.read(&self.options);
         let snapshot = self.access.checked(read)?;
-        let threads = snapshot.threads.into_iter();
+        let holders = GilHolders::of(&snapshot.threads);
+        let threads = snapshot.threads.into_iter().map(|thread| {
+            let gil_holder = holders.for_whom_waits(&thread);
+            let reported = reported(thread, &mut self.sources);
+            ReportedThread {
+                gil_holder,
+                ..reported
+            }
+        });
         Ok(BacktraceReport {
             pid: self.access.pid,
             python: format!("{}.{}", snapshot.python.0, snapshot.python.1),
-            threads: threads
-                .map(|thread| reported(thread, &mut self.sources))
-                .collect(),
+            threads: threads.collect(),
             taken_at_nanos: taken_at.unwrap_or_default().as_nanos() as u64,
             took_seconds: snapshot.took.as_secs_f64(),
             paused_seconds: snapshot.paused.as_secs_f64(),
+            threads_without_native: snapshot.without_native,
             read: if self.access.is_through_probe() {
-                ReadWay::Probe
+                ReadMethod::Probe
             } else {
-                ReadWay::Outside
+                ReadMethod::Outside
             },
         })
     }
@@ -250,6 +270,35 @@ pub(crate) fn gil_holder_there(remote: &Remote) -> Option<String> {
     Some(format!("thread {name} holds the GIL{place}"))
 }
 
+/// Who holds which GIL: interpreters have one together, or each its own.
+struct GilHolders(Vec<(i64, String)>);
+
+impl GilHolders {
+    fn of(threads: &[ThreadStack]) -> Self {
+        let holders = threads.iter().filter(|thread| thread.gil == Gil::Holds);
+        let named = holders.map(|thread| {
+            let id = thread
+                .tid
+                .map_or_else(|| "?".to_owned(), |tid| tid.to_string());
+            let words = name(thread).map_or_else(|| id.clone(), |name| format!("{name} ({id})"));
+            (thread.interpreter, words)
+        });
+        Self(named.collect())
+    }
+
+    fn for_whom_waits(&self, thread: &ThreadStack) -> Option<String> {
+        if thread.gil != Gil::Waits {
+            return None;
+        }
+        let own = self
+            .0
+            .iter()
+            .find(|(interpreter, _)| *interpreter == thread.interpreter);
+        let found = own.or_else(|| self.0.first().filter(|_| self.0.len() == 1));
+        found.map(|(_, words)| words.clone())
+    }
+}
+
 fn with_probe_threads() -> Options {
     Options {
         probe_threads: true,
@@ -281,6 +330,7 @@ pub(crate) fn reported(thread: ThreadStack, sources: &mut Sources) -> ReportedTh
         thread_id: thread.tid,
         ident: thread.ident,
         thread_name: name(&thread),
+        runs_thread: thread.runs_thread.clone(),
         daemon: thread.daemon,
         main: thread.is_main,
         state: match &thread.state {
@@ -297,12 +347,15 @@ pub(crate) fn reported(thread: ThreadStack, sources: &mut Sources) -> ReportedTh
             Gil::Waits => GilState::Waits,
             Gil::Free => GilState::Free,
         },
-        complete: thread.missing == Missing::Nothing,
+        gil_holder: None,
+        // Of a thread that Python does not know, -1.
+        interpreter: Some(thread.interpreter).filter(|number| *number > 0),
+        complete: thread.missing == FrameGap::Nothing,
         missing: match thread.missing {
-            Missing::Nothing => None,
-            Missing::Inner => Some(MissingFrames::Inner),
-            Missing::Outer => Some(MissingFrames::Outer),
-            Missing::Native => Some(MissingFrames::Native),
+            FrameGap::Nothing => None,
+            FrameGap::Inner => Some(MissingFrames::Inner),
+            FrameGap::Outer => Some(MissingFrames::Outer),
+            FrameGap::Native => Some(MissingFrames::Native),
         },
         frames: sources.frames(thread.frames),
     }
@@ -343,15 +396,13 @@ pub(crate) fn is_named(thread: &ThreadStack, wanted: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct Sources {
     /// Of one that cannot be seen, neither can be its files.
-    seen: bool,
-    root: Option<PathBuf>,
-    folder: PathBuf,
+    owner: Option<Owner>,
     files: Vec<SourceFile>,
     /// Which of the files it is.
     places: HashMap<Arc<Path>, usize>,
     /// The file that was asked for last: frames that follow each other are often from one.
     latest: Option<(Arc<Path>, usize)>,
-    reader: SourceReader,
+    reader: Option<SourceReader>,
 }
 
 /// A file that code is from.
@@ -360,20 +411,52 @@ struct SourceFile {
     /// Its path in words.
     shown: Arc<str>,
     /// Read when first needed.
-    lines: Option<Vec<Arc<str>>>,
+    text: Option<SourceText>,
+}
+
+/// What stands in a file, and where its lines begin: of most of them nobody asks.
+#[derive(Debug)]
+struct SourceText {
+    text: String,
+    begins: Vec<u32>,
+    asked: HashMap<u32, Option<Arc<str>>>,
+}
+
+impl SourceText {
+    fn of(text: String) -> Self {
+        let ends = text.match_indices('\n').map(|(end, _)| end as u32 + 1);
+        Self {
+            begins: iter::once(0).chain(ends).collect(),
+            asked: HashMap::new(),
+            text,
+        }
+    }
+
+    /// A line by its number, without its indentation; `None` of an empty one.
+    fn line(&mut self, number: u32) -> Option<Arc<str>> {
+        let Self {
+            text,
+            begins,
+            asked,
+        } = self;
+        let entry = asked.entry(number).or_insert_with(|| {
+            let begin = *begins.get((number as usize).checked_sub(1)?)? as usize;
+            let line = text.get(begin..)?.lines().next()?.trim();
+            (!line.is_empty()).then(|| line.into())
+        });
+        entry.clone()
+    }
 }
 
 impl Sources {
     pub(crate) fn of(process: Option<&Process>) -> Self {
-        let other = process.filter(|process| process.sees_other_files());
+        let owner = process.map(Owner::of);
         Self {
-            seen: process.is_some(),
-            root: other.map(|process| proc(process.pid, "root")),
-            folder: process.map_or_else(PathBuf::new, |process| proc(process.pid, "cwd")),
+            owner,
             files: Vec::new(),
             places: HashMap::new(),
             latest: None,
-            reader: SourceReader::default(),
+            reader: owner.map(SourceReader::of),
         }
     }
 
@@ -416,7 +499,7 @@ impl Sources {
         let place = *self.places.entry(path.clone()).or_insert_with(|| {
             files.push(SourceFile {
                 shown: path.display().to_string().into(),
-                lines: None,
+                text: None,
             });
             files.len() - 1
         });
@@ -425,28 +508,11 @@ impl Sources {
     }
 
     fn line(&mut self, path: &Arc<Path>, line: Option<u32>) -> Option<Arc<str>> {
-        let index = (line.filter(|_| self.seen)? as usize).checked_sub(1)?;
-        if self.file(path).lines.is_none() {
-            let text = self.reader.read(&self.seen_from_here(path));
-            // Without their indentation.
-            let lines = text.lines().map(|line| line.trim().into()).collect();
-            self.file(path).lines = Some(lines);
+        let number = line?;
+        if self.file(path).text.is_none() {
+            let text = self.reader.as_mut()?.read(path);
+            self.file(path).text = Some(SourceText::of(text));
         }
-        let line = self.file(path).lines.as_ref()?.get(index);
-        line.filter(|line| !line.is_empty()).cloned()
-    }
-
-    /// A whole file, if it is one that holds source.
-    fn text(&self, file: &str, reader: &mut SourceReader) -> Option<String> {
-        let path = self.seen.then(|| self.seen_from_here(Path::new(file)))?;
-        Some(reader.read(&path)).filter(|text| !text.is_empty())
-    }
-
-    fn seen_from_here(&self, file: &Path) -> PathBuf {
-        match (&self.root, file.strip_prefix("/")) {
-            (Some(root), Ok(below)) => root.join(below),
-            (None, Ok(_)) => file.to_owned(),
-            (_, Err(_)) => self.folder.join(file),
-        }
+        self.file(path).text.as_mut()?.line(number)
     }
 }

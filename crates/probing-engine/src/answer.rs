@@ -15,16 +15,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
-use crate::elsewhere::Elsewhere;
 use crate::error::EngineError;
-use crate::sight::{Missing, Sight};
+use crate::sources::remote_query::RemoteRows;
+use crate::sources::target_snapshot::{TargetSetSnapshot, UnreadTarget};
 
 /// Batches that may be ready before somebody takes them.
 const AHEAD: usize = 2;
 
 /// What a query may take, and who may end it. Usually: as long as somebody waits, and a part of the memory that is free.
 #[derive(Debug, Clone, Default)]
-pub struct Terms {
+pub struct QueryLimits {
     /// From the question to the last row; then it fails with [`EngineError::TooLong`].
     pub time: Option<Duration>,
     /// What it may keep at once; beyond that it fails with [`EngineError::TooLarge`].
@@ -60,14 +60,14 @@ impl Default for Stopper {
 
 /// How long an answer is waited for.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct QueryDeadline {
     stopper: Stopper,
     time: Option<Duration>,
     began: Instant,
 }
 
-impl Patience {
-    pub(crate) fn of(terms: &Terms) -> Self {
+impl QueryDeadline {
+    pub(crate) fn of(terms: &QueryLimits) -> Self {
         Self {
             stopper: terms.stopper.clone(),
             time: terms.time,
@@ -95,7 +95,7 @@ impl Patience {
 }
 
 /// The rows of one query, as they come. Whoever drops it ends the query.
-pub struct Answer {
+pub struct ResultStream {
     /// Runs the query.
     runtime: Handle,
     sql: String,
@@ -104,7 +104,7 @@ pub struct Answer {
     /// Reads them. On threads of the engine: whoever waits here can leave, also while it computes.
     reading: JoinHandle<()>,
     source: Source,
-    patience: Patience,
+    patience: QueryDeadline,
     memory_bytes: usize,
     rows: usize,
 }
@@ -115,7 +115,7 @@ pub struct Summary {
     pub rows: usize,
     pub took: Duration,
     /// Targets whose rows are missing.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<UnreadTarget>,
 }
 
 /// What an answer is made of.
@@ -131,13 +131,13 @@ impl Planned {
     pub(crate) fn here(
         sql: String,
         stream: SendableRecordBatchStream,
-        sight: &Arc<Sight>,
+        sight: &Arc<TargetSetSnapshot>,
         memory_bytes: usize,
     ) -> Self {
         Self {
             sql,
             stream,
-            source: Source::Here(Arc::clone(sight)),
+            source: Source::InProcess(Arc::clone(sight)),
             memory_bytes,
         }
     }
@@ -145,12 +145,12 @@ impl Planned {
 
 /// Whose rows they are.
 pub(crate) enum Source {
-    Here(Arc<Sight>),
-    Elsewhere(Elsewhere),
+    InProcess(Arc<TargetSetSnapshot>),
+    Remote(RemoteRows),
 }
 
-impl Answer {
-    pub(crate) fn start(planned: Planned, runtime: Handle, patience: Patience) -> Self {
+impl ResultStream {
+    pub(crate) fn start(planned: Planned, runtime: Handle, patience: QueryDeadline) -> Self {
         let Planned {
             sql,
             mut stream,
@@ -206,12 +206,12 @@ impl Answer {
     /// What is to be said when all rows have come. An error when there are none because nobody could be asked.
     pub fn end(self) -> Result<Summary, EngineError> {
         let missing = match &self.source {
-            Source::Elsewhere(elsewhere) => elsewhere.missing()?,
-            Source::Here(sight) if sight.is_blind() => {
+            Source::Remote(elsewhere) => elsewhere.missing()?,
+            Source::InProcess(sight) if sight.is_blind() => {
                 let missing = sight.missing();
                 return Err(EngineError::Blind { missing });
             }
-            Source::Here(sight) => sight.missing(),
+            Source::InProcess(sight) => sight.missing(),
         };
         Ok(Summary {
             rows: self.rows,
@@ -226,13 +226,13 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResultStream {
     fn drop(&mut self) {
         self.reading.abort();
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for ResultStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer")
             .field("sql", &self.sql)
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    fn outcome(sql: &str, terms: &Terms) -> Result<usize, EngineError> {
+    fn outcome(sql: &str, terms: &QueryLimits) -> Result<usize, EngineError> {
         let engine = Engine::start()?;
         let mut answer = engine.blocking_ask(sql, &nobody(), terms)?;
         let mut rows = 0;
@@ -271,9 +271,9 @@ mod tests {
 
     #[test]
     fn a_query_ends_when_its_time_is_over() {
-        let terms = Terms {
+        let terms = QueryLimits {
             time: Some(Duration::from_millis(50)),
-            ..Terms::default()
+            ..QueryLimits::default()
         };
         let outcome = outcome(ENDLESS, &terms);
         assert!(matches!(outcome, Err(EngineError::TooLong { .. })));
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn a_query_takes_no_more_memory_than_it_may() {
-        let terms = Terms {
+        let terms = QueryLimits {
             memory_bytes: Some(4 << 20),
-            ..Terms::default()
+            ..QueryLimits::default()
         };
         let series = "generate_series(1, 1000000000) AS s(x)";
         for sql in [
@@ -328,7 +328,10 @@ mod tests {
             } else {
                 format!(" FROM {rows}")
             };
-            let outcome = outcome(&format!("SELECT length({call}){from}"), &Terms::default());
+            let outcome = outcome(
+                &format!("SELECT length({call}){from}"),
+                &QueryLimits::default(),
+            );
             let is_told = matches!(&outcome, Err(EngineError::TooLarge { message }) if message.contains("64 MB"));
             assert!(is_told, "{call}: {outcome:?}");
         }
@@ -340,17 +343,17 @@ mod tests {
             "string_agg('x', ',')",
             "string_agg(NULL, ',')",
         ] {
-            let outcome = outcome(&format!("SELECT {call}"), &Terms::default());
+            let outcome = outcome(&format!("SELECT {call}"), &QueryLimits::default());
             assert!(matches!(outcome, Ok(1)), "{call}: {outcome:?}");
         }
         let long = "SELECT string_agg('x', repeat(',', 300)) FROM generate_series(1, 3)";
-        let outcome = outcome(long, &Terms::default());
+        let outcome = outcome(long, &QueryLimits::default());
         assert!(matches!(outcome, Err(EngineError::TooLarge { .. })));
     }
 
     #[test]
     fn texts_are_joined_in_the_order_that_is_asked_for() {
-        let (engine, terms) = (Engine::start().unwrap(), Terms::default());
+        let (engine, terms) = (Engine::start().unwrap(), QueryLimits::default());
         for (call, text) in [
             ("string_agg(DISTINCT t, ', ' ORDER BY t DESC)", "c, b, a"),
             ("string_agg(t, '-' ORDER BY t)", "a-b-b-c"),
@@ -366,13 +369,13 @@ mod tests {
 
     #[test]
     fn a_stopped_query_fails_also_when_it_was_stopped_before_it_began() {
-        let terms = Terms::default();
+        let terms = QueryLimits::default();
         terms.stopper.stop();
         assert!(matches!(
             outcome("SELECT 1", &terms),
             Err(EngineError::Stopped)
         ));
-        let terms = Terms::default();
+        let terms = QueryLimits::default();
         let engine = Engine::start().unwrap();
         let mut answer = engine.blocking_ask(ENDLESS, &nobody(), &terms).unwrap();
         let stopping = std::thread::spawn({
@@ -393,7 +396,7 @@ mod tests {
         runtime.block_on(async {
             let engine = Engine::start().unwrap();
             let sql = "SELECT value FROM generate_series(1, 20000)";
-            let terms = Terms::default();
+            let terms = QueryLimits::default();
             let mut answer = engine.ask(sql, &nobody(), &terms).await.unwrap();
             assert_eq!(answer.schema().field(0).name(), "value");
             let mut sizes = Vec::new();
@@ -414,7 +417,7 @@ mod tests {
     #[test]
     fn what_goes_wrong_after_the_first_rows_is_told() {
         let sql = "SELECT 1 / (9999 - value) FROM generate_series(1, 20000)";
-        let outcome = outcome(sql, &Terms::default());
+        let outcome = outcome(sql, &QueryLimits::default());
         assert!(matches!(outcome, Err(EngineError::Failed { .. })));
     }
 }

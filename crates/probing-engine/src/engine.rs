@@ -13,26 +13,27 @@ use datafusion::common::TableReference;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use probing_client::Members;
+use probing_proto::tables::builtin;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::answer::{Answer, Patience, Planned, Source, Terms};
-use crate::elsewhere::Elsewhere;
+use crate::answer::{Planned, QueryDeadline, QueryLimits, ResultStream, Source};
 use crate::error::EngineError;
-use crate::kept;
-use crate::live::LiveTable;
 use crate::memory;
-use crate::nearest::nearest;
-use crate::nodes::{self, NodeTable, There};
-use crate::plans::{self, Named, Plan, Plans};
-use crate::recorded::{self, Sharing};
+use crate::optimizer::plan_cache::{self, Named, Plan, Plans};
 use crate::session::{self, DEFAULT_SCHEMA, Share};
-use crate::sight::Sight;
+use crate::sources::capture_table;
+use crate::sources::live::LiveTable;
+use crate::sources::recorded::{self, Sharing};
+use crate::sources::remote_query::RemoteRows;
+use crate::sources::remote_table::{self, NodeMembers, NodeTable};
+use crate::sources::target_snapshot::TargetSetSnapshot;
 use crate::statement::{self, Question};
-use crate::table::Table;
 use crate::tables::ALL;
+use crate::tables::definition::Table;
+use crate::tables::spelling::nearest;
 
 /// A query is a guest on the machine, too: it works with few threads, however many cores there are.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// Expressions are planned by functions that call themselves.
 const STACK: usize = 16 << 20;
 const PLANNING_STACK: usize = 256 << 20;
@@ -43,10 +44,10 @@ const PLAN: &str = "plan";
 
 /// Runs queries, any number at the same time.
 #[derive(Debug)]
-pub struct Engine(Arc<Workshop>);
+pub struct Engine(Arc<EngineState>);
 
 /// What a query needs beside its targets. A query that nobody waits for any more keeps it until it ends.
-struct Workshop {
+struct EngineState {
     /// Both are always there, until they are dropped.
     runtime: Option<Runtime>,
     planning: Option<Runtime>,
@@ -77,7 +78,7 @@ impl Engine {
     pub fn start() -> Result<Self, EngineError> {
         tell_panics_once();
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = cores.min(MOST_THREADS);
+        let threads = cores.min(MAX_THREADS);
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name(QUERY)
@@ -91,7 +92,7 @@ impl Engine {
             .thread_stack_size(PLANNING_STACK)
             .build();
         let planning = planning.map_err(|source| EngineError::NotStarted { source })?;
-        Ok(Self(Arc::new(Workshop {
+        Ok(Self(Arc::new(EngineState {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
             planners: planning.handle().clone(),
@@ -108,9 +109,9 @@ impl Engine {
         &self,
         sql: &str,
         members: &Members,
-        terms: &Terms,
-    ) -> Result<Answer, EngineError> {
-        let patience = Patience::of(terms);
+        terms: &QueryLimits,
+    ) -> Result<ResultStream, EngineError> {
+        let patience = QueryDeadline::of(terms);
         let memory_bytes = terms.memory_bytes.unwrap_or_else(memory::usual);
         let (workshop, sql, members) = (Arc::clone(&self.0), sql.to_owned(), members.clone());
         // On a stack of its own: however long an expression is, it must not be the end of the command. And on a thread
@@ -121,26 +122,30 @@ impl Engine {
             .spawn_blocking(move || workshop.plan(sql, &members, memory_bytes));
         let planned = patience.wait(planned).await?;
         let planned = planned.map_err(EngineError::panicked)??;
-        Ok(Answer::start(planned, self.0.handle.clone(), patience))
+        Ok(ResultStream::start(
+            planned,
+            self.0.handle.clone(),
+            patience,
+        ))
     }
 
     /// On targets that may have been looked at already. For a thread that waits, of a large stack.
     pub(crate) fn planned(
         &self,
         sql: &str,
-        sight: &Arc<Sight>,
-        terms: &Terms,
+        sight: &Arc<TargetSetSnapshot>,
+        terms: &QueryLimits,
     ) -> Result<Planned, EngineError> {
         let memory_bytes = terms.memory_bytes.unwrap_or_else(memory::usual);
-        let world = World {
+        let world = QueryTargets {
             sight: Arc::clone(sight),
             nodes: Vec::new(),
         };
         self.0.plan_at(sql.to_owned(), &world, memory_bytes)
     }
 
-    pub(crate) fn answered(&self, planned: Planned, patience: Patience) -> Answer {
-        Answer::start(planned, self.0.handle.clone(), patience)
+    pub(crate) fn answered(&self, planned: Planned, patience: QueryDeadline) -> ResultStream {
+        ResultStream::start(planned, self.0.handle.clone(), patience)
     }
 
     /// The same for a thread that waits.
@@ -148,15 +153,15 @@ impl Engine {
         &self,
         sql: &str,
         members: &Members,
-        terms: &Terms,
-    ) -> Result<Answer, EngineError> {
+        terms: &QueryLimits,
+    ) -> Result<ResultStream, EngineError> {
         self.0.handle.block_on(self.ask(sql, members, terms))
     }
 
     /// The tables that these targets have recorded.
     pub fn recorded(&self, members: &Members) -> Result<Vec<String>, EngineError> {
         if !members.by_node().1.is_empty() {
-            let answer = self.blocking_ask(RECORDED, members, &Terms::default())?;
+            let answer = self.blocking_ask(RECORDED, members, &QueryLimits::default())?;
             let (table, _) = answer.into_json(usize::MAX)?;
             let names = table
                 .rows
@@ -166,7 +171,7 @@ impl Engine {
                 .filter_map(|name| name.as_str().map(str::to_owned))
                 .collect());
         }
-        let sight = Sight::of(members);
+        let sight = TargetSetSnapshot::of(members);
         let names = recorded::recorded_names(&sight);
         if sight.is_blind() {
             let missing = sight.missing();
@@ -176,7 +181,7 @@ impl Engine {
     }
 }
 
-impl Workshop {
+impl EngineState {
     fn plan(
         &self,
         sql: String,
@@ -184,17 +189,17 @@ impl Workshop {
         memory_bytes: usize,
     ) -> Result<Planned, EngineError> {
         if let Some(node) = members.node() {
-            let (elsewhere, stream) = Elsewhere::ask(node, &sql, members)?;
+            let (elsewhere, stream) = RemoteRows::ask(node, &sql, members)?;
             return Ok(Planned {
                 sql,
                 stream,
-                source: Source::Elsewhere(elsewhere),
+                source: Source::Remote(elsewhere),
                 memory_bytes,
             });
         }
         let (here, nodes) = members.by_node();
-        let world = World {
-            sight: Arc::new(Sight::of(&here)),
+        let world = QueryTargets {
+            sight: Arc::new(TargetSetSnapshot::of(&here)),
             nodes,
         };
         self.plan_at(sql, &world, memory_bytes)
@@ -204,7 +209,7 @@ impl Workshop {
     fn plan_at(
         &self,
         sql: String,
-        world: &World,
+        world: &QueryTargets,
         memory_bytes: usize,
     ) -> Result<Planned, EngineError> {
         let failed = |error| EngineError::of(error, &sql);
@@ -236,7 +241,7 @@ impl Workshop {
         let state = session::state(tables.catalog, basis, share);
         let stream = self.handle.block_on(async {
             let plan = session::understood(asked, &state).await?;
-            let is_lasting = world.is_plain() && plans::is_lasting(&plan)?;
+            let is_lasting = world.is_plain() && plan_cache::is_lasting(&plan)?;
             let plan = state.optimize(&plan)?;
             let stream = session::run(&plan, &state, share).await?;
             if is_lasting {
@@ -268,7 +273,7 @@ impl Workshop {
         &self,
         references: &[TableReference],
         basis: &SessionState,
-        world: &World,
+        world: &QueryTargets,
         memory_bytes: usize,
     ) -> Result<Tables, EngineError> {
         let failed = |error| EngineError::of(error, "");
@@ -311,19 +316,19 @@ impl Workshop {
     fn table(
         &self,
         reference: &TableReference,
-        world: &World,
+        world: &QueryTargets,
         memory_bytes: usize,
     ) -> Result<(Arc<dyn TableProvider>, usize), EngineError> {
-        let World { sight, nodes } = world;
+        let QueryTargets { sight, nodes } = world;
         let kept = if is_ours(reference) {
-            kept::table(&full_name(reference), &sight.captures, memory_bytes)?
+            capture_table::table(&full_name(reference), &sight.captures, memory_bytes)?
         } else {
             None
         };
         match (self.table_of_living(reference, world), kept) {
             (living, None) => living,
             (Ok((living, rows)), Some(kept)) if !sight.all.is_empty() || !nodes.is_empty() => {
-                let both = kept::together(living, kept);
+                let both = capture_table::together(living, kept);
                 Ok((both.map_err(|error| EngineError::of(error, ""))?, rows))
             }
             (_, Some(kept)) => Ok((kept, 0)),
@@ -334,7 +339,7 @@ impl Workshop {
     fn table_of_living(
         &self,
         reference: &TableReference,
-        World { sight, nodes }: &World,
+        QueryTargets { sight, nodes }: &QueryTargets,
     ) -> Result<(Arc<dyn TableProvider>, usize), EngineError> {
         if !nodes.is_empty() {
             return Ok((self.united(reference, sight, nodes)?, 0));
@@ -355,8 +360,8 @@ impl Workshop {
     fn united(
         &self,
         reference: &TableReference,
-        sight: &Arc<Sight>,
-        nodes: &[There],
+        sight: &Arc<TargetSetSnapshot>,
+        nodes: &[NodeMembers],
     ) -> Result<Arc<dyn TableProvider>, EngineError> {
         let mut parts: Vec<Arc<dyn TableProvider>> = Vec::new();
         if let Some(table) = live(reference) {
@@ -375,21 +380,33 @@ impl Workshop {
             parts.extend(here.map(|part| Arc::new(part) as _));
             let there = nodes.iter();
             let there = there.filter_map(|there| NodeTable::recorded(reference, there, sight));
+            // A table of the program's has steps of the program's.
+            let is_own = builtin::named(&full_name(reference)).is_some();
+            let has_others = is_own && nodes.len() + usize::from(!sight.all.is_empty()) > 1;
+            let there = there.map(|part| {
+                if has_others {
+                    part.beside_others()
+                } else {
+                    part
+                }
+            });
             parts.extend(there.map(|part| Arc::new(part) as _));
         }
-        let united = self.basis().and_then(|basis| nodes::united(basis, parts));
+        let united = self
+            .basis()
+            .and_then(|basis| remote_table::united(basis, parts));
         let united = united.map_err(|error| EngineError::of(error, ""))?;
         united.ok_or_else(|| no_table(reference, sight))
     }
 }
 
 /// What a query can see: targets of this machine, and those of others through their agents.
-struct World {
-    sight: Arc<Sight>,
-    nodes: Vec<There>,
+struct QueryTargets {
+    sight: Arc<TargetSetSnapshot>,
+    nodes: Vec<NodeMembers>,
 }
 
-impl World {
+impl QueryTargets {
     /// Whether each table is the one that its name says: nothing is put together of several.
     fn is_plain(&self) -> bool {
         self.nodes.is_empty() && self.sight.captures.is_empty()
@@ -404,7 +421,7 @@ struct Tables {
     rows: usize,
 }
 
-impl Drop for Workshop {
+impl Drop for EngineState {
     fn drop(&mut self) {
         // Without waiting for what still computes.
         let runtimes = [self.runtime.take(), self.planning.take()];
@@ -414,7 +431,7 @@ impl Drop for Workshop {
     }
 }
 
-impl fmt::Debug for Workshop {
+impl fmt::Debug for EngineState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workshop")
             .field("threads", &self.threads)
@@ -442,7 +459,7 @@ fn shown(sql: &str) -> Result<Statement, EngineError> {
 /// The name of the table that is meant, as `probing.tables` has it.
 fn named(
     reference: &TableReference,
-    World { sight, nodes }: &World,
+    QueryTargets { sight, nodes }: &QueryTargets,
 ) -> Result<String, EngineError> {
     let wanted = full_name(reference);
     if !nodes.is_empty() {
@@ -472,14 +489,14 @@ fn live(reference: &TableReference) -> Option<&'static Table> {
 }
 
 /// Those that are read from targets, and those that targets have recorded.
-fn all_names(sight: &Sight) -> Vec<String> {
+fn all_names(sight: &TargetSetSnapshot) -> Vec<String> {
     let live = ALL.iter().map(|table| table.name.to_owned());
     let captures = sight.captures.iter();
     let kept = captures.flat_map(|capture| capture.manifest().tables.clone());
     live.chain(recorded::names(sight)).chain(kept).collect()
 }
 
-fn no_table(reference: &TableReference, sight: &Sight) -> EngineError {
+fn no_table(reference: &TableReference, sight: &TargetSetSnapshot) -> EngineError {
     let missing = recorded::unreadable(&full_name(reference), sight);
     if !missing.is_empty() && is_ours(reference) {
         return EngineError::Blind { missing };

@@ -10,8 +10,8 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use probing_client::ClientError;
 use probing_proto::agent::RefusalKind;
 
-use crate::nearest::nearest;
-use crate::sight::Missing;
+use crate::sources::target_snapshot::UnreadTarget;
+use crate::tables::spelling::nearest;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,13 @@ pub enum EngineError {
         /// Those that there are.
         known: Vec<String>,
     },
+    /// `SELECT rank, *`
+    #[error("column selected twice: {name}")]
+    SelectedTwice {
+        name: String,
+        /// Whether the query has a `*`, which may be where it comes from.
+        has_star: bool,
+    },
     #[error("not enough memory for this query: {message}")]
     TooLarge { message: String },
     /// More than somebody can look at, or a program has to keep.
@@ -53,12 +60,12 @@ pub enum EngineError {
     TooLong { time: Duration },
     /// None of the targets could be read.
     #[error("{}", blind(.missing))]
-    Blind { missing: Vec<Missing> },
+    Blind { missing: Vec<UnreadTarget> },
     #[error("the query was stopped")]
     Stopped,
     /// The targets are on another machine, whose agent says this.
     #[error(transparent)]
-    Elsewhere(#[from] ClientError),
+    Remote(#[from] ClientError),
     #[error("{message}")]
     Failed { message: String },
     #[error("cannot start the engine: {source}")]
@@ -90,6 +97,11 @@ impl EngineError {
             }
             Self::Several { .. } => "ask them one after the other".to_owned(),
             Self::Empty => "for example: SELECT func, file, lineno FROM python.backtrace".to_owned(),
+            Self::SelectedTwice { name, has_star } => {
+                let why = if *has_star { "`*` has it already: " } else { "" };
+                let renamed = quoted(&format!("the_{name}"));
+                format!("{why}leave it out, or rename it: {} AS {renamed}", quoted(name))
+            }
             Self::TooMuch { .. } | Self::TooMany { .. } => {
                 "ask for fewer rows (LIMIT), or have them written as they come: --csv, --arrow, --parquet FILE".to_owned()
             }
@@ -99,7 +111,7 @@ impl EngineError {
                 [only] => return only.why.hint.clone(),
                 _ => return None,
             },
-            Self::Elsewhere(error) => return error.hint(),
+            Self::Remote(error) => return error.hint(),
             Self::Syntax { .. } | Self::Stopped | Self::Failed { .. } | Self::NotStarted { .. } | Self::NotWritten { .. } => return None,
         };
         Some(hint)
@@ -110,7 +122,7 @@ impl EngineError {
         let is_refused = |error: &ClientError| matches!(error, ClientError::Agent { refusal, .. } if refusal.kind == Some(RefusalKind::Syntax));
         match self {
             Self::Syntax { .. } | Self::Empty | Self::Several { .. } => true,
-            Self::Elsewhere(error) => is_refused(error),
+            Self::Remote(error) => is_refused(error),
             _ => false,
         }
     }
@@ -118,16 +130,25 @@ impl EngineError {
     /// Whether no target could be asked.
     pub fn is_blind(&self) -> bool {
         match self {
-            Self::Elsewhere(ClientError::Agent { refusal, .. }) => {
+            Self::Remote(ClientError::Agent { refusal, .. }) => {
                 matches!(refusal.kind, Some(RefusalKind::Blind | RefusalKind::Ended))
             }
-            Self::Blind { .. } | Self::Elsewhere(_) => true,
+            Self::Blind { .. } | Self::Remote(_) => true,
             _ => false,
         }
     }
 
     /// A thread of the engine ended without an answer.
     pub(crate) fn panicked(error: impl Error) -> Self {
+        let error = error.to_string();
+        // Arrow and the standard library know no other way to say that a value is too long to be held.
+        if ["offset overflow", "capacity overflow"]
+            .iter()
+            .any(|words| error.contains(words))
+        {
+            let message = "one value of the answer is larger than the memory budget".to_owned();
+            return Self::TooLarge { message };
+        }
         let message = format!("the engine panicked: {error}");
         Self::Failed { message }
     }
@@ -150,11 +171,24 @@ impl EngineError {
             DataFusionError::SQL(error, _) => syntax(*error, sql),
             DataFusionError::SchemaError(error, _) => column(*error),
             DataFusionError::ArrowError(error, _) => Self::from(*error),
-            error => Self::Failed {
+            error => selected_twice(&said(&error), sql).unwrap_or_else(|| Self::Failed {
                 message: said(&error),
-            },
+            }),
         }
     }
+}
+
+/// The engine has no kind of error for that, only words that name the column. Of an expression its own words say more.
+fn selected_twice(words: &str, sql: &str) -> Option<EngineError> {
+    let (_, rest) = words.split_once("require unique expression names but the expression \"")?;
+    let (name, _) = rest.split_once("\" at position ")?;
+    let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"');
+    let is_plain = |character: char| character.is_alphanumeric() || character == '_';
+    let has_star = sql.contains('*') && !sql.to_lowercase().contains("count(*)");
+    (!name.is_empty() && name.chars().all(is_plain)).then(|| EngineError::SelectedTwice {
+        name: name.to_owned(),
+        has_star,
+    })
 }
 
 impl From<ArrowError> for EngineError {
@@ -260,9 +294,55 @@ fn shown_at(place: Option<&(String, usize)>) -> String {
     }
 }
 
-fn blind(missing: &[Missing]) -> String {
+fn blind(missing: &[UnreadTarget]) -> String {
     match missing {
         [only] => only.why.message.clone(),
         several => format!("none of {} targets could be read", several.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_too_long_is_no_panic_of_ours() {
+        let panicked = |words: &str| EngineError::panicked(std::io::Error::other(words.to_owned()));
+        let too_long = panicked("task 3 panicked with message \"offset overflow\"");
+        assert!(
+            matches!(too_long, EngineError::TooLarge { .. }),
+            "{too_long:?}"
+        );
+        let other = panicked("task 3 panicked with message \"none\"");
+        assert!(matches!(other, EngineError::Failed { .. }), "{other:?}");
+    }
+
+    #[test]
+    fn only_a_column_that_is_selected_twice_is_called_so() {
+        let told = |sql: &str, expression: &str| {
+            let words = format!(
+                "Projections require unique expression names but the expression \"{expression}\" at position 0 and \"{expression}\" at position 1 have the same name. Consider aliasing (\"AS\") one of them."
+            );
+            let error = EngineError::of(DataFusionError::Plan(words), sql);
+            (error.to_string(), error.hint())
+        };
+        let hint = |words: &str| Some(words.to_owned());
+        assert_eq!(
+            told("SELECT rank, * FROM t", "t.rank"),
+            (
+                "column selected twice: rank".to_owned(),
+                hint("`*` has it already: leave it out, or rename it: rank AS the_rank")
+            )
+        );
+        assert_eq!(
+            told("SELECT x, x FROM t", "t.x"),
+            (
+                "column selected twice: x".to_owned(),
+                hint("leave it out, or rename it: x AS the_x")
+            )
+        );
+        let (message, hint) = told("SELECT min(t.x), min(t.x) FROM t", "min(t.x)");
+        assert!(message.contains("\"min(t.x)\" at position 1"), "{message}");
+        assert_eq!(hint, None);
     }
 }

@@ -17,12 +17,12 @@ use datafusion::arrow::ipc::writer::StreamWriter;
 
 pub use self::text::Layout;
 
-use crate::answer::{Answer, Summary};
+use crate::answer::{ResultStream, Summary};
 use crate::error::EngineError;
 use crate::memory;
 
 /// Of rows that are shown all at once. Their text takes some times as much.
-const MOST_KEPT: usize = 256 << 20;
+const MAX_BUFFERED_BYTES: usize = 256 << 20;
 /// At most this part of what the query may take.
 const SHARE_KEPT: usize = 4;
 
@@ -46,7 +46,7 @@ pub struct JsonTable {
     pub rows: Vec<Vec<serde_json::Value>>,
 }
 
-impl Answer {
+impl ResultStream {
     /// Writes all rows, as they come where the format allows it.
     pub fn write(mut self, format: Format, out: &mut dyn Write) -> Result<Summary, EngineError> {
         let not_written = |source| EngineError::NotWritten { source };
@@ -111,8 +111,8 @@ struct Scales {
 }
 
 impl Scales {
-    fn of(answer: &Answer) -> Self {
-        let most = MOST_KEPT.min(answer.memory_bytes() / SHARE_KEPT);
+    fn of(answer: &ResultStream) -> Self {
+        let most = MAX_BUFFERED_BYTES.min(answer.memory_bytes() / SHARE_KEPT);
         Self { left: most, most }
     }
 

@@ -11,48 +11,27 @@
 //! *Invariant:* a query reads each target once: what two tables say of it was so at the same moment.
 
 mod answer;
-mod arrays;
-#[cfg(test)]
-mod beside;
-mod condition;
-mod counts;
-mod elsewhere;
 mod engine;
 mod error;
 mod formats;
 mod functions;
-mod groups;
-mod instead;
-mod joins;
-mod kept;
-mod keys;
-mod live;
 mod memory;
-mod moment;
-mod nearest;
-mod nodes;
-mod plans;
-mod recorded;
-mod reference;
-mod rows;
-mod scan;
+mod optimizer;
 mod session;
-mod sight;
+mod sources;
 mod statement;
-mod sums;
-mod table;
 mod tables;
-mod whose;
-mod words;
+#[cfg(test)]
+mod test_baseline;
 
-pub use answer::{Answer, Stopper, Summary, Terms};
-pub use engine::{Engine, SHOW_TABLES};
-pub use error::EngineError;
-pub use formats::{Format, JsonTable, Layout};
-pub use functions::{ALL as FUNCTIONS, Function};
-pub use moment::Moment;
-pub use reference::reference;
-pub use sight::{Missing, Unseen, missing_targets};
-pub use table::{Column, Kind, Table, WHOSE};
-pub use tables::ALL as TABLES;
-pub use words::{TableWords, Words};
+pub use self::answer::{QueryLimits, ResultStream, Stopper, Summary};
+pub use self::engine::{Engine, SHOW_TABLES};
+pub use self::error::EngineError;
+pub use self::formats::{Format, JsonTable, Layout};
+pub use self::functions::{ALL as FUNCTIONS, Function};
+pub use self::sources::moment::EngineSnapshot;
+pub use self::sources::target_snapshot::{ReadFailure, UnreadTarget, missing_targets};
+pub use self::tables::ALL as TABLES;
+pub use self::tables::definition::{Column, Kind, Table, WHOSE};
+pub use self::tables::names::{SchemaNames, TableNames};
+pub use self::tables::reference::reference;

@@ -9,11 +9,11 @@ use datafusion::arrow::array::{Array, AsArray as _, RecordBatch};
 use datafusion::arrow::datatypes::DataType;
 
 /// At most this, however much is free.
-const MOST: u64 = 4 << 30;
+const MAX_BYTES: u64 = 4 << 30;
 /// At most this part of what is free.
 const SHARE: u64 = 4;
 /// So much in any case: less answers nothing.
-const LEAST: u64 = 64 << 20;
+const MIN_BYTES: u64 = 64 << 20;
 /// Where a container finds its own limits.
 const CONTAINER: &str = "/sys/fs/cgroup";
 
@@ -34,8 +34,8 @@ fn part_of_what_is_free() -> usize {
     let of_machine = fs::read_to_string("/proc/meminfo").ok();
     let of_machine = of_machine.as_deref().and_then(available);
     let free = of_machine.into_iter().chain(left_in(Path::new(CONTAINER)));
-    let free = free.min().unwrap_or(LEAST);
-    (free / SHARE).clamp(LEAST, MOST) as usize
+    let free = free.min().unwrap_or(MIN_BYTES);
+    (free / SHARE).clamp(MIN_BYTES, MAX_BYTES) as usize
 }
 
 /// In bytes, from `/proc/meminfo`.
@@ -89,6 +89,6 @@ mod tests {
     #[test]
     fn a_query_has_a_part_of_what_is_free_and_bounds() {
         let usual = usual() as u64;
-        assert!((LEAST..=MOST).contains(&usual), "{usual}");
+        assert!((MIN_BYTES..=MAX_BYTES).contains(&usual), "{usual}");
     }
 }

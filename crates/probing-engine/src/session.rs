@@ -19,12 +19,12 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 
-use crate::counts;
 use crate::functions;
-use crate::groups::Groups;
-use crate::instead::Rule;
-use crate::joins::Joins;
-use crate::sums::Sums;
+use crate::optimizer::count_pushdown;
+use crate::optimizer::exec_override::Rule;
+use crate::optimizer::group_by::Groups;
+use crate::optimizer::joins::Joins;
+use crate::optimizer::sum_pushdown::Sums;
 
 const CATALOG: &str = "targets";
 /// Tables that a program recorded need no schema in front of their names.
@@ -125,7 +125,7 @@ pub(crate) async fn run(
     state: &SessionState,
     share: Share,
 ) -> Result<SendableRecordBatchStream> {
-    if let Some(counted) = counts::of(plan)? {
+    if let Some(counted) = count_pushdown::count_rows(plan)? {
         return Ok(Box::pin(MemoryStream::try_new(
             vec![counted],
             Arc::clone(plan.schema().inner()),

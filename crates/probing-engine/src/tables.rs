@@ -3,12 +3,16 @@
 mod backtrace;
 mod breakpoints;
 mod catalog;
+pub(crate) mod definition;
 mod envs;
 mod info;
+pub(crate) mod names;
 mod process_threads;
 mod python_threads;
+pub(crate) mod reference;
+pub(crate) mod spelling;
 
-use crate::table::Table;
+use crate::tables::definition::Table;
 
 /// In the order in which people are told of them.
 pub const ALL: [&Table; 9] = [

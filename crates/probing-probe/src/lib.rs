@@ -5,62 +5,18 @@
 //! that a watch of bytes asks for: `traps`), changes the environment, holds the GIL while it waits, or lets a panic or an
 //! exception out.
 
-mod agent;
-mod code;
-mod codes;
-mod collectives;
-mod compiling;
-mod connection;
-mod detached;
-mod directory;
-mod dispatch;
+mod breakpoints;
 mod eval;
-mod evals;
-mod files;
-mod forked;
-mod forks;
-mod gradients;
-mod guarded;
-mod handled;
-mod handlers;
-mod handoff;
-mod heap;
-mod immortal;
-mod imports;
-mod interned;
-mod interrupt;
-mod last;
-mod life;
-mod lifecycle;
-mod locals;
-mod main_thread;
-mod memory;
-mod moment;
-mod monitoring;
-mod names;
-mod objects;
-mod outbox;
-mod output;
-mod peer;
-mod place;
+mod inspect;
+mod instrument;
+mod process;
+mod python;
+pub(crate) mod recorders;
 mod recording;
-mod request;
+mod requests;
 mod server;
-mod signals;
-mod sink;
-mod step;
-mod stops;
-mod strangers;
-mod task;
-mod threading;
-mod torch;
 mod trace;
-mod traceback;
-mod tracers;
-mod traps;
-mod usage;
-mod weak;
-mod worker;
+mod watchpoints;
 
 use pyo3::prelude::*;
 
@@ -72,7 +28,7 @@ mod _probe {
     use pyo3::exceptions::PyOSError;
     use pyo3::prelude::*;
 
-    use super::lifecycle;
+    use crate::server::lifecycle;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name for it")]
@@ -93,18 +49,18 @@ mod _probe {
     /// What records rows, and what they are counted by.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::recording::add_to(module)?;
-        super::step::add_to(module)?;
-        super::tracers::add_to(module)?;
-        super::trace::add_to(module)?;
-        super::torch::add_to(module)?;
-        super::stops::hooks::add_to(module)
+        crate::recording::add_to(module)?;
+        crate::recording::step::add_to(module)?;
+        crate::recorders::add_to(module)?;
+        crate::trace::add_to(module)?;
+        crate::recorders::torch::add_to(module)?;
+        crate::watchpoints::tensor_hooks::add_to(module)
     }
 
     /// Stop the caller of the caller, if somebody follows this process. Returns whether it did.
     #[pyfunction]
     fn breakpoint(py: Python<'_>) -> bool {
-        panic::catch_unwind(AssertUnwindSafe(|| super::stops::here(py))).unwrap_or(false)
+        panic::catch_unwind(AssertUnwindSafe(|| crate::breakpoints::here(py))).unwrap_or(false)
     }
 
     /// Take the probe out: its thread ends, its files are removed. Returns False when none runs.

@@ -4,39 +4,42 @@
 //! that from outside. The GIL makes all threads of the program one writer. What a call does while it holds our state runs
 //! no code of the program, so nothing of it is met half-way; a child of a fork leaves the parent's alone and has its own.
 
-mod calls;
-mod captures;
-mod collectives;
-mod process;
-mod sites;
-mod tables;
-mod torch;
-mod trace;
-mod tracers;
-mod values;
+pub(crate) mod call_site_cache;
+pub(crate) mod calls;
+pub(crate) mod captures;
+pub(crate) mod collectives;
+pub(crate) mod process;
+pub(crate) mod step;
+pub(crate) mod steps;
+pub(crate) mod tables;
+pub(crate) mod torch;
+pub(crate) mod trace;
+pub(crate) mod tracers;
+pub(crate) mod values;
 
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use probing_proto::own::OwnTable;
-use probing_proto::store::{Kind, SchemaError, Storage};
+use probing_proto::tables::builtin::OwnTable;
+use probing_proto::tables::schema::{Kind, SchemaError, Storage};
 use probing_store::{Writer, WriterError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::forked;
-use tables::Tables;
+use self::tables::Tables;
+use crate::process::fork_child;
 
-pub(crate) use calls::add_to;
-pub(crate) use captures::{
+pub(crate) use self::calls::add_to;
+pub(crate) use self::captures::{
     Capture, Exception, Variable, capture, exception, make_room_for_variables, memory, variable,
 };
-pub(crate) use collectives::{Ledger, Operation, Outcome, Site, collective_symbol, ledger};
-pub(crate) use trace::thread_id;
-pub(crate) use tracers::{Budget, Sums, budget, ring_of_tracers, sums};
+pub(crate) use self::collectives::{Ledger, Operation, Outcome, Site, collective_symbol, ledger};
+pub(crate) use self::steps::{StepEnd, step_end};
+pub(crate) use self::trace::thread_id;
+pub(crate) use self::tracers::{Budget, Sums, budget, ring_of_tracers, sums};
 
-pub(crate) use torch::{Called, Stage, TensorRow, TorchRow, called, tensor_row, torch_row};
+pub(crate) use self::torch::{Called, Stage, TensorRow, TorchRow, called, tensor_row, torch_row};
 
 /// What this process records, or null. Reached with the GIL held only.
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
@@ -86,14 +89,15 @@ impl From<RecordError> for PyErr {
     reason = "the tables are reached through an atomic pointer"
 )]
 fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
-    let generation = forked::generation();
+    crate::recorders::collectives::notice_rank(py);
+    let generation = fork_child::generation();
     let there = TABLES.load(Ordering::Acquire);
     // SAFETY: null or from `Box::into_raw`, and never freed. The GIL is held, and whoever had the reference before us has
     // given it back: `work` neither lets go of the GIL nor calls anything that comes here again.
     let tables = match unsafe { there.as_mut() } {
         Some(tables) if tables.generation() == generation => tables,
         older => {
-            crate::lifecycle::follow_forks();
+            crate::server::lifecycle::follow_forks();
             // A child's own. The parent's mappings and files are left as they are: leaked, not dropped, because dropping
             // would write to them.
             let fresh = Tables::new(py, generation, older.map(|tables| &*tables));
@@ -104,6 +108,13 @@ fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
         }
     };
     work(tables)
+}
+
+/// Torch has told which rank this process has: those who look when it is gone know it, too.
+pub(crate) fn rank_is_known(py: Python<'_>) {
+    if !TABLES.load(Ordering::Acquire).is_null() {
+        with_tables(py, Tables::describe_rank);
+    }
 }
 
 /// A ring of its own for a thread that does not hold the GIL: its rows are rows of the table, too.

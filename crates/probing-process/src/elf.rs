@@ -13,8 +13,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
-pub use functions::CodeAddress;
-pub use sections::Part;
+pub use self::functions::CodeAddress;
+pub use self::sections::Part;
 
 /// More than any `.dynsym` or string table of a Python: 64 MB.
 const MAX_TABLE: u64 = 64 << 20;

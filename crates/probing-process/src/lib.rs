@@ -2,28 +2,19 @@
 //! for the kernel (`threads`), what they have used (`usage`), what it has mapped (`maps`), the files behind that
 //! (`elf`), the one that is its Python (`python`), and its memory (`memory`). All of this comes from `/proc`, or from
 //! wherever else there is a `source`. Files that it controls are written, removed and listed through `foreign`;
-//! `urgent` is for whoever stops one of its threads.
+//! `urgent` and `cpus` are for whoever stops one of its threads.
 //!
 //! Each fact about `/proc` stands here once. Nothing is executed or stopped, and nothing is written elsewhere.
 //!
 //! *Invariant:* whatever a file or a process holds, reading it ends, with bounded memory and without a panic.
 
-pub mod addresses;
+pub mod access;
+pub mod cpus;
 pub mod elf;
 pub mod error;
-pub mod foreign;
-pub mod maps;
 pub mod memory;
-pub mod peer;
-pub mod permission;
-pub mod processes;
+pub mod procfs;
 pub mod python;
-pub mod source;
-pub mod status;
-mod system_calls;
-pub mod threads;
-pub mod urgent;
-pub mod usage;
 
 use std::fs::File;
 use std::io::Read as _;

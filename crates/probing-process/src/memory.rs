@@ -3,6 +3,8 @@
 //! Nothing here writes to the target. What is read was written by someone else, perhaps meanwhile: a range that is not
 //! mapped is `None`, and [`Bounded`] ends a reading that asks for too much.
 
+pub mod address_map;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use probing_proto::process::Pid;
 
-use crate::addresses::{AddressMap, AddressSet};
+use crate::memory::address_map::{AddressMap, AddressSet};
 
 use crate::proc;
 
@@ -208,7 +210,7 @@ impl<M: Memory + ?Sized> Memory for Bounded<'_, M> {
 
 /// What is known of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum CopyOutcome {
     Here,
     NotLoaded,
     /// Not mapped in the target, or an address that cannot be one.
@@ -320,16 +322,16 @@ impl Pages {
     }
 
     /// Copies bytes that were loaded.
-    pub fn copy(&self, address: u64, into: &mut [u8]) -> Known {
+    pub fn copy(&self, address: u64, into: &mut [u8]) -> CopyOutcome {
         if address >= HIGHEST {
-            return Known::Never;
+            return CopyOutcome::Never;
         }
         let mut done = 0;
         while done < into.len() {
             let at = address + done as u64;
             let (buffer, start) = match self.places.get(&(at / PAGE)) {
-                None => return Known::NotLoaded,
-                Some(None) => return Known::Never,
+                None => return CopyOutcome::NotLoaded,
+                Some(None) => return CopyOutcome::Never,
                 Some(Some(place)) => *place,
             };
             let inside = (at % PAGE) as usize;
@@ -337,12 +339,12 @@ impl Pages {
             let start = start as usize + inside;
             let bytes = self.buffers.get(buffer as usize);
             let Some(bytes) = bytes.and_then(|bytes| bytes.get(start..start + len)) else {
-                return Known::Never;
+                return CopyOutcome::Never;
             };
             into[done..done + len].copy_from_slice(bytes);
             done += len;
         }
-        Known::Here
+        CopyOutcome::Here
     }
 }
 
@@ -413,11 +415,11 @@ mod tests {
         let at = bytes.as_ptr() as u64;
         let mut pages = Pages::default();
         let mut out = [0; 5000];
-        assert_eq!(pages.copy(at + 3000, &mut out), Known::NotLoaded);
+        assert_eq!(pages.copy(at + 3000, &mut out), CopyOutcome::NotLoaded);
         pages.load(&ourselves(), &[(at + 3000, 5000), (16, 8)]);
-        assert_eq!(pages.copy(at + 3000, &mut out), Known::Here);
+        assert_eq!(pages.copy(at + 3000, &mut out), CopyOutcome::Here);
         assert_eq!(out, bytes[3000..8000]);
-        assert_eq!(pages.copy(16, &mut out[..8]), Known::Never);
+        assert_eq!(pages.copy(16, &mut out[..8]), CopyOutcome::Never);
     }
 
     #[test]
@@ -434,7 +436,10 @@ mod tests {
         let others: Vec<u64> = (first..=last).filter(|page| changes.has(*page)).collect();
         assert_eq!(others, [last]);
         let mut now = [0];
-        assert_eq!(changes.pages().copy(last * PAGE + 9, &mut now), Known::Here);
+        assert_eq!(
+            changes.pages().copy(last * PAGE + 9, &mut now),
+            CopyOutcome::Here
+        );
         assert_eq!(now, [2]);
     }
 

@@ -3,14 +3,16 @@
 //! Everything comes from the target's own files under `/proc/<pid>/root`, so containers need no special care,
 //! and from exported symbols, so a stripped or statically linked Python serves as well.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use probing_proto::process::Pid;
 
+use crate::access::source::Files;
 use crate::elf::{Bytes, Image};
-use crate::maps::Mapping;
 use crate::proc;
-use crate::source::Files;
+use crate::procfs::maps::Mapping;
 
 /// A file that may hold an interpreter, and where it is in the target's memory.
 #[derive(Debug)]
@@ -112,16 +114,38 @@ fn candidates<'a>(files: &impl Files, maps: &'a [Mapping]) -> Vec<&'a Mapping> {
 /// The file behind a mapping. After an upgrade its path is gone, but the kernel still has the file.
 pub fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
     let Mapping { start, end, .. } = mapping;
+    let kept = || open_plain(&proc(pid, &format!("map_files/{start:x}-{end:x}")));
     let Some(path) = mapping.path.strip_suffix(" (deleted)") else {
-        return File::open(format!("/proc/{pid}/root{}", mapping.path)).ok();
+        return open_path(pid, Path::new(&mapping.path)).or_else(kept);
     };
     let program = fs::read_link(proc(pid, "exe")).unwrap_or_default();
     let is_program = program.to_string_lossy().starts_with(path);
-    let kept = File::open(proc(pid, &format!("map_files/{start:x}-{end:x}")));
-    match kept {
-        Err(_) if is_program => File::open(proc(pid, "exe")).ok(),
-        kept => kept.ok(),
+    kept().or_else(|| open_plain(&proc(pid, "exe")).filter(|_| is_program))
+}
+
+/// A file of the process by the path that the kernel tells us, which counts from our own root below a plain `chroot`, and
+/// from that of its namespace in a container. The link `root` of the process is told the same way.
+pub fn open_path(pid: Pid, path: &Path) -> Option<File> {
+    let root = proc(pid, "root");
+    let told = fs::read_link(&root).unwrap_or_else(|_| PathBuf::from("/"));
+    let same_namespace = || {
+        let namespace = |process: &Path| fs::read_link(process.join("ns/mnt")).ok();
+        namespace(Path::new("/proc/self")) == namespace(&proc(pid, ""))
+    };
+    match path.strip_prefix(told) {
+        Ok(inside) => open_plain(&root.join(inside)),
+        // It has changed its root after it opened the file.
+        Err(_) if same_namespace() => open_plain(path),
+        Err(_) => None,
     }
+}
+
+/// Opens a regular file, and waits for nothing else.
+fn open_plain(path: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
 }
 
 #[cfg(test)]

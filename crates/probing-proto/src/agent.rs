@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::Failure;
+use crate::message::{Failure, FrameSelector};
 use crate::process::Pid;
 use crate::report::{DeadProcess, ListedProcess};
 
@@ -156,9 +156,9 @@ pub struct EvalRequest {
     /// Run it on this thread of the program: `main`, a name, an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Run it in the locals of this frame: 0 is the innermost.
+    /// Run it in the locals of this frame: 0 is the innermost, -1 the outermost; or by the function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frame: Option<u32>,
+    pub frame: Option<FrameSelector>,
     /// Interrupt it after so long; 30 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
@@ -239,6 +239,12 @@ pub struct MissingTarget {
     pub failure: Failure,
 }
 
+/// What `probing query --json` writes to stderr where its answer lacks something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IncompleteAnswer {
+    pub missing: Vec<MissingTarget>,
+}
+
 /// What `/samples` is asked, behind a `?`: many readings of the stacks of one process, counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -278,7 +284,7 @@ pub struct SamplesReport {
     pub target_ended: bool,
     /// Names of the threads of the last reading.
     pub names: Vec<String>,
-    pub places: Vec<SampledPlace>,
+    pub places: Vec<SampledFrame>,
     /// Indices of places, outermost first, and how often that was seen.
     pub stacks: Vec<(Vec<usize>, u64)>,
     /// Stacks that were cut because there are too many different ones.
@@ -287,7 +293,7 @@ pub struct SamplesReport {
 
 /// Where a sampled stack was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SampledPlace {
+pub struct SampledFrame {
     pub func: String,
     pub file: Option<String>,
     pub line: Option<u32>,

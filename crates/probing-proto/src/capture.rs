@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::breakpoints::{Breakpoint, Stop};
 use crate::process::Pid;
-use crate::stops::{Point, Stop};
 
 /// The version of the format. A reader refuses those that it does not know.
 pub const FORMAT: u32 = 1;
@@ -42,7 +42,7 @@ pub struct Manifest {
     pub stops: Vec<Stop>,
     /// What was armed, where no table tells it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<Point>,
+    pub points: Vec<Breakpoint>,
     /// Names of the tables in the file, as a query writes them.
     pub tables: Vec<String>,
     /// What could not be had, and why.

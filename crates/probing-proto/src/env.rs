@@ -74,7 +74,8 @@ pub const PROBING_ACCEPT_NEW: Variable = Variable {
 pub const PROBING_DIR: Variable = Variable {
     name: "PROBING_DIR",
     read_by: ReadBy::Both,
-    doc: "The private folder in which probe and command meet, instead of `/tmp/probing-<uid>`. \
+    doc: "The private folder in which probe and command meet, instead of `/tmp/probing-<uid>` \
+          (or, where another user has taken that name, `/tmp/probing-<uid>-1` to `-9` and `/run/user/<uid>/probing`). \
           Created with mode 0700; refused when it belongs to someone else or others may enter it. \
           The command also looks where the target's own `PROBING_DIR` points.",
 };
@@ -168,6 +169,12 @@ pub const PYTHONPATH: Variable = Variable {
     read_by: ReadBy::Command,
     doc: "Python's own. `probing run` puts its start-up folder in front of it for the program and its children.",
 };
+pub const PATH: Variable = Variable {
+    name: "PATH",
+    read_by: ReadBy::Command,
+    doc: "The system's own. `probing run` looks there for the script that it is to start, whose first line may name a Python \
+          with options that keep the probe out.",
+};
 pub const XDG_STATE_HOME: Variable = Variable {
     name: "XDG_STATE_HOME",
     read_by: ReadBy::Command,
@@ -201,6 +208,18 @@ pub const PROBING_TEST_SCHEMATHESIS: Variable = Variable {
     doc: "The command that tries an agent's HTTP API as its description says; set by `make test` when it is installed.",
 };
 
+pub const PROBING_TEST_REAL: Variable = Variable {
+    name: "PROBING_TEST_REAL",
+    read_by: ReadBy::Development,
+    doc: "The interpreter that has Lightning, Ray and other real software; set by `make real`.",
+};
+
+pub const PROBING_TEST_BURSTS: Variable = Variable {
+    name: "PROBING_TEST_BURSTS",
+    read_by: ReadBy::Development,
+    doc: "How many bursts of writes the long test of debug registers makes on each Python, instead of 2000: for runs that are added up.",
+};
+
 /// All of them, in the order of the reference.
 pub const ALL: &[Variable] = &[
     PROBING,
@@ -229,12 +248,15 @@ pub const ALL: &[Variable] = &[
     SLURM_NTASKS,
     OMPI_COMM_WORLD_SIZE,
     PYTHONPATH,
+    PATH,
     XDG_STATE_HOME,
     HOME,
     PROBING_CACHE,
     PROBING_TEST_PYTHONS,
     PROBING_TEST_TORCH,
     PROBING_TEST_SCHEMATHESIS,
+    PROBING_TEST_REAL,
+    PROBING_TEST_BURSTS,
 ];
 
 /// Variables that carry a process's rank, the first that is set counts.

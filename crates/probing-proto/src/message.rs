@@ -3,16 +3,30 @@
 //! Many requests may be in flight on one connection; what belongs to one carries its id.
 //! Fields may be added; a reader ignores those it does not know. Anything else raises [`PROTOCOL`].
 
+pub mod breakpoints;
+pub mod completion;
+pub(crate) mod omitted;
+pub mod reads;
+pub mod recorders;
+pub mod torch;
+pub mod trace;
+
+use std::convert::Infallible;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
-use crate::names::{Complete, Completion, Describe, Description};
-use crate::omitted::{is_false, is_none_at_all, is_zero};
+use crate::message::breakpoints::{
+    Breakpoint, BreakpointEvent, BreakpointId, ObservedChange, SetBreakpoint, Source, StepCall,
+    Stop, StopId,
+};
+use crate::message::completion::{Complete, Completion, Describe, Description};
+use crate::message::omitted::{is_false, is_none_at_all, is_zero};
+use crate::message::reads::{FileCall, Pieces};
+use crate::message::recorders::{Heap, TracerCall, TracerState};
+use crate::message::torch::{TorchCall, TorchStatus};
+use crate::message::trace::{Trace, TraceId, TraceStatus};
 use crate::process::{Pid, ProcessKey};
-use crate::reads::{FileCall, Pieces};
-use crate::stops::{Arm, Point, PointId, Seen, Source, StepCall, Stop, StopId, StopNews};
-use crate::torch::{TorchCall, TorchStatus};
-use crate::trace::{Trace, TraceId, Traced};
-use crate::tracers::{Heap, TracerCall, TracerState};
 
 /// Version of this protocol, said in the hello.
 pub const PROTOCOL: u32 = 1;
@@ -54,11 +68,11 @@ pub enum Call {
     /// Interrupt the eval with that id. Answered by `cancelling`; the eval gives its own answer.
     Cancel { request: RequestId },
     /// Arm a breakpoint or a watch. Answered by `armed`.
-    Arm(Arm),
+    Arm(SetBreakpoint),
     /// Disarm these points; all, when none is named. Answered by `points`: those that were.
-    Disarm { points: Vec<PointId> },
+    Disarm { points: Vec<BreakpointId> },
     /// Record a change that was seen from outside, in `python.variables`. Answered by `done`.
-    Record(Seen),
+    Record(ObservedChange),
     /// Drop debug exceptions that arrive without their cause, before debug registers are set. Answered by `guarded`.
     GuardTraps,
     /// Tell what is armed. Answered by `points`.
@@ -97,6 +111,32 @@ pub enum Call {
     Detach,
 }
 
+/// One frame of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FrameSelector {
+    /// 0 is the innermost, -1 the outermost.
+    Depth(i64),
+    /// The innermost frame of the function of this name, or qualified name.
+    Function(String),
+}
+
+impl FromStr for FrameSelector {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(text
+            .parse()
+            .map_or_else(|_| Self::Function(text.to_owned()), Self::Depth))
+    }
+}
+
+impl From<u32> for FrameSelector {
+    fn from(depth: u32) -> Self {
+        Self::Depth(i64::from(depth))
+    }
+}
+
 /// Code, and where to run it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eval {
@@ -104,10 +144,10 @@ pub struct Eval {
     /// Run it on this thread of the program: `main`, a name, an id. Without it, on a thread of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Run it in the locals of this frame of that thread (of the main thread, if none is named): 0 is the innermost. Then
-    /// the code has a thread of its own again; `thread` only says whose frame.
+    /// Run it in the locals of this frame of that thread (of the main thread, if none is named). Then the code has a thread
+    /// of its own again; `thread` only says whose frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frame: Option<u32>,
+    pub frame: Option<FrameSelector>,
     /// Run it on the thread that is stopped so, which this connection drives, in the locals of `frame` (of the innermost, if
     /// none is named): what it assigns there is assigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -170,23 +210,23 @@ pub enum Event {
         description: Option<Description>,
     },
     /// What was armed, and what came of it.
-    Armed(Point),
+    Armed(Breakpoint),
     /// Points, in the order in which they were armed.
     Points {
-        points: Vec<Point>,
+        points: Vec<Breakpoint>,
     },
     /// Threads that are stopped, in the order in which they stopped.
     Stops {
         stops: Vec<Stop>,
     },
     /// What is traced, and what came of it.
-    Traced(Traced),
+    Traced(TraceStatus),
     /// Traces, in the order in which they began.
     Traces {
-        traces: Vec<Traced>,
+        traces: Vec<TraceStatus>,
     },
     /// To one who follows.
-    News(StopNews),
+    News(BreakpointEvent),
     /// What is recorded of torch.
     Torch(TorchStatus),
     Source(Source),
@@ -217,6 +257,9 @@ pub struct Hello {
     /// As the process itself sees it: inside a container not the pid outside.
     pub pid: Pid,
     pub start_ticks: u64,
+    /// The probe's own thread, as the process itself sees it: the program may have others of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// How many of its threads are stopped at breakpoints now.

@@ -1,7 +1,7 @@
 //! Where probe and client meet: one private folder per user, in it one folder per process.
 
 use std::ffi::OsString;
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,29 @@ pub const FOLDER_MODE: u32 = 0o700;
 /// Mode of the socket. The folder already keeps others out; this is the second door.
 pub const SOCKET_MODE: u32 = 0o600;
 
-/// The folder that holds all targets of user `uid`. `chosen` is the value of `PROBING_DIR`, if any.
+/// How many folders stand in for one whose name another user has taken.
+const SPARE_FOLDERS: u32 = 9;
+
+/// The folders that may hold the targets of user `uid`, in the order in which a probe tries them: it uses the first that
+/// it can make or that is private to its user, and clients look into all that are. `chosen` is the value of `PROBING_DIR`,
+/// if any: then there is no other.
 ///
 /// Made from the user alone and not from `XDG_RUNTIME_DIR`: a service, a container or a cron job has another
-/// value of that than the shell from which one looks at it, and then the two would never meet.
-pub fn runtime_dir(uid: u32, chosen: Option<OsString>) -> PathBuf {
-    chosen.map_or_else(
-        || PathBuf::from(format!("/tmp/probing-{uid}")),
-        PathBuf::from,
-    )
+/// value of that than the shell from which one looks at it, and then the two would never meet. Anybody can take a name in
+/// `/tmp`. Nobody can take one in `/run/user/UID`, but a container has no such folder and a logout removes it, so it is the
+/// last.
+pub fn runtime_dirs(uid: u32, chosen: Option<OsString>) -> Vec<PathBuf> {
+    if let Some(chosen) = chosen {
+        return vec![PathBuf::from(chosen)];
+    }
+    let mut folders = with_spares(&format!("/tmp/probing-{uid}"));
+    folders.push(PathBuf::from(format!("/run/user/{uid}/probing")));
+    folders
+}
+
+fn with_spares(usual: &str) -> Vec<PathBuf> {
+    let spares = (1..=SPARE_FOLDERS).map(|number| PathBuf::from(format!("{usual}-{number}")));
+    [PathBuf::from(usual)].into_iter().chain(spares).collect()
 }
 
 /// The folder of one process: its socket, and whatever it records.
@@ -36,7 +50,7 @@ pub fn socket_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
     target_dir(runtime_dir, key).join(SOCKET)
 }
 
-/// Where the rings of one process are met: a folder, or a link to [`memory_dir`] when the runtime folder is on a disk.
+/// Where the rings of one process are met: a folder, or a link to one of [`memory_dirs`] when the runtime folder is on a disk.
 pub fn rings_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
     target_dir(runtime_dir, key).join(RINGS)
 }
@@ -46,14 +60,16 @@ pub fn recorder_path(runtime_dir: &Path, key: ProcessKey) -> PathBuf {
     target_dir(runtime_dir, key).join(RECORDER)
 }
 
-/// The folder in memory of all of user `uid`'s processes whose runtime folder is on a disk.
-pub fn memory_root(uid: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/probing-{uid}"))
+/// The folders in memory that may hold the rings of user `uid`'s processes whose runtime folder is on a disk, in the order
+/// in which a probe tries them.
+pub fn memory_roots(uid: u32) -> Vec<PathBuf> {
+    with_spares(&format!("/dev/shm/probing-{uid}"))
 }
 
-/// The rings of one process when its runtime folder is on a disk.
-pub fn memory_dir(uid: u32, key: ProcessKey) -> PathBuf {
-    memory_root(uid).join(key.to_string())
+/// Where the rings of one process may be when its runtime folder is on a disk.
+pub fn memory_dirs(uid: u32, key: ProcessKey) -> Vec<PathBuf> {
+    let roots = memory_roots(uid).into_iter();
+    roots.map(|root| root.join(key.to_string())).collect()
 }
 
 /// The name of a file in the runtime folder: since which boot a process of our own is known to survive debug registers.
@@ -99,13 +115,13 @@ pub fn known_agents_path(state_home: Option<OsString>, home: Option<OsString>) -
     Some(state_dir(state_home, home)?.join("known_agents"))
 }
 
-const RINGS: &str = "rings";
-const RECORDER: &str = "store.json";
+pub const RINGS: &str = "rings";
+pub const RECORDER: &str = "store.json";
 
 /// What outlives a process in its folder: the rows that it recorded, and who it was.
 pub const LASTING: [&str; 2] = [RINGS, RECORDER];
 
-/// A link in [`memory_dir`] back to the process's folder. When that is gone, so is the reason to keep the rings.
+/// A link in one of [`memory_dirs`] back to the process's folder. When that is gone, so is the reason to keep the rings.
 pub const HOME_LINK: &str = "home";
 
 /// A file beside the rings that their process keeps locked while it lives, wherever it lives.
@@ -159,6 +175,14 @@ pub enum NotPrivate {
     },
     #[error("private folder is open to others (mode {mode:03o}): {path}")]
     Open { path: PathBuf, mode: u32 },
+    #[error(
+        "another user has taken the names of all {count} private folders; uid {owner} has: {path}"
+    )]
+    AllTaken {
+        path: PathBuf,
+        owner: u32,
+        count: usize,
+    },
     #[error("a symbolic link where a socket belongs: {path}")]
     LinkedSocket { path: PathBuf },
     #[error("not a socket: {path}")]
@@ -172,12 +196,41 @@ pub enum NotPrivate {
 }
 
 impl NotPrivate {
+    /// Why none of several folders can be used, by what is wrong with each; `None` when nothing is.
+    pub fn with_all(mut refused: Vec<Self>) -> Option<Self> {
+        let count = refused.len();
+        if count < 2 {
+            return refused.pop();
+        }
+        let path = refused.first()?.path().to_owned();
+        let owner = fs::symlink_metadata(&path).map(|metadata| metadata.uid());
+        Some(match owner {
+            Ok(owner) => Self::AllTaken { path, owner, count },
+            Err(_) => refused.swap_remove(0),
+        })
+    }
+
+    /// The folder or socket that is refused.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::NotAFolder { path }
+            | Self::Symlink { path }
+            | Self::Foreign { path, .. }
+            | Self::Open { path, .. }
+            | Self::AllTaken { path, .. }
+            | Self::LinkedSocket { path }
+            | Self::NotASocket { path }
+            | Self::ForeignSocket { path, .. } => path,
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
             Self::NotAFolder { path }
             | Self::Symlink { path }
             | Self::Foreign { path, .. }
+            | Self::AllTaken { path, .. }
             | Self::LinkedSocket { path }
             | Self::NotASocket { path }
             | Self::ForeignSocket { path, .. } => {

@@ -14,26 +14,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
-use crate::store::Storage;
+use crate::tables::schema::Storage;
 
-pub use collectives::{
+pub use self::collectives::{
     CollectivesReport, GroupReport, JobReport, Lateness, Operation, Side, Verdict,
 };
-pub use memory::{Growth, LeakReport, SiteGrowth, TracersReport, TypeGrowth};
-pub use recordings::{CaptureReport, CleanReport, DeadProcess, RecordedTable, UnreadableTable};
-pub use sets::{
+pub use self::memory::{Growth, LeakReport, SiteGrowth, TracersReport, TypeGrowth};
+pub use self::recordings::{
+    CaptureReport, CleanReport, DeadProcess, RecordedTable, UnreadableTable,
+};
+pub use self::sets::{
     BacktracesReport, ReportedBranch, ReportedCall, ReportedEnd, ReportedTree, SetReport,
     TargetReport,
 };
-pub use stops::{PointsReport, StopsReport, TracesReport};
-pub use tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
-pub use torch::{LookedAt, NanFinding, NanReport, TorchReport};
+pub use self::stops::{BreakpointsReport, StopsReport, TracesReport};
+pub use self::tasks::{ReportedTask, ReportedWait, TaskProgress, TasksReport, WaitKind};
+pub use self::torch::{NanFinding, NanReport, TensorReading, TorchReport};
 
 /// A process that can be looked at: one element of `probing list --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedProcess {
     pub pid: Pid,
     pub rank: Option<u32>,
+    /// `null` of a program on its own, or of a rank.
+    #[serde(default)]
+    pub role: Option<ProcessRole>,
     /// As exact as can be told from outside; with a probe, `3.12.1`.
     pub python: Option<String>,
     pub probe: ProbeState,
@@ -47,6 +52,18 @@ pub struct ListedProcess {
     /// Where its recorded rows are; `null` when it has none.
     pub recording: Option<Storage>,
     pub command: Vec<String>,
+}
+
+/// What a process is to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessRole {
+    /// It starts the ranks of a job.
+    Launcher,
+    /// It loads data for its parent: `pt_data_worker` of torch.
+    Worker,
+    /// A Python process started it: a pool, a server that forks, a subprocess.
+    Child,
 }
 
 /// What is known of a process's probe.
@@ -92,13 +109,24 @@ pub struct BacktraceReport {
     pub took_seconds: f64,
     /// The longest that a thread was held; 0 without `--pause`.
     pub paused_seconds: f64,
-    pub read: ReadWay,
+    /// Threads without native frames, though these were asked for: none could be copied in the time that one is held.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub threads_without_native: usize,
+    pub read: ReadMethod,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// How stacks were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ReadWay {
+pub enum ReadMethod {
     Outside,
     /// Through the probe, because the kernel lets nobody else look: there are no native frames.
     Probe,
@@ -119,6 +147,16 @@ pub struct ReportedThread {
     /// `running`, `asleep`, `stopped`, or the system call that it waits in.
     pub state: String,
     pub gil: GilState,
+    /// Who holds the GIL that this thread waits for: `loader (4243)`. Absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gil_holder: Option<String>,
+    /// The number of the interpreter whose code it runs, if that is not the main one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<i64>,
+    /// Of the main thread: the `threading.Thread` whose function it runs, in a greenlet (gevent) or because that thread has
+    /// forked this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_thread: Option<String>,
     /// False when frames are missing; those that are here are in their order.
     pub complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

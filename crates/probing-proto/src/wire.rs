@@ -2,6 +2,9 @@
 //!
 //! A frame is `u32` length of the JSON, `u32` length of the binary payload (both little-endian), the JSON, the payload.
 
+pub mod json_lines;
+pub mod websocket;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -14,23 +14,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probing_process::source::Kernel;
+use probing_process::access::source::Kernel;
 
-use self::coroutines::End;
+use self::coroutines::AwaitChainEnd;
 use self::registry::{Classes, Registry};
 use self::task::RawTask;
 use self::waits::Waits;
-use crate::code::Codes;
+use crate::consistency::Reading;
 use crate::error::StackError;
-use crate::frames::RawFrame;
-use crate::interpreter::Interpreter;
 use crate::locals::Innermost;
 use crate::memory::{Bounded, Memory};
-use crate::objects::{Gap, Integer, Objects};
-use crate::settle::Reading;
-use crate::snapshot::{self, Known, MAX_READ, Reader};
-use crate::threads::Thread;
-use crate::{Frame, Missing, Options, ThreadStack};
+use crate::python::code::Codes;
+use crate::python::frames::RawFrame;
+use crate::python::interpreter::Interpreter;
+use crate::python::objects::{Gap, Integer, Objects};
+use crate::python::thread_states::Thread;
+use crate::snapshot::{self, MAX_READ, MatchedThread, Reader};
+use crate::{Frame, FrameGap, Options, ThreadStack};
 
 pub(crate) use self::registry::Lists;
 pub use self::waits::WaitKind;
@@ -129,18 +129,18 @@ pub(crate) fn read<M: Memory + ?Sized>(
     kernel: &dyn Kernel,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
-    known: &[Known],
+    known: &[MatchedThread],
     lists: Option<Lists>,
 ) -> Tasks {
     let threads: Vec<Thread> = known.iter().map(|known| known.thread.clone()).collect();
     let (interpreter, memory) = (reading.interpreter, reading.memory);
-    let registries = registry::all(interpreter, memory, &threads, lists, MAX_TASKS);
+    let registries = registry::read_registries(interpreter, memory, &threads, lists, MAX_TASKS);
     let mut found = settle(interpreter, memory, &registries);
     let stacks = with_running(kernel, reading, codes, known, &mut found);
     codes.forget_failures();
     let links = found.iter().flat_map(|found| &found.raw.awaits.links);
     codes.load(interpreter, memory, links.map(|link| link.frame.code));
-    let told = Told::look(interpreter, memory, codes, &found);
+    let told = TaskContext::look(interpreter, memory, codes, &found);
     let named = Named::new(reading, codes, &found, &stacks);
     let mut tasks: Vec<AsyncTask> = found
         .iter()
@@ -161,7 +161,7 @@ pub(crate) fn read<M: Memory + ?Sized>(
 
 /// A task and how it was found.
 #[derive(Debug)]
-struct Found {
+struct FoundTask {
     classes: Classes,
     raw: RawTask,
     /// Two readings agreed.
@@ -173,7 +173,7 @@ fn settle<M: Memory + ?Sized>(
     interpreter: &Interpreter,
     memory: &M,
     registries: &[Registry],
-) -> Vec<Found> {
+) -> Vec<FoundTask> {
     let tasks_of = |registered: &Registry| {
         let classes = registered.classes;
         registered
@@ -199,7 +199,7 @@ fn settle<M: Memory + ?Sized>(
                 (Some(first), Ok(Some(raw))) if raw.agrees_with(&first) => {
                     last.remove(&address);
                     let is_settled = true;
-                    found.push(Found {
+                    found.push(FoundTask {
                         classes,
                         raw,
                         is_settled,
@@ -222,7 +222,7 @@ fn settle<M: Memory + ?Sized>(
     let left = open.into_iter().filter_map(|(classes, address)| {
         let raw = last.remove(&address)?;
         let is_settled = false;
-        Some(Found {
+        Some(FoundTask {
             classes,
             raw,
             is_settled,
@@ -238,8 +238,8 @@ fn with_running<M: Memory + ?Sized>(
     kernel: &dyn Kernel,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
-    known: &[Known],
-    found: &mut Vec<Found>,
+    known: &[MatchedThread],
+    found: &mut Vec<FoundTask>,
 ) -> Vec<ThreadStack> {
     let mut stacks = Vec::new();
     for _ in 0..TRIES {
@@ -248,9 +248,10 @@ fn with_running<M: Memory + ?Sized>(
             .iter()
             .flat_map(|stack| stack.frames.iter().map(|frame| frame.address))
             .collect();
-        let is_lost = |found: &Found| {
+        let is_lost = |found: &FoundTask| {
             let root = found.raw.root();
-            found.raw.awaits.end == End::Running && !root.is_some_and(|root| frames.contains(&root))
+            found.raw.awaits.end == AwaitChainEnd::Running
+                && !root.is_some_and(|root| frames.contains(&root))
         };
         let lost: Vec<usize> = (0..found.len())
             .filter(|index| is_lost(&found[*index]))
@@ -279,19 +280,19 @@ fn with_running<M: Memory + ?Sized>(
 }
 
 /// What objects around the tasks tell.
-struct Told {
+struct TaskContext {
     /// Of each task.
     waits: Vec<Option<Wait>>,
     /// `threading.get_ident()` of the thread of each loop.
     idents: HashMap<u64, u64>,
 }
 
-impl Told {
+impl TaskContext {
     fn look<M: Memory + ?Sized>(
         interpreter: &Interpreter,
         memory: &M,
         codes: &Codes,
-        found: &[Found],
+        found: &[FoundTask],
     ) -> Self {
         let mut objects = Objects::new(interpreter, memory);
         let waits = objects.each(found, |view, found| {
@@ -363,10 +364,10 @@ impl<'a> Named<'a> {
     fn new<M: Memory + ?Sized>(
         reading: &Reading<'_, M>,
         codes: &Codes,
-        found: &[Found],
+        found: &[FoundTask],
         stacks: &'a [ThreadStack],
     ) -> Self {
-        let of_task = |found: &Found| -> Vec<RawFrame> {
+        let of_task = |found: &FoundTask| -> Vec<RawFrame> {
             let links = found.raw.awaits.links.iter().rev();
             links.map(|link| link.frame).collect()
         };
@@ -394,7 +395,7 @@ impl<'a> Named<'a> {
     }
 }
 
-impl Found {
+impl FoundTask {
     fn named(
         &self,
         named: &Named<'_>,
@@ -403,7 +404,7 @@ impl Found {
     ) -> AsyncTask {
         let raw = &self.raw;
         let (root, end) = (raw.root(), raw.awaits.end);
-        let is_running = end == End::Running;
+        let is_running = end == AwaitChainEnd::Running;
         let running = root.filter(|_| is_running);
         let running = running.and_then(|root| named.on_stack(root));
         let of_loop = || {
@@ -426,9 +427,11 @@ impl Found {
             awaited_by: Vec::new(),
             thread: thread.map(|stack| (stack.tid, stack.name.clone())),
             complete: match running {
-                Some((stack, _)) => stack.missing != Missing::Inner,
+                Some((stack, _)) => stack.missing != FrameGap::Inner,
                 None => {
-                    self.is_settled && !is_running && !matches!(end, End::Broken | End::TooDeep)
+                    self.is_settled
+                        && !is_running
+                        && !matches!(end, AwaitChainEnd::Broken | AwaitChainEnd::TooDeep)
                 }
             },
             frames: running.map_or_else(

@@ -11,13 +11,14 @@ use probing_proto::process::Pid;
 use proptest::prelude::*;
 
 use crate::asyncio::{self, Lists};
-use crate::code::Codes;
-use crate::interpreter::{Interpreter, Types};
-use crate::layout::{CurrentFrame, GilPlace, Instruction, Layout};
+use crate::consistency::Reading;
 use crate::memory::{Bounded, Memory, Range};
-use crate::settle::Reading;
-use crate::snapshot::{self, Known};
-use crate::{Gil, LocalLimits, Missing, ThreadStack, threads};
+use crate::python::code::Codes;
+use crate::python::interpreter::{Interpreter, Types};
+use crate::python::layout::{CurrentFrame, GilOffset, Instruction, Layout};
+use crate::python::thread_states;
+use crate::snapshot::{self, MatchedThread};
+use crate::{FrameGap, Gil, LocalLimits, ThreadStack};
 
 const ARENA: u64 = 0x7000_0000;
 const TYPES: Types = Types {
@@ -114,9 +115,9 @@ pub(crate) fn interpreter() -> Interpreter {
 }
 
 /// For memory that never ends.
-const MOMENT: Duration = Duration::from_millis(5);
+const ENDLESS_READ_TIMEOUT: Duration = Duration::from_millis(5);
 /// For memory that does, on a machine that has other things to do.
-const LONG: Duration = Duration::from_mins(10);
+const SLOW_READ_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Everything but the kernel's part. The bound is small because a hostile memory never ends.
 fn read_all(
@@ -131,11 +132,11 @@ fn read_all(
         types: TYPES,
     };
     let memory = Bounded::new(memory, 8 << 20);
-    let Some(mut threads) = threads::all(&interpreter, &memory) else {
+    let Some(mut threads) = thread_states::read_threads(&interpreter, &memory) else {
         return Vec::new();
     };
-    threads::find_native_ids(&memory, &mut threads, &HashSet::from([1, 2, 3]));
-    let unknown = |thread| Known {
+    thread_states::find_native_ids(&memory, &mut threads, &HashSet::from([1, 2, 3]));
+    let unknown = |thread| MatchedThread {
         thread,
         tid: None,
         name: None,
@@ -148,7 +149,7 @@ fn read_all(
         until: Instant::now() + patience,
         locals: Some(LocalLimits::default()),
     };
-    let known: Vec<Known> = threads.into_iter().map(unknown).collect();
+    let known: Vec<MatchedThread> = threads.into_iter().map(unknown).collect();
     let pid = Pid(std::process::id());
     let found = asyncio::read(&pid, &reading, &mut Codes::default(), &known, Some(LISTS));
     assert!(found.tasks.iter().all(|task| task.frames.len() <= 5_000));
@@ -192,7 +193,7 @@ proptest! {
         let readings = AtomicU64::new(0);
         let hostile = Hostile { seed, size, mirror, oddity, moving, readings };
         for layout in layouts() {
-            read_all(&hostile, layout, ARENA, MOMENT);
+            read_all(&hostile, layout, ARENA, ENDLESS_READ_TIMEOUT);
         }
     }
 }
@@ -229,11 +230,11 @@ impl Fake {
         fake.put(RUNTIME + layout.interpreters, INTERPRETER);
         fake.put(INTERPRETER + layout.interpreter.threads, THREADS);
         let gil = match layout.gil.place {
-            GilPlace::Pointer(at) => {
+            GilOffset::Pointer(at) => {
                 fake.put(INTERPRETER + at, GIL);
                 GIL
             }
-            GilPlace::Runtime(at) => RUNTIME + at,
+            GilOffset::Runtime(at) => RUNTIME + at,
         };
         fake.put(gil + layout.gil.holder as u64, THREADS);
         fake.put(gil + layout.gil.locked as u64, 1);
@@ -372,12 +373,12 @@ fn a_target_in_order_is_read() {
         let version = layout.version;
         let line = if version == (3, 10) { 11 } else { 16 };
         let depth = DEPTH as usize - usize::from(version >= (3, 12));
-        let stacks = read_all(&Fake::new(&layout), layout, RUNTIME, LONG);
+        let stacks = read_all(&Fake::new(&layout), layout, RUNTIME, SLOW_READ_TIMEOUT);
         assert_eq!(stacks.len(), 3, "{version:?}");
         for stack in &stacks {
             assert_eq!(
                 (stack.missing, stack.frames.len()),
-                (Missing::Nothing, depth)
+                (FrameGap::Nothing, depth)
             );
             let frame = &stack.frames[0];
             assert_eq!(
@@ -415,7 +416,7 @@ proptest! {
                 fake.put(ARENA + *word as u64 * 8, *value);
             }
             fake.restless.clone_from(&restless);
-            read_all(&fake, layout, RUNTIME, MOMENT);
+            read_all(&fake, layout, RUNTIME, ENDLESS_READ_TIMEOUT);
         }
     }
 }
@@ -432,7 +433,7 @@ proptest! {
                 table[*index] = *number;
             }
             if let Some(layout) = published(version, &table) {
-                read_all(&fake, layout, RUNTIME, MOMENT);
+                read_all(&fake, layout, RUNTIME, ENDLESS_READ_TIMEOUT);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! of its structures (`layout`). From there on only memory is read, many pieces in one system call: the list of threads
 //! (`threads`), their frames (`frames`), and what code these run (`code`, `lines`).
 //! A thread that runs changes its frames while they are read; `settle` tells a true stack from a torn one
-//! and, if asked to, holds the thread (`stop`).
+//! and, if asked to, holds the thread (`stop`) while it is copied (`held`).
 //! Tasks of asyncio are read much like threads (`asyncio`).
 //! What the kernel knows of each thread is added (`tasks`), and what `threading` calls it (`names`), which is an
 //! attribute of an object (`objects`). Local variables are read on request (`locals`), and so are native calls, which are
@@ -16,36 +16,32 @@
 //! *Invariant:* whatever the target's memory holds, reading it ends, with bounded memory and without a panic.
 
 mod asyncio;
-mod code;
+mod consistency;
 mod error;
-mod frames;
+mod held;
 #[cfg(test)]
 mod hostile;
-mod interpreter;
-mod layout;
-mod lines;
+mod kernel_threads;
 mod locals;
-mod names;
 mod native;
-mod objects;
-mod settle;
+mod python;
 mod snapshot;
-mod stop;
-mod tasks;
-mod threads;
+mod thread_hold;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use probing_process::{maps, memory, permission};
+use probing_process::access::permission;
+use probing_process::memory;
+use probing_process::procfs::maps;
 use probing_proto::process::Pid;
 
 pub use crate::asyncio::{AsyncTask, TaskState, Tasks, Wait, WaitKind};
 pub use crate::error::StackError;
+pub use crate::kernel_threads::State;
 pub use crate::locals::{Local, LocalLimits};
 pub use crate::snapshot::Reader;
-pub use crate::tasks::State;
 
 /// How to read.
 #[derive(Debug, Clone)]
@@ -96,6 +92,8 @@ pub struct Snapshot {
     pub retried: u32,
     /// The longest that a thread was held.
     pub paused: Duration,
+    /// Threads of which no native frame could be read: they were let go before, each time.
+    pub without_native: usize,
 }
 
 /// One thread.
@@ -110,11 +108,14 @@ pub struct ThreadStack {
     /// Whether the end of the program does not wait for it; `None` when `threading` does not know it.
     pub daemon: Option<bool>,
     pub is_main: bool,
+    /// Of the main thread: the `threading.Thread` whose function it runs all the same, in a greenlet of gevent's or in a child
+    /// that this thread has forked.
+    pub runs_thread: Option<String>,
     /// 0 is the main interpreter; -1 for a thread that Python does not know.
     pub interpreter: i64,
     pub state: State,
     pub gil: Gil,
-    pub missing: Missing,
+    pub missing: FrameGap,
     /// Innermost first.
     pub frames: Vec<Frame>,
 }
@@ -142,7 +143,7 @@ pub enum Gil {
 
 /// What `frames` lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum FrameGap {
     Nothing,
     /// The thread moved each time it was read: these are the frames that stayed.
     Inner,

@@ -17,15 +17,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probing_process::addresses::AddressMap;
+use probing_process::memory::address_map::AddressMap;
 
 use self::retry::Retry;
 use self::slots::{Bound, Slots, Variables};
-use self::values::{Paper, Values};
-use crate::frames::RawFrame;
-use crate::interpreter::Interpreter;
+use self::values::{Values, WriteBuffer};
 use crate::memory::{Bounded, Memory};
-use crate::objects::{Copied, Gap, Looks, Objects, View};
+use crate::python::frames::RawFrame;
+use crate::python::interpreter::Interpreter;
+use crate::python::objects::{BatchRead, Copied, Gap, Objects, View};
 
 /// A value that changed each time it was read.
 pub(crate) const CHANGING: &str = "<changing>";
@@ -36,7 +36,7 @@ const LEFT_OUT: &str = "…";
 /// Frames that are looked at together. What was read for them is then forgotten.
 const AT_ONCE: usize = 4096;
 /// For all values that change, together.
-const PATIENCE: Duration = Duration::from_millis(100);
+const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 /// For the first try of each.
 const ONE_TRY: Duration = Duration::from_secs(1);
 
@@ -87,7 +87,7 @@ pub(crate) struct Locals {
 
 /// A value in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct ValueText {
     pub(crate) text: Arc<str>,
     pub(crate) kind: Option<Arc<str>>,
     /// Everything in it could be read.
@@ -96,7 +96,7 @@ pub(crate) struct Written {
     pub(crate) fixed: bool,
 }
 
-impl Written {
+impl ValueText {
     fn only(text: &str) -> Self {
         Self {
             text: text.into(),
@@ -116,7 +116,7 @@ struct Variable {
     /// Address of the object.
     object: u64,
     /// `None`: nothing that can be read.
-    written: Option<Written>,
+    written: Option<ValueText>,
 }
 
 /// The locals of all these frames, in their order; `None` for a frame that is not there any more.
@@ -129,7 +129,7 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
 ) -> Vec<Option<Locals>> {
     // One half for each copy.
     let bounded = Bounded::new(memory, limits.total_bytes / 2);
-    let scene = Scene {
+    let scene = LocalsReader {
         codes: slots::of_codes(&mut Objects::new(interpreter, &bounded), frames),
         interpreter,
         memory,
@@ -147,7 +147,7 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
         interpreter,
         memory,
         limits,
-        until: now + PATIENCE,
+        until: now + RETRY_TIMEOUT,
         last: now + ONE_TRY,
     };
     for Doubt {
@@ -166,7 +166,7 @@ pub(crate) fn of_all<M: Memory + ?Sized>(
 }
 
 /// What the locals of frames are found with.
-struct Scene<'a, M: ?Sized> {
+struct LocalsReader<'a, M: ?Sized> {
     interpreter: &'a Interpreter,
     memory: &'a M,
     bounded: &'a Bounded<'a, M>,
@@ -184,7 +184,7 @@ struct Doubt {
     bound: Bound,
 }
 
-impl<M: Memory + ?Sized> Scene<'_, M> {
+impl<M: Memory + ?Sized> LocalsReader<'_, M> {
     /// Adds the locals of some frames.
     fn add(&self, frames: &[RawFrame], all: &mut Vec<Option<Locals>>, doubts: &mut Vec<Doubt>) {
         let mut objects = Objects::new(self.interpreter, self.bounded);
@@ -213,14 +213,14 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
                 });
                 let written = match values.settled(&again, bound.object, self.limits) {
                     Some(written) if is_there && !runs && written.whole => written.clone(),
-                    None if self.bounded.is_spent() => Written::only(LEFT_OUT),
+                    None if self.bounded.is_spent() => ValueText::only(LEFT_OUT),
                     _ => {
                         doubts.push(Doubt {
                             frame: all.len(),
                             local: shown.len(),
                             bound: bound.clone(),
                         });
-                        Written::only(CHANGING)
+                        ValueText::only(CHANGING)
                     }
                 };
                 shown.push(Local::new(bound, written));
@@ -232,7 +232,7 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
 }
 
 impl Local {
-    fn new(bound: &Bound, written: Written) -> Self {
+    fn new(bound: &Bound, written: ValueText) -> Self {
         Self {
             name: bound.name.clone(),
             value: written.text,
@@ -245,7 +245,7 @@ impl Local {
 struct Table {
     /// Which of the values it is.
     places: AddressMap<usize>,
-    values: Looks<Written>,
+    values: BatchRead<ValueText>,
     /// Whether they were found to be the same in the second copy.
     stayed: RefCell<Vec<Option<bool>>>,
 }
@@ -253,7 +253,7 @@ struct Table {
 impl Table {
     fn write<M: Memory + ?Sized>(
         objects: &mut Objects<'_, M>,
-        scopes: &Looks<Slots>,
+        scopes: &BatchRead<Slots>,
         limits: &LocalLimits,
         room: &Cell<usize>,
     ) -> Self {
@@ -262,13 +262,13 @@ impl Table {
         let mut addresses: Vec<u64> = slots.map(|bound| bound.object).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        let paper = RefCell::new(Paper::default());
+        let paper = RefCell::new(WriteBuffer::default());
         let values = objects.each_with_pages(&addresses, |view, object| {
             let mut paper = paper.borrow_mut();
             let written = Values::new(view, limits, &mut paper).write(*object)?;
             let left = room.get().checked_sub(written.text.len());
             Ok(left.map_or_else(
-                || Written::only(LEFT_OUT),
+                || ValueText::only(LEFT_OUT),
                 |left| {
                     room.set(left);
                     written
@@ -283,11 +283,12 @@ impl Table {
     }
 
     /// What an object is in words, if it is the same in the second copy and was so in between.
-    fn settled(&self, again: &Copied<'_>, object: u64, limits: &LocalLimits) -> Option<&Written> {
+    fn settled(&self, again: &Copied<'_>, object: u64, limits: &LocalLimits) -> Option<&ValueText> {
         let place = *self.places.get(&object)?;
         let seen = self.values.found[place].as_ref()?;
         let same = || {
-            let written = Values::new(&again.view(), limits, &mut Paper::default()).write(object);
+            let written =
+                Values::new(&again.view(), limits, &mut WriteBuffer::default()).write(object);
             written.as_ref() == Ok(&seen.result)
         };
         let mut stayed = self.stayed.borrow_mut();

@@ -8,19 +8,19 @@
 //!
 //! *Invariant:* what is shown in an order was in that order. What cannot be followed is missing, and said to be.
 
-mod caught;
 #[cfg(test)]
 mod hostile;
+mod interleave;
 pub(crate) mod machine;
 mod modules;
 mod names;
 mod plumbing;
-mod pose;
+mod register_snapshot;
 pub(crate) mod registers;
 mod source_lines;
+mod stopped_thread;
 mod table;
 mod unwind;
-mod weave;
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,29 +29,30 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probing_process::maps::{self, Mapping};
 use probing_process::memory::Memory;
 use probing_process::proc;
-use probing_process::threads::Tid;
+use probing_process::procfs::maps::{self, Mapping};
+use probing_process::procfs::threads::Tid;
 use probing_proto::process::Pid;
 
+use self::interleave::{Piece, Run};
 use self::modules::{Loaded, Modules, Name};
 use self::plumbing::Interpreter;
-use self::pose::{Pose, Rest, StackCopy};
+use self::register_snapshot::{Pose, SleepState, StackCopy};
 use self::unwind::{Calls, CallsEnd};
-use self::weave::{Piece, Run};
-use crate::code::Codes;
-use crate::frames::{Chain, End};
-use crate::layout::Runs;
-use crate::settle::Reading;
-use crate::snapshot::{Known, name_all, read_all};
-use crate::threads::Thread;
-use crate::{Frame, FrameKind, Missing, ThreadStack, stop};
+use crate::consistency::Reading;
+use crate::held::{Expected, InTime, NoMore};
+use crate::python::code::Codes;
+use crate::python::frames::{Chain, FrameChainEnd};
+use crate::python::layout::Runs;
+use crate::python::thread_states::Thread;
+use crate::snapshot::{MatchedThread, name_all, read_all};
+use crate::{Frame, FrameGap, FrameKind, ThreadStack, thread_hold};
 
 /// How often a thread is held: it may be caught between two stores that belong together.
 const HOLDS: usize = 5;
 /// For a thread to stop: on a busy machine it first has to be given a CPU.
-const PATIENCE: Duration = Duration::from_millis(300);
+const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 /// How often a thread that wakes up now and then is looked at.
 const LOOKS: usize = 3;
 /// The function in which the interpreter runs Python.
@@ -62,7 +63,16 @@ const LOOP: &str = "_PyEval_EvalFrameDefault";
 pub(crate) struct Native {
     loaded: Loaded,
     /// Threads, as they were when they were last listed.
-    known: Vec<Known>,
+    known: Vec<MatchedThread>,
+}
+
+/// What it took to add native frames.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Added {
+    /// The longest that a thread was held.
+    pub(crate) paused: Duration,
+    /// Threads of which none could be read.
+    pub(crate) without: usize,
 }
 
 /// A thread for the kernel, with what each interpreter knows of it.
@@ -83,7 +93,7 @@ struct View {
 }
 
 /// What came of reading a thread without holding it.
-enum Glimpse {
+enum UnheldReading {
     /// It runs, or did meanwhile.
     Moves,
     /// It rests, but its memory says nothing that can be.
@@ -92,7 +102,7 @@ enum Glimpse {
 }
 
 /// What one reading works with.
-struct Scene<'a, M: ?Sized> {
+struct NativeReader<'a, M: ?Sized> {
     pid: Pid,
     reading: &'a Reading<'a, M>,
     maps: Vec<Mapping>,
@@ -101,7 +111,6 @@ struct Scene<'a, M: ?Sized> {
 impl Native {
     /// Puts native frames into the stacks of threads. `known` are Python's threads with the kernel's ids.
     ///
-    /// Gives the longest that a thread was held.
     pub(crate) fn add<M: Memory + ?Sized>(
         &mut self,
         pid: Pid,
@@ -109,10 +118,10 @@ impl Native {
         codes: &mut Codes,
         known: &[(Thread, Option<u32>)],
         stacks: &mut [ThreadStack],
-    ) -> Duration {
-        let maps = maps::of(pid).unwrap_or_default();
+    ) -> Added {
+        let maps = maps::read_maps(pid).unwrap_or_default();
         self.loaded.refresh(&maps);
-        let scene = Scene { pid, reading, maps };
+        let scene = NativeReader { pid, reading, maps };
         let mut modules = Modules {
             pid,
             memory: reading.memory,
@@ -130,9 +139,9 @@ impl Native {
                 (view, calls)
             };
             let (moves, mut seen) = match scene.patiently(subject, glimpse, codes) {
-                Glimpse::Moves => (true, None),
-                Glimpse::Unclear => (false, None),
-                Glimpse::Still(view) => (false, Some(follow(*view))),
+                UnheldReading::Moves => (true, None),
+                UnheldReading::Unclear => (false, None),
+                UnheldReading::Still(view) => (false, Some(follow(*view))),
             };
             if moves || seen.as_ref().is_some_and(needs_registers) {
                 let (held, took) = scene.hold(subject, codes);
@@ -150,19 +159,20 @@ impl Native {
             interpreter,
             listed: reading.interpreter.layout.thread.runs,
         };
+        let without = found.iter().filter(|found| found.is_none()).count();
         for (stack, found) in stacks.iter_mut().zip(found) {
             match found {
                 Some((view, calls)) => naming.fill(stack, &view, &calls),
-                None => stack.missing = Missing::Native,
+                None => stack.missing = FrameGap::Native,
             }
         }
-        paused
+        Added { paused, without }
     }
 }
 
 /// Whether it takes the registers of a held thread to go on, and a stop does no harm.
 fn needs_registers((view, calls): &(View, Calls)) -> bool {
-    let disturbed = view.call.is_some_and(stop::ends_by_a_stop);
+    let disturbed = view.call.is_some_and(thread_hold::ends_by_a_stop);
     calls.end == CallsEnd::UnknownRegister && !disturbed
 }
 
@@ -182,19 +192,19 @@ impl Subject {
     }
 }
 
-impl<M: Memory + ?Sized> Scene<'_, M> {
+impl<M: Memory + ?Sized> NativeReader<'_, M> {
     /// All threads, as far as they can be read without holding them.
-    fn glimpses(&self, subjects: &[Subject], codes: &mut Codes) -> Vec<Glimpse> {
-        let rest = |subject: &Subject| Rest::of(self.pid, subject.tid?);
-        let before: Vec<Option<Rest>> = subjects.iter().map(rest).collect();
+    fn glimpses(&self, subjects: &[Subject], codes: &mut Codes) -> Vec<UnheldReading> {
+        let rest = |subject: &Subject| SleepState::of(self.pid, subject.tid?);
+        let before: Vec<Option<SleepState>> = subjects.iter().map(rest).collect();
         let extents: Vec<_> = subjects
             .iter()
             .zip(&before)
             .map(|(subject, rest)| {
-                pose::extent(&self.maps, rest.as_ref()?.stack, &subject.idents())
+                register_snapshot::extent(&self.maps, rest.as_ref()?.stack, &subject.idents())
             })
             .collect();
-        let copies = pose::copies(self.reading.memory, &extents);
+        let copies = register_snapshot::copies(self.reading.memory, &extents);
         let threads: Vec<Thread> = subjects
             .iter()
             .flat_map(|subject| subject.threads.iter().cloned())
@@ -208,8 +218,8 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
                 python.by_ref().take(subject.threads.len()).unzip();
             let stayed = before.filter(|before| rest(subject).as_ref() == Some(before));
             glimpses.push(match (stayed, copy) {
-                (None, _) => Glimpse::Moves,
-                (Some(_), None) => Glimpse::Unclear,
+                (None, _) => UnheldReading::Moves,
+                (Some(_), None) => UnheldReading::Unclear,
                 (Some(rest), Some(stack)) => {
                     let registers = rest.registers();
                     let view = View {
@@ -219,9 +229,9 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
                         call: Some(rest.call),
                     };
                     if self.is_possible(codes, &view) {
-                        Glimpse::Still(Box::new(view))
+                        UnheldReading::Still(Box::new(view))
                     } else {
-                        Glimpse::Unclear
+                        UnheldReading::Unclear
                     }
                 }
             });
@@ -230,50 +240,72 @@ impl<M: Memory + ?Sized> Scene<'_, M> {
     }
 
     /// Looks again at a thread that woke up just then and sleeps now.
-    fn patiently(&self, subject: &Subject, mut glimpse: Glimpse, codes: &mut Codes) -> Glimpse {
+    fn patiently(
+        &self,
+        subject: &Subject,
+        mut glimpse: UnheldReading,
+        codes: &mut Codes,
+    ) -> UnheldReading {
         for _ in 0..LOOKS {
-            let sleeps = || Rest::of(self.pid, subject.tid?);
-            if !matches!(glimpse, Glimpse::Moves) || sleeps().is_none() {
+            let sleeps = || SleepState::of(self.pid, subject.tid?);
+            if !matches!(glimpse, UnheldReading::Moves) || sleeps().is_none() {
                 break;
             }
             let again = self.glimpses(slice::from_ref(subject), codes).pop();
-            glimpse = again.unwrap_or(Glimpse::Moves);
+            glimpse = again.unwrap_or(UnheldReading::Moves);
         }
         glimpse
     }
 
     /// A thread while it is held, and for how long that was at most.
+    ///
+    /// It is held to be copied, and never for long: what was not copied in time is not there.
     fn hold(&self, subject: &Subject, codes: &mut Codes) -> (Option<View>, Duration) {
         let (mut paused, idents) = (Duration::ZERO, subject.idents());
+        let mut expected = Expected::new(self.reading, &subject.threads);
+        let memory = self.reading.memory;
         for (hold, tid) in subject.tid.into_iter().cycle().take(HOLDS).enumerate() {
-            let is_last = hold + 1 == HOLDS;
             if Instant::now() > self.reading.until {
                 break;
             }
-            let copy = |held: &stop::Held| {
+            expected.look();
+            // Frames that are elsewhere each time are read on, as long as it may be held.
+            let reads_on = hold + 1 == HOLDS;
+            let copy = |held: &thread_hold::StoppedThread| {
                 let registers = held.registers()?;
-                let extent = pose::extent(&self.maps, registers.stack(), &idents);
-                let stack = pose::copies(self.reading.memory, &[extent]).pop()??;
-                // We were kept from reading on: better let it go and try again, as long as there is another try.
-                if held.is_late() && !is_last {
-                    return None;
-                }
-                let (chains, newest) = self.python(&subject.threads);
-                Some(View {
-                    pose: Pose { registers, stack },
-                    chains,
-                    newest,
-                    call: None,
-                })
+                let extent = register_snapshot::extent(&self.maps, registers.stack(), &idents);
+                let stack = register_snapshot::copies(
+                    memory,
+                    &[extent.map(register_snapshot::whole_pages)],
+                )
+                .pop()??;
+                let mut copied = expected.copy();
+                let chains = reads_on.then(|| {
+                    copied.add(stack.pages());
+                    expected.chains(&mut copied, &InTime { memory, held })
+                });
+                let pose = Pose { registers, stack };
+                (!held.is_late()).then_some((pose, copied, chains))
             };
-            let Some((view, took)) = stop::while_stopped(tid.0, PATIENCE, copy) else {
+            let Some((copy, took)) = thread_hold::while_stopped(tid.0, STOP_TIMEOUT, copy) else {
                 break;
             };
             paused = paused.max(took);
-            if let Some(view) = &view {
-                self.load(codes, &view.chains);
-            }
-            if let Some(view) = view.filter(|view| self.is_possible(codes, view)) {
+            let Some((pose, mut copied, chains)) = copy else {
+                continue; // let go, and held again
+            };
+            let chains = chains.unwrap_or_else(|| {
+                copied.add(pose.stack.pages());
+                expected.chains(&mut copied, &NoMore)
+            });
+            let view = View {
+                pose,
+                chains,
+                newest: copied.newest(),
+                call: None,
+            };
+            self.load(codes, &view.chains);
+            if self.is_possible(codes, &view) {
                 return (Some(view), paused);
             }
         }
@@ -339,7 +371,9 @@ struct Naming<'a> {
 
 impl Naming<'_> {
     fn fill(&self, stack: &mut ThreadStack, view: &View, calls: &Calls) {
-        let woven = self.runs(view).and_then(|runs| weave::weave(calls, runs));
+        let woven = self
+            .runs(view)
+            .and_then(|runs| interleave::weave(calls, runs));
         let (pieces, whole) = match woven {
             Some(woven) => (woven.pieces, woven.whole),
             None => (self.apart(view, calls), false),
@@ -350,11 +384,14 @@ impl Naming<'_> {
             .flat_map(|piece| self.frames(piece, view, calls))
             .collect();
         keep_locals(before, &mut stack.frames);
-        let cut = view.chains.iter().any(|chain| chain.end != End::Outermost);
+        let cut = view
+            .chains
+            .iter()
+            .any(|chain| chain.end != FrameChainEnd::Outermost);
         stack.missing = match () {
-            () if !whole => Missing::Native,
-            () if cut => Missing::Outer,
-            () => Missing::Nothing,
+            () if !whole => FrameGap::Native,
+            () if cut => FrameGap::Outer,
+            () => FrameGap::Nothing,
         };
     }
 
@@ -364,7 +401,7 @@ impl Naming<'_> {
             let listed = self.listed.map_or_else(Vec::new, |list| {
                 listed(&view.pose.stack, *newest, list.previous)
             });
-            runs.extend(weave::runs(index, chain, &listed)?);
+            runs.extend(interleave::runs(index, chain, &listed)?);
         }
         Some(runs)
     }

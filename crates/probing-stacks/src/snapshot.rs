@@ -3,30 +3,32 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use probing_process::access::source::{ExternalProcess, Kernel, Source};
 use probing_process::error::ProcessError;
-use probing_process::source::{Kernel, Outside, Source};
-use probing_process::status::Status;
-use probing_process::threads::{self as kernel, Place, Tid};
+use probing_process::procfs::status::Status;
+use probing_process::procfs::threads as kernel;
+use probing_process::procfs::threads::{SyscallState, Tid};
 use probing_proto::process::Pid;
 
-use crate::code::Codes;
+use crate::consistency::{Reading, SettledStack};
 use crate::error::StackError;
-use crate::frames::{self, Chain, End, RawFrame};
-use crate::interpreter::Interpreter;
+use crate::kernel_threads::{self, State, Task};
 use crate::locals::{self, Innermost, Locals};
+use crate::maps;
 use crate::memory::{Bounded, Memory, Pages, Range, u64_at};
-use crate::names::{self, Named};
 use crate::native::Native;
-use crate::objects::Objects;
-use crate::settle::{Reading, Settled};
-use crate::tasks::{self, State, Task};
-use crate::threads::{self, Head, Thread};
-use crate::{Frame, FrameKind, Gil, Missing, Options, Pause, Snapshot, ThreadStack};
+use crate::python::code::Codes;
+use crate::python::frames::{self, Chain, FrameChainEnd, RawFrame};
+use crate::python::interpreter::Interpreter;
+use crate::python::objects::Objects;
+use crate::python::thread_names::{self, Named};
+use crate::python::thread_states::{self, Head, Thread};
+use crate::{Frame, FrameGap, FrameKind, Gil, Options, Pause, Snapshot, ThreadStack};
 
 /// What one snapshot may read, in bytes. 100 threads of 200 frames need 4 MB.
 pub(crate) const MAX_READ: usize = 512 << 20;
 /// The smallest piece of a thread's stack that Python maps.
-const CHUNK: usize = 16 << 10;
+pub(crate) const CHUNK: usize = 16 << 10;
 /// A larger one is read page by page, as its frames are come by.
 const MAX_CHUNK: u64 = 4 << 20;
 /// Threads of the probe.
@@ -44,7 +46,7 @@ pub struct Reader {
 impl Reader {
     /// Reads it from outside.
     pub fn open(pid: Pid) -> Result<Self, StackError> {
-        Self::of(Box::new(Outside::open(pid)?))
+        Self::of(Box::new(ExternalProcess::open(pid)?))
     }
 
     pub fn of(source: Box<dyn Source>) -> Result<Self, StackError> {
@@ -69,11 +71,13 @@ impl Reader {
             .map(|known| (known.thread.clone(), known.tid))
             .collect();
         let (mut threads, retried, mut paused) = stacks(&*self.source, &reading, codes, known);
+        let mut without_native = 0;
         if options.native {
             threads.extend(unknown_to_python(pid, &threads));
             threads.sort_by_key(|stack| !stack.is_main);
-            let held = self.native.add(pid, &reading, codes, &owners, &mut threads);
-            paused = paused.max(held);
+            let added = self.native.add(pid, &reading, codes, &owners, &mut threads);
+            paused = paused.max(added.paused);
+            without_native = added.without;
         }
         Ok(Snapshot {
             python: self.interpreter.layout.version,
@@ -81,6 +85,7 @@ impl Reader {
             took: began.elapsed(),
             retried,
             paused,
+            without_native,
         })
     }
 
@@ -99,24 +104,28 @@ impl Reader {
         &self,
         memory: &impl Memory,
         options: &Options,
-    ) -> Result<Vec<Known>, StackError> {
+    ) -> Result<Vec<MatchedThread>, StackError> {
         let pid = self.source.pid();
-        let Some(mut threads) = threads::all(&self.interpreter, memory) else {
+        let Some(mut threads) = thread_states::read_threads(&self.interpreter, memory) else {
             if Status::of(&*self.source).is_none() {
                 return Err(ProcessError::Ended { pid }.into());
             }
             let missing = "interpreter";
             return Err(StackError::NotInitialized { pid, missing });
         };
-        let tasks = tasks::all(&*self.source);
+        let tasks = kernel_threads::list_tasks(&*self.source);
         if tasks.is_empty() {
             return Err(ProcessError::Ended { pid }.into());
         }
-        if self.interpreter.layout.thread.native_id.is_none() {
-            let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
-            threads::find_native_ids(memory, &mut threads, &ids);
+        let ids: HashSet<u32> = tasks.iter().map(|task| task.inner).collect();
+        thread_states::find_native_ids(memory, &mut threads, &ids);
+        if threads.iter().any(|thread| thread.interpreter != 0) {
+            let maps = maps::read_maps(&*self.source).unwrap_or_default();
+            let main = tasks.iter().find(|task| task.tid == pid.0);
+            let main_id = main.map(|task| task.inner);
+            thread_states::find_runners(&self.interpreter, memory, &maps, &mut threads, main_id);
         }
-        let mut threads = Known::match_up(&*self.source, threads, &tasks);
+        let mut threads = MatchedThread::match_up(&*self.source, threads, &tasks);
         if !options.probe_threads {
             threads.retain(|known| !known.is_ours());
         }
@@ -126,23 +135,22 @@ impl Reader {
 
 /// A thread that both Python and the kernel know, if the kernel's id could be found.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct MatchedThread {
     pub(crate) thread: Thread,
     pub(crate) tid: Option<u32>,
     pub(crate) name: Option<String>,
 }
 
-impl Known {
+impl MatchedThread {
     /// Leaves out what has ended.
     fn match_up(kernel: &dyn Kernel, threads: Vec<Thread>, tasks: &[Task]) -> Vec<Self> {
         let by_inner: HashMap<u32, u32> = tasks.iter().map(|t| (t.inner, t.tid)).collect();
-        let only = threads.len() == 1;
+        let orphan = orphan(kernel.pid(), &threads, &by_inner);
         let found = threads.into_iter().filter_map(|thread| {
             let tid = match thread.native_id {
                 Some(id) => match by_inner.get(&id) {
                     Some(tid) => Some(*tid),
-                    // A child forked by C code, which Python does not know of.
-                    None if only => Some(kernel.pid().0),
+                    None if orphan == Some(thread.ident) => Some(kernel.pid().0),
                     None => return None,
                 },
                 None => None,
@@ -159,17 +167,36 @@ impl Known {
     }
 }
 
+/// The thread that must be the kernel's main one, though its id is another: in a child that was forked below libc, neither
+/// Python nor libc knows of that. It is the only one whose id is of no thread here, and nobody else is the main one.
+fn orphan(pid: Pid, threads: &[Thread], by_inner: &HashMap<u32, u32>) -> Option<u64> {
+    let ids = threads.iter().filter_map(|thread| thread.native_id);
+    if ids
+        .filter_map(|id| by_inner.get(&id))
+        .any(|tid| *tid == pid.0)
+    {
+        return None;
+    }
+    let is_stale = |thread: &&Thread| {
+        let id = thread.native_id.filter(|id| *id != 0);
+        id.is_some_and(|id| !by_inner.contains_key(&id))
+    };
+    let idents: HashSet<u64> = threads.iter().filter(is_stale).map(|t| t.ident).collect();
+    let mut idents = idents.into_iter();
+    idents.next().filter(|_| idents.next().is_none())
+}
+
 /// Reads all threads at once, twice; those that differ or run are settled one by one.
 pub(crate) fn stacks<M: Memory + ?Sized>(
     kernel: &dyn Kernel,
     reading: &Reading<'_, M>,
     codes: &mut Codes,
-    known: Vec<Known>,
+    known: Vec<MatchedThread>,
 ) -> (Vec<ThreadStack>, u32, Duration) {
     let threads: Vec<Thread> = known.iter().map(|known| known.thread.clone()).collect();
     let (heads, chains) = read_all(reading, &threads);
     let (heads_again, chains_again) = read_all(reading, &threads);
-    let holders = threads::holders(reading.interpreter, reading.memory, &threads);
+    let holders = thread_states::holders(reading.interpreter, reading.memory, &threads);
     codes.forget_failures();
     let frames = chains.iter().flat_map(|chain| &chain.frames);
     codes.load(
@@ -177,17 +204,17 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
         reading.memory,
         frames.map(|frame| frame.code),
     );
-    let stopped = tasks::is_stopped(kernel);
+    let stopped = kernel_threads::is_stopped(kernel);
     let mut found = Vec::new();
     for (index, known) in known.into_iter().enumerate() {
-        let place = known
-            .tid
-            .map_or(Place::Other, |tid| Place::of(kernel, Tid(tid)));
+        let place = known.tid.map_or(SyscallState::Other, |tid| {
+            SyscallState::of(kernel, Tid(tid))
+        });
         let (head, chain) = (heads[index], &chains[index]);
         let stood_still = head == heads_again[index] && *chain == chains_again[index];
-        let rests = stopped || (known.tid.is_some() && place != Place::Running);
+        let rests = stopped || (known.tid.is_some() && place != SyscallState::Running);
         let settled = match head {
-            Some(_) if stood_still && rests && reading.is_possible(codes, chain) => Settled {
+            Some(_) if stood_still && rests && reading.is_possible(codes, chain) => SettledStack {
                 chain: chain.clone(),
                 torn: false,
                 retried: 0,
@@ -201,7 +228,7 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
                 [chain, &chains_again[index]],
             ),
         };
-        found.push(Found {
+        found.push(SettledThread {
             is_main: known.tid == Some(kernel.pid().0),
             state: if stopped {
                 State::Stopped
@@ -210,7 +237,7 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
             },
             gil: match () {
                 () if holders[index] => Gil::Holds,
-                () if tasks::waits_for(place, known.thread.gil) => Gil::Waits,
+                () if kernel_threads::waits_for(place, known.thread.gil) => Gil::Waits,
                 () => Gil::Free,
             },
             known,
@@ -219,20 +246,20 @@ pub(crate) fn stacks<M: Memory + ?Sized>(
     }
     let retried = found.iter().map(|found| found.settled.retried).sum();
     let paused = found.iter().map(|found| found.settled.paused).max();
-    let stacks = Found::name_all(found, reading, codes);
+    let stacks = SettledThread::name_all(found, reading, codes);
     (merged(stacks), retried, paused.unwrap_or_default())
 }
 
 /// A thread whose frames are known by their addresses.
-struct Found {
-    known: Known,
-    settled: Settled,
+struct SettledThread {
+    known: MatchedThread,
+    settled: SettledStack,
     is_main: bool,
     state: State,
     gil: Gil,
 }
 
-impl Found {
+impl SettledThread {
     /// Adds what the objects of the target tell.
     fn name_all<M: Memory + ?Sized>(
         all: Vec<Self>,
@@ -241,7 +268,7 @@ impl Found {
     ) -> Vec<ThreadStack> {
         let mut objects = Objects::new(reading.interpreter, reading.memory);
         let chains: Vec<&Chain> = all.iter().map(|found| &found.settled.chain).collect();
-        let names = names::of_all(&mut objects, codes, &chains);
+        let names = thread_names::of_all(&mut objects, codes, &chains);
         let frames = chains.iter().flat_map(|chain| chain.frames.iter().copied());
         let frames: Vec<RawFrame> = frames.collect();
         let innermost = all.iter().filter_map(|found| {
@@ -265,6 +292,8 @@ impl Found {
         ThreadStack {
             tid: self.known.tid,
             ident: self.known.thread.ident,
+            // The main thread is no `Thread` that was started.
+            runs_thread: named.name.clone().filter(|_| self.is_main),
             name: named.name.or(self.known.name),
             // The main thread's object cannot be found from its frames; it never is one.
             daemon: if self.is_main {
@@ -277,9 +306,9 @@ impl Found {
             state: self.state,
             gil: self.gil,
             missing: match self.settled.chain.end {
-                _ if self.settled.torn => Missing::Inner,
-                End::Outermost => Missing::Nothing,
-                End::TooDeep | End::Broken => Missing::Outer,
+                _ if self.settled.torn => FrameGap::Inner,
+                FrameChainEnd::Outermost => FrameGap::Nothing,
+                FrameChainEnd::TooDeep | FrameChainEnd::Broken => FrameGap::Outer,
             },
             frames: name_all(codes, &self.settled.chain.frames, locals),
         }
@@ -299,16 +328,17 @@ impl<M: Memory + ?Sized> Reading<'_, M> {
 /// Threads of libraries, which never ran Python. Not the probe's.
 fn unknown_to_python(pid: Pid, known: &[ThreadStack]) -> Vec<ThreadStack> {
     let is_known = |tid: u32| known.iter().any(|stack| stack.tid == Some(tid));
-    let stopped = tasks::is_stopped(&pid);
-    let others = kernel::all(pid).unwrap_or_default().into_iter();
+    let stopped = kernel_threads::is_stopped(&pid);
+    let others = kernel::thread_ids(pid).unwrap_or_default().into_iter();
     others
         .filter(|tid| !is_known(tid.0))
         .filter_map(|tid| {
             let name = kernel::name(pid, tid).filter(|name| !OURS.contains(&&**name))?;
-            let place = Place::of(pid, tid);
+            let place = SyscallState::of(pid, tid);
             Some(ThreadStack {
                 tid: Some(tid.0),
                 ident: 0,
+                runs_thread: None,
                 name: Some(name),
                 daemon: None,
                 is_main: tid.0 == pid.0,
@@ -319,7 +349,7 @@ fn unknown_to_python(pid: Pid, known: &[ThreadStack]) -> Vec<ThreadStack> {
                     place.into()
                 },
                 gil: Gil::Free,
-                missing: Missing::Nothing,
+                missing: FrameGap::Nothing,
                 frames: Vec::new(),
             })
         })
@@ -331,7 +361,7 @@ pub(crate) fn read_all<M: Memory + ?Sized>(
     reading: &Reading<'_, M>,
     threads: &[Thread],
 ) -> (Vec<Option<Head>>, Vec<Chain>) {
-    let heads = threads::heads(reading.interpreter, reading.memory, threads);
+    let heads = thread_states::heads(reading.interpreter, reading.memory, threads);
     let mut pages = Pages::default();
     let chunks = heads.iter().flatten().map(|head| head.chunk);
     load_chunks(reading.memory, &mut pages, chunks.collect());
@@ -425,7 +455,7 @@ fn merged(stacks: Vec<ThreadStack>) -> Vec<ThreadStack> {
         if stack.gil != Gil::Free {
             known.gil = stack.gil;
         }
-        if stack.missing != Missing::Nothing {
+        if stack.missing != FrameGap::Nothing {
             known.missing = stack.missing;
         }
         if !stack.frames.is_empty() {

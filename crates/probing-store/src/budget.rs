@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// At most this, however much is free.
-const MOST: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 /// At most this part of what is free.
 const SHARE: u64 = 20;
 
@@ -27,7 +27,7 @@ impl Budget {
     /// no more than half.
     pub fn within(free: u64, asked: Option<u64>) -> u64 {
         match asked {
-            None => (free / SHARE).min(MOST),
+            None => (free / SHARE).min(MAX_BYTES),
             Some(asked) => asked.min(free / 2),
         }
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use probing_proto::store::SchemaError;
+use probing_proto::tables::schema::SchemaError;
 
 /// Why a file is not a ring that can be read.
 #[derive(Debug, thiserror::Error)]

@@ -11,40 +11,29 @@
 //! be refused.
 
 mod budget;
-mod bytes;
 mod clock;
-mod columns;
 mod error;
-mod header;
-pub mod layout;
-mod memory;
-pub mod packed;
-mod place;
-mod plan;
 mod reader;
-mod ring_file;
+pub mod ring;
+mod ring_dir;
 mod snapshot;
-mod strings;
 mod table;
-mod text;
-mod value;
-mod widen;
+mod values;
 mod writer;
-mod zones;
 
-pub use budget::Budget;
-pub use bytes::Bytes;
-pub use clock::{monotonic_nanos, wall_offset_nanos};
-pub use error::{OpenError, ReadError};
-pub use header::Origin;
-pub use place::{
-    FolderError, Place, PlaceError, describe, free_bytes, is_held, is_in_memory, make_private,
-    read_recorder,
+pub use self::budget::Budget;
+pub use self::clock::{monotonic_nanos, wall_offset_nanos};
+pub use self::error::{OpenError, ReadError};
+pub use self::reader::{CopyReport, Limits, Ring, copy};
+pub use self::ring::header::Origin;
+pub use self::ring::zones::{Tally, Zone};
+pub use self::ring_dir::{
+    FolderError, PlaceError, RingDir, describe, free_bytes, is_held, is_in_memory, make_private,
+    make_runtime_dir, read_recorder,
 };
-pub use probing_proto::store::{Column, Kind, Recorder, Schema, Storage};
-pub use reader::{Copies, Limits, Ring, copy};
-pub use snapshot::{Chunk, ChunkId, ColumnData, Snapshot, Strings};
-pub use table::{Store, Table, Unreadable};
-pub use value::Value;
-pub use writer::{AppendError, TracePlace, Writer, WriterError};
-pub use zones::{Tally, Zone};
+pub use self::snapshot::{Chunk, ChunkId, ColumnData, Snapshot, Strings};
+pub use self::table::{Store, Table, Unreadable};
+pub use self::values::bytes::Bytes;
+pub use self::values::value::Value;
+pub use self::writer::{AppendError, TraceRowId, Writer, WriterError};
+pub use probing_proto::tables::schema::{Column, Kind, Recorder, Schema, Storage};

@@ -16,21 +16,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use probing_proto::store::{Kind, Schema};
+use probing_proto::tables::schema::{Kind, Schema};
 use rustix::fs::OFlags;
 
-use crate::bytes::Bytes;
 use crate::error::{OpenError, ReadError};
-use crate::header::{
+use crate::ring::header::{
     COMMITTED, FIRST_ROW, GENERATION, GONE, Header, NEWEST, NotAHeader, Origin, SEALED,
     SLOTS_IN_USE, STRING_COUNT, TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET, u32_at, u64_at,
 };
-use crate::layout::{HEADER_BYTES, Layout, values_bytes};
+use crate::ring::layout::{HEADER_BYTES, Layout, values_bytes};
+use crate::ring::zones::{self, Tally, Zone};
 use crate::snapshot::{ColumnData, Strings};
-use crate::text::{self, IN_CHUNK, IN_HEAP, Whereabouts};
-use crate::zones::{self, Tally, Zone};
+use crate::values::bytes::Bytes;
+use crate::values::text::{self, IN_CHUNK, IN_HEAP, TextLocation};
 
-pub use copy::{Copies, Limits, copy};
+pub use self::copy::{CopyReport, Limits, copy};
 
 /// Heads of chunks that are read at once: not all that a file may claim to have.
 const HEADS_AT_ONCE: u32 = 256;
@@ -461,7 +461,7 @@ fn checked_views(
             continue;
         }
         let view = match text::whereabouts(found) {
-            Whereabouts::Inline { length } => {
+            TextLocation::Inline { length } => {
                 let view = text::without_rest(found, length);
                 // Most texts are of plain letters, and a look at all bytes at once tells.
                 if !text::is_ascii(view) {
@@ -469,7 +469,7 @@ fn checked_views(
                 }
                 view
             }
-            Whereabouts::Buffer {
+            TextLocation::Buffer {
                 buffer,
                 offset,
                 length,

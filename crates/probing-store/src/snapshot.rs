@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use probing_proto::store::{Column, Kind};
+use probing_proto::tables::schema::{Column, Kind};
 
-use crate::bytes::Bytes;
 use crate::error::ReadError;
-use crate::header::u32_at;
-use crate::packed::{self, Functions, Packed, Records, Rows};
 use crate::reader::{Ring, RingChunk, is_valid};
-use crate::text;
-use crate::widen;
-use crate::zones::{Tally, Zone};
+use crate::ring::header::u32_at;
+use crate::ring::packed::{self, Functions, Packed, PackedRows, Records};
+use crate::ring::zones::{Tally, Zone};
+use crate::values::bytes::Bytes;
+use crate::values::text;
+use crate::values::widen;
 
 /// A table at one moment. Rows that come later are not in it. The oldest may go meanwhile: [`Snapshot::read`] then says so.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) ring: Arc<Ring>,
-    pub(crate) places: Vec<Whence>,
+    pub(crate) places: Vec<ColumnSource>,
     pub(crate) strings: OnceLock<Arc<Strings>>,
     pub(crate) functions: OnceLock<Arc<Functions>>,
 }
 
 /// What a table's column comes from in one of its rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whence {
+pub(crate) enum ColumnSource {
     /// The ring has no such column.
     Nowhere,
     Column(usize),
@@ -101,8 +101,8 @@ impl ColumnData {
             return None;
         }
         let bytes = match text::whereabouts(u128::from_le_bytes(*view)) {
-            text::Whereabouts::Inline { length } => &view[4..4 + length],
-            text::Whereabouts::Buffer {
+            text::TextLocation::Inline { length } => &view[4..4 + length],
+            text::TextLocation::Buffer {
                 buffer,
                 offset,
                 length,
@@ -120,7 +120,7 @@ impl ColumnData {
     }
 
     pub(crate) fn nothing(kind: Kind, rows: usize) -> Self {
-        let bytes = crate::layout::values_bytes(kind, rows as u32) as usize;
+        let bytes = crate::ring::layout::values_bytes(kind, rows as u32) as usize;
         let is_text = kind == Kind::Text;
         Self {
             kind,
@@ -171,9 +171,9 @@ impl Snapshot {
         let wanted = self.columns.get(column)?.kind;
         let part = self.parts.get(chunk.part)?;
         let place = match *part.places.get(column)? {
-            Whence::Nowhere => return Some(Zone::Empty),
-            Whence::Packed(_) => return None,
-            Whence::Column(place) => place,
+            ColumnSource::Nowhere => return Some(Zone::Empty),
+            ColumnSource::Packed(_) => return None,
+            ColumnSource::Column(place) => place,
         };
         let zone = part.ring.zone(&chunk.of_ring, place)?;
         let kind = part.ring.schema().columns.get(place)?.kind;
@@ -185,16 +185,16 @@ impl Snapshot {
     pub fn tally(&self, chunk: &Chunk, column: usize) -> Option<Tally> {
         let part = self.parts.get(chunk.part)?;
         match *part.places.get(column)? {
-            Whence::Nowhere => Some(Tally::NOTHING),
+            ColumnSource::Nowhere => Some(Tally::NOTHING),
             // A record may be two rows: what is known of all records is not what is known of all rows. Each has a time.
-            Whence::Column(0) if chunk.records.is_some() => {
+            ColumnSource::Column(0) if chunk.records.is_some() => {
                 let tally = chunk.of_ring.tally(0)?;
                 let values = chunk.rows() as u32;
                 Some(Tally { values, ..tally })
             }
-            Whence::Column(_) if chunk.records.is_some() => None,
-            Whence::Packed(_) => None,
-            Whence::Column(place) => chunk.of_ring.tally(place),
+            ColumnSource::Column(_) if chunk.records.is_some() => None,
+            ColumnSource::Packed(_) => None,
+            ColumnSource::Column(place) => chunk.of_ring.tally(place),
         }
     }
 
@@ -230,14 +230,16 @@ impl Snapshot {
                 .ok_or_else(|| no_column(column))?
                 .kind;
             let data = match part.places[column] {
-                Whence::Nowhere => Ok(Some(ColumnData::nothing(shown(wanted), chunk.rows()))),
-                Whence::Column(place) if rows.is_none() => {
+                ColumnSource::Nowhere => Ok(Some(ColumnData::nothing(shown(wanted), chunk.rows()))),
+                ColumnSource::Column(place) if rows.is_none() => {
                     part.ring.column(&chunk.of_ring, place, &|| part.strings())
                 }
-                Whence::Column(place) => {
+                ColumnSource::Column(place) => {
                     part.put_together(ring_chunk, rows.as_ref(), packed::as_it_is(place))
                 }
-                Whence::Packed(packed) => part.put_together(ring_chunk, rows.as_ref(), packed),
+                ColumnSource::Packed(packed) => {
+                    part.put_together(ring_chunk, rows.as_ref(), packed)
+                }
             };
             match data {
                 Ok(Some(data)) => copied.push(widen::column(data, shown(wanted))),
@@ -264,7 +266,7 @@ impl Part {
     fn put_together(
         &self,
         (ring, chunk): (&Ring, &RingChunk),
-        rows: Option<&Rows>,
+        rows: Option<&PackedRows>,
         column: Packed,
     ) -> Result<Option<ColumnData>, ReadError> {
         let Some(rows) = rows else {
@@ -311,7 +313,7 @@ pub struct Strings {
 }
 
 /// Of more strings than these it is not noted which views are theirs.
-const MOST_KNOWN: usize = 1 << 16;
+const MAX_KNOWN: usize = 1 << 16;
 
 impl Strings {
     /// `None` when the parts do not make strings.
@@ -327,7 +329,7 @@ impl Strings {
             ended.push(end as u32);
             begin = end;
         }
-        let mut known = vec![0; (2 * views.len()).min(MOST_KNOWN).next_power_of_two()];
+        let mut known = vec![0; (2 * views.len()).min(MAX_KNOWN).next_power_of_two()];
         for view in &views {
             let slot = slot(*view, known.len());
             known[slot] = *view;

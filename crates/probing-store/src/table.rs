@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use probing_proto::paths::RING_EXTENSION;
-use probing_proto::store::Column;
+use probing_proto::tables::schema::Column;
 
 use crate::error::{OpenError, ReadError};
-use crate::packed;
-use crate::place;
 use crate::reader::Ring;
-use crate::snapshot::{Chunk, Part, Snapshot, Whence};
+use crate::ring::packed;
+use crate::ring_dir;
+use crate::snapshot::{Chunk, ColumnSource, Part, Snapshot};
 
 /// Rings that are looked at in one folder.
 const MAX_RINGS: usize = 10_000;
@@ -48,14 +48,14 @@ impl Unreadable {
     /// Its table, as far as the file's name tells.
     pub fn table(&self) -> &str {
         let name = || self.path.file_name()?.to_str();
-        place::table_in_path(&self.path)
+        ring_dir::table_in_path(&self.path)
             .or_else(name)
             .unwrap_or("a table without a name")
     }
 
     /// Whether it is named as the rings of this table are.
     pub fn is_of(&self, table: &str) -> bool {
-        place::is_path_of(&self.path, table)
+        ring_dir::is_path_of(&self.path, table)
     }
 
     /// What is not there because of it. The same for all rings of a table, and for all processes of a job.
@@ -186,7 +186,7 @@ impl Table {
     }
 
     /// Where the table's columns are in one of its rings.
-    fn places(&self, ring: &Ring) -> Vec<Whence> {
+    fn places(&self, ring: &Ring) -> Vec<ColumnSource> {
         let theirs = &ring.schema().columns;
         let is_packed = packed::is_packed(ring.schema());
         let place = |column: &Column| {
@@ -194,9 +194,9 @@ impl Table {
                 .iter()
                 .position(|other| is_same_name(&other.name, &column.name));
             match (as_it_is, packed::place(&column.name)) {
-                (Some(place), _) => Whence::Column(place),
-                (None, Some(packed)) if is_packed => Whence::Packed(packed),
-                (None, _) => Whence::Nowhere,
+                (Some(place), _) => ColumnSource::Column(place),
+                (None, Some(packed)) if is_packed => ColumnSource::Packed(packed),
+                (None, _) => ColumnSource::Nowhere,
             }
         };
         self.columns.iter().map(place).collect()

@@ -7,7 +7,7 @@
 //! it can be relied on.
 
 mod seal;
-mod words;
+mod trace_rows;
 
 use std::io;
 use std::path::Path;
@@ -15,25 +15,25 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use probing_proto::process::ProcessKey;
-use probing_proto::store::{Kind, Schema, SchemaError, Storage};
+use probing_proto::tables::schema::{Kind, Schema, SchemaError, Storage};
 
 use crate::budget::Budget;
 use crate::clock::{monotonic_nanos, wall_offset_nanos};
-use crate::columns::{Columns, put_bit, put_nothing};
-use crate::header::{
+use crate::ring::columns::{Columns, put_bit, put_nothing};
+use crate::ring::file::RingFile;
+use crate::ring::header::{
     COMMITTED, FIRST_ROW, GENERATION, GONE, Header, NEWEST, Origin, SEALED, SLOTS_IN_USE,
     TEXT_USED, TS_MAX, TS_MIN, WALL_OFFSET,
 };
-use crate::layout::{Layout, PAGE, Slab, values_bytes};
-use crate::memory::Memory;
-use crate::packed;
-use crate::plan::Plan;
-use crate::ring_file::RingFile;
-use crate::strings::{Interned, Interner, MAX_STRING};
-use crate::text::{self, IN_CHUNK, IN_HEAP, INLINE};
-use crate::value::Value;
+use crate::ring::layout::{Layout, PAGE, Slab, values_bytes};
+use crate::ring::memory::Memory;
+use crate::ring::packed;
+use crate::ring::sizing::Plan;
+use crate::ring::strings::{Interned, Interner, MAX_STRING};
+use crate::values::text::{self, IN_CHUNK, IN_HEAP, INLINE};
+use crate::values::value::Value;
 
-pub use self::words::TracePlace;
+pub use self::trace_rows::TraceRowId;
 
 /// A longer text is cut, and ends in [`CUT`].
 const MAX_TEXT: usize = 16 << 10;
@@ -41,7 +41,7 @@ const CUT: &str = "…";
 /// What a symbol is called when the heap had no room for its name.
 const OTHER: &str = "(other)";
 /// Chunks that a ring goes on with what it has after it did not get more.
-const PATIENCE: u64 = 64;
+const RETRY_CHUNKS: u64 = 64;
 /// What a ring may have in the process's own memory.
 const OWN_BYTES: u64 = 4 << 20;
 
@@ -74,7 +74,7 @@ pub struct Writer {
     layout: Layout,
     columns: Columns,
     schema: Schema,
-    ground: Ground,
+    ground: RingMemory,
     strings: Option<Interner>,
     budget: Arc<Budget>,
     max_text: usize,
@@ -86,15 +86,15 @@ pub struct Writer {
     sequence: u64,
     /// After a file system that was full: how many must have begun before it is asked again.
     ask_again: u64,
-    at: At,
+    at: WritePosition,
     /// Whether its rows are those of a tracer.
     is_packed: bool,
-    traced: words::Traced,
+    traced: trace_rows::TraceChunk,
 }
 
 /// Where the next row goes.
 #[derive(Debug, Clone, Copy)]
-struct At {
+struct WritePosition {
     head: u64,
     chunk: u64,
     row: u32,
@@ -106,7 +106,7 @@ struct At {
 
 /// What the memory comes from.
 #[derive(Debug)]
-enum Ground {
+enum RingMemory {
     File(RingFile),
     Own { reason: String },
 }
@@ -132,7 +132,7 @@ impl Writer {
             }
             match in_file(path, &plan) {
                 Ok((file, memory)) => {
-                    let ground = Ground::File(file);
+                    let ground = RingMemory::File(file);
                     let budget = Arc::clone(budget);
                     let made_for = (schema.clone(), origin(process, shard));
                     return Ok(Self::begin(plan, memory, made_for, ground, budget));
@@ -168,7 +168,7 @@ impl Writer {
             plan,
             memory,
             made_for,
-            Ground::Own { reason },
+            RingMemory::Own { reason },
             budget,
         ))
     }
@@ -211,7 +211,7 @@ impl Writer {
 
     /// Ends a ring that gets no more rows. Its rows stay; memory that none of them needs is given back.
     pub fn retire(self) {
-        let Ground::File(file) = &self.ground else {
+        let RingMemory::File(file) = &self.ground else {
             return;
         };
         let mut freed = 0;
@@ -225,7 +225,7 @@ impl Writer {
 
     /// Whole pages that no row has needed so far.
     fn unused(&self) -> Vec<(u64, u64)> {
-        let At { chunk, row, .. } = self.at;
+        let WritePosition { chunk, row, .. } = self.at;
         // Once round, every chunk is in use.
         if self.sequence > u64::from(self.slots) {
             return Vec::new();
@@ -260,8 +260,8 @@ impl Writer {
     /// Where the rows are.
     pub fn storage(&self) -> Storage {
         match &self.ground {
-            Ground::File(_) => Storage::Shared,
-            Ground::Own { reason } => Storage::Heap {
+            RingMemory::File(_) => Storage::Shared,
+            RingMemory::Own { reason } => Storage::Heap {
                 reason: reason.clone(),
             },
         }
@@ -281,7 +281,7 @@ impl Writer {
         plan: Plan,
         mut memory: Memory,
         (schema, origin): (Schema, Origin),
-        ground: Ground,
+        ground: RingMemory,
         budget: Arc<Budget>,
     ) -> Self {
         let shape = plan.layout.shape;
@@ -295,14 +295,14 @@ impl Writer {
             layout: plan.layout,
             memory,
             is_packed: packed::is_packed(&schema),
-            traced: words::Traced::NOTHING,
+            traced: trace_rows::TraceChunk::NOTHING,
             schema,
             ground,
             budget,
             cursor: 1,
             sequence: 0,
             ask_again: 0,
-            at: At {
+            at: WritePosition {
                 head: 0,
                 chunk: 0,
                 row: 0,
@@ -318,11 +318,11 @@ impl Writer {
         in_use.store(writer.slots, Ordering::Release);
         let memory = &mut writer.memory;
         Header { origin, shape }.write(|at, bytes| memory.put_bytes(at, bytes));
-        if let Ground::File(file) = &writer.ground
+        if let RingMemory::File(file) = &writer.ground
             && let Err(error) = file.publish()
         {
             // Nobody will find it: the same as no file.
-            writer.ground = Ground::Own {
+            writer.ground = RingMemory::Own {
                 reason: format!("cannot name the ring: {error}"),
             };
         }
@@ -506,7 +506,7 @@ impl Writer {
         }
         self.sequence += 1;
         self.columns.begin(&self.layout, chunk);
-        self.at = At {
+        self.at = WritePosition {
             head,
             chunk,
             row: 0,
@@ -534,7 +534,7 @@ impl Writer {
             let sizes = (self.bytes + got, more);
             if !reserve(&self.ground, &self.budget, at, sizes) {
                 self.budget.give_back(got);
-                self.ask_again = self.sequence + PATIENCE;
+                self.ask_again = self.sequence + RETRY_CHUNKS;
                 return false;
             }
             got += more;
@@ -558,7 +558,7 @@ fn origin(process: ProcessKey, shard: u32) -> Origin {
     let now = monotonic_nanos();
     Origin {
         process,
-        boot_id: crate::place::boot_id(),
+        boot_id: crate::ring_dir::boot_id(),
         made_monotonic_nanos: now,
         made_wall_nanos: now.wrapping_add(wall_offset_nanos()),
         shard,
@@ -577,13 +577,13 @@ fn in_file(path: &Path, plan: &Plan) -> io::Result<(RingFile, Memory)> {
 }
 
 /// More memory for a ring that has `bytes` already.
-fn reserve(ground: &Ground, budget: &Budget, offset: u64, (bytes, more): (u64, u64)) -> bool {
+fn reserve(ground: &RingMemory, budget: &Budget, offset: u64, (bytes, more): (u64, u64)) -> bool {
     if !budget.take(more, bytes + more) {
         return false;
     }
     match ground {
-        Ground::Own { .. } => true,
-        Ground::File(file) => {
+        RingMemory::Own { .. } => true,
+        RingMemory::File(file) => {
             let got = file.reserve(offset, more).is_ok();
             if !got {
                 budget.give_back(more);

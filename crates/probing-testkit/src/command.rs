@@ -9,13 +9,13 @@ use crate::process;
 
 /// A command that has ended.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Ran {
+pub struct CommandResult {
     pub status: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ran {
+impl CommandResult {
     /// Runs it with no input.
     ///
     /// # Panics
@@ -69,7 +69,7 @@ impl Ran {
 }
 
 /// As one would see it in a terminal.
-impl fmt::Debug for Ran {
+impl fmt::Debug for CommandResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

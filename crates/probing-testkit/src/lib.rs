@@ -4,6 +4,7 @@
 //! far beyond what a loaded machine needs, so that it tells a hang and never a slow day.
 
 mod command;
+mod console;
 mod docs;
 mod obeyed;
 mod process;
@@ -15,7 +16,8 @@ mod switches;
 mod target;
 mod terminal;
 
-pub use command::Ran;
+pub use command::CommandResult;
+pub use console::{Console, Step, console_blocks, needs_torch, scrubbed};
 pub use docs::{Document, documents};
 pub use obeyed::{EVIL, EVIL_SHOWN, evil_in, forged, obeyed};
 pub use process::{Usage, wait_until};
@@ -24,7 +26,7 @@ pub use sandbox::Sandbox;
 pub use screen::Screen;
 pub use socket::RawClient;
 pub use switches::{Switch, Switchboard, Switching};
-pub use target::{Ended, Target, TargetBuilder};
+pub use target::{EndedTarget, Target, TargetBuilder};
 pub use terminal::Terminal;
 
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use probing_proto::env::{PROBING_DIR, PROBING_PACKAGE};
 use probing_proto::paths;
 use tempfile::TempDir;
 
-use crate::command::Ran;
+use crate::command::CommandResult;
 use crate::pythons::Python;
 use crate::root;
 use crate::target::{Target, TargetBuilder};
@@ -91,14 +91,20 @@ impl Sandbox {
     }
 
     /// Runs the command to its end.
-    pub fn probing<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Ran {
+    pub fn probing<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> CommandResult {
         let mut command = self.command();
         command.args(arguments);
-        Ran::to_the_end(command)
+        CommandResult::to_the_end(command)
     }
 
     /// Runs the command to its end as someone without rights over other processes, root or not.
-    pub fn powerless<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Ran {
+    pub fn powerless<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> CommandResult {
         let command = self.command();
         let mut powerless = Command::new("setpriv");
         powerless.args(["--bounding-set=-all", "--inh-caps=-all"]);
@@ -109,11 +115,11 @@ impl Sandbox {
                 None => powerless.env_remove(name),
             };
         }
-        Ran::to_the_end(powerless)
+        CommandResult::to_the_end(powerless)
     }
 
     /// `probing -t PID eval CODE`
-    pub fn eval(&self, target: &Target, code: &str) -> Ran {
+    pub fn eval(&self, target: &Target, code: &str) -> CommandResult {
         self.probing(["-t", &target.pid().to_string(), "eval", code])
     }
 }
@@ -128,7 +134,9 @@ impl Drop for Sandbox {
             .filter_map(|name| name.parse().ok())
         {
             // Most have recorded nothing.
-            fs::remove_dir_all(paths::memory_dir(uid, key)).ok();
+            for folder in paths::memory_dirs(uid, key) {
+                fs::remove_dir_all(folder).ok();
+            }
         }
     }
 }

@@ -86,7 +86,7 @@ pub struct Target {
 
 /// A target that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedTarget {
     /// As a shell tells it: 128 + n for a signal.
     pub status: i32,
     /// Lines that the test has not taken yet.
@@ -159,15 +159,15 @@ impl Target {
     }
 
     /// Lets it go and waits for its end.
-    pub fn end(mut self) -> Ended {
+    pub fn end(mut self) -> EndedTarget {
         self.stdin = None;
         self.wait()
     }
 
     /// Waits for an end that comes by itself.
-    pub fn wait(mut self) -> Ended {
+    pub fn wait(mut self) -> EndedTarget {
         let status = process::wait_for(&mut self.child);
-        Ended {
+        EndedTarget {
             status: process::code(status),
             stdout: rest_of(&self.stdout),
             stderr: rest_of(&self.stderr),

@@ -2,6 +2,11 @@
 //! files say why they are there, that generated documents are fresh.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "tidy/links.rs"]
+mod links;
+#[path = "tidy/rooms.rs"]
+mod rooms;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::consts::ARCH;
 use std::fs;
@@ -201,7 +206,7 @@ const GUARDED: [&str; 2] = ["Py_DecRef", "PyObject_Call"];
 #[test]
 fn code_of_the_program_is_called_through_one_file_of_the_probe() {
     let probe = root().join("crates/probing-probe");
-    let guarded = probe.join("src/guarded.rs");
+    let guarded = probe.join("src/python/call.rs");
     let text = fs::read_to_string(&guarded).unwrap();
     for name in GUARDED {
         assert!(!mentions(&text, name).is_empty(), "{name} moved: where to?");
@@ -215,7 +220,7 @@ fn code_of_the_program_is_called_through_one_file_of_the_probe() {
         assert!(
             found.is_empty(),
             "{} names {found:?}: the compiler would believe that it never unwinds, and a program that ends while a thread of \
-             ours is in it would crash; use `guarded::release` or `guarded::call` (guarded.rs tells why)",
+             ours is in it would crash; use `python::call::release` or `python::call::call` (call.rs says why)",
             file.display()
         );
     }
@@ -254,9 +259,9 @@ const CHANGES: [&str; 18] = [
 /// The one way to do so where another user may have put a link; what only our own user can reach; and what opens names
 /// without reading or writing (`O_PATH`).
 const CHANGERS: [&str; 3] = [
-    "crates/probing-process/src/foreign.rs",
-    "crates/probing-client/src/agent/known.rs",
-    "crates/probing-client/src/private.rs",
+    "crates/probing-process/src/access/foreign_files.rs",
+    "crates/probing-client/src/agent/known_agents.rs",
+    "crates/probing-client/src/probe/private_socket.rs",
 ];
 
 #[test]
@@ -288,7 +293,7 @@ fn files_that_another_user_controls_are_changed_through_one_file() {
                 .collect();
             assert!(
                 found.is_empty(),
-                "{name} has {found:?}: {}\nuse `probing_process::foreign::ForeignDir`: it follows no link, and touches \
+                "{name} has {found:?}: {}\nuse `probing_process::access::foreign_files::ForeignDir`: it follows no link, and touches \
                  nothing that the target's user could not",
                 line.trim()
             );
@@ -386,6 +391,42 @@ fn check_lines(document: &str) {
     }
 }
 
+/// On the Python package index, `probing` is another project's.
+#[test]
+fn no_hint_installs_the_project_of_another() {
+    let texts = [
+        ("crates", "rs"),
+        ("crates", "py"),
+        ("python", "py"),
+        ("docs", "md"),
+        ("examples", "py"),
+    ];
+    let files = texts
+        .iter()
+        .flat_map(|(folder, ending)| files(&root().join(folder), ending));
+    let scripts = fs::read_dir(root().join("scripts")).unwrap();
+    let scripts = scripts.map(|entry| entry.unwrap().path());
+    let single = ["README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"]
+        .map(|name| root().join(name));
+    let wrong: Vec<PathBuf> = files
+        .chain(scripts)
+        .chain(single)
+        .filter(|path| {
+            fs::read_to_string(path).is_ok_and(|text| text.lines().any(installs_probing))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+fn installs_probing(line: &str) -> bool {
+    let Some((_, rest)) = line.split_once(concat!("pip ", "install ")) else {
+        return false;
+    };
+    let mut words =
+        rest.split(|letter: char| letter.is_whitespace() || "`'\",.;)".contains(letter));
+    words.find(|word| !word.starts_with('-')) == Some("probing")
+}
+
 fn metadata() -> cargo_metadata::Metadata {
     MetadataCommand::new()
         .current_dir(root())
@@ -454,4 +495,116 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// What Python code of ours in a target may import: what the interpreter itself has, or loads at its start; what a
+/// traceback needs; and what is there because something else is.
+const MODULES_OF_TARGETS: &[&str] = &[
+    "_functools",
+    "_ast",
+    "_collections",
+    "_frozen_importlib",
+    "_thread",
+    "_weakref",
+    "builtins",
+    "gc",
+    "itertools",
+    "posix",
+    "sys",
+    "time",
+    "os",
+    "types",
+    "linecache",
+    "traceback",
+    // Before 3.13 evaluated code may import it; its absence is survived (threading.rs).
+    "threading",
+    // For code that awaits, where it is not there that code cannot await either.
+    "asyncio",
+    // Only described objects, and only where it is there (objects.py); it imports `contextlib`.
+    "inspect",
+    "contextlib",
+    // Where torch is, which imports it.
+    "dis",
+    "torch",
+];
+
+/// What Rust code of ours in a target may import beside that, or instead: modules that every interpreter has built in, and
+/// some whose absence is survived where they are used.
+const MODULES_OF_RUST: &[&str] = &[
+    "_ast",
+    "_io",
+    "_signal",
+    "atexit",
+    "builtins",
+    "gc",
+    "os",
+    "sys",
+    // Only what a traced call is of is not told apart without it (callees.rs).
+    "types",
+    // Without it warnings of evaluated code are not caught (warned.rs).
+    "warnings",
+    // Without it there is no asyncio, whose tasks would carry the mark of an eval on (sink.rs).
+    "contextvars",
+    // Where torch is.
+    "torch",
+];
+
+/// The modules that Rust code imports by name; what is no plain text stands for itself.
+fn imports_of_rust(text: &str) -> Vec<String> {
+    let calls = [".import(", "ImportModule("];
+    let found = calls.into_iter().flat_map(|call| {
+        text.match_indices(call)
+            .map(move |(at, _)| &text[at + call.len()..])
+    });
+    found
+        .map(|rest| {
+            let argument = rest.trim_start().trim_start_matches("interned!(py, ");
+            let name = argument.trim_start_matches('c').strip_prefix('"');
+            let name = name.and_then(|name| name.split('"').next());
+            name.map_or_else(
+                || argument.lines().next().unwrap_or_default().to_owned(),
+                |name| name.split('.').next().unwrap_or(name).to_owned(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn rust_code_in_targets_imports_only_what_is_there() {
+    let mut found = Vec::new();
+    for file in files(&root().join("crates/probing-probe/src"), "rs") {
+        let text = fs::read_to_string(&file).unwrap();
+        let imports = imports_of_rust(&text).into_iter();
+        let wrong = imports.filter(|module| !MODULES_OF_RUST.contains(&&**module));
+        found.extend(wrong.map(|module| format!("{}: {module}", file.display())));
+    }
+    assert_eq!(found, [""; 0], "imports that a target may not have");
+    // The test sees them, whatever they are called with.
+    let text = r#"py.import("json.decoder")?; py.import(interned!(py, "os")); PyImport_ImportModule(c"re"); py
+        .import(name)"#;
+    assert_eq!(imports_of_rust(text), ["json", "os", "name)", "re"]);
+}
+
+/// A program that is packed (by `PyInstaller`, say) has only the modules that it imports itself.
+#[test]
+fn python_code_in_targets_imports_only_what_is_there() {
+    let mut found = Vec::new();
+    for file in files(&root().join("crates/probing-probe/python"), "py") {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut only_for_types = false;
+        for line in text.lines() {
+            if !line.starts_with(' ') && !line.is_empty() {
+                only_for_types = line == "if TYPE_CHECKING:";
+            }
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (["import", module, ..] | ["from", module, "import", ..]) = words[..] else {
+                continue;
+            };
+            let package = module.split('.').next().unwrap_or(module);
+            if !only_for_types && !MODULES_OF_TARGETS.contains(&package) {
+                found.push(format!("{}: {module}", file.display()));
+            }
+        }
+    }
+    assert_eq!(found, [""; 0], "imports that a target may not have");
 }

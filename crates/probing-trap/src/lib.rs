@@ -51,7 +51,7 @@ pub fn guard() -> Result<&'static AtomicU64, NotGuarded> {
     }
     remember(&former);
     // The program may have set another one since.
-    remember(&action(Some(handler()))?);
+    remember(&action(Some(handler_after(&former)))?);
     Ok(&DROPPED)
 }
 
@@ -64,11 +64,12 @@ fn ours() -> usize {
     on_trap as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize
 }
 
-fn handler() -> libc::sigaction {
-    // SAFETY: the structure is plain data, of which all bits zero is a valid value: no flags, an empty mask.
-    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+/// Ours, which interrupts as much as the one before did: what the program does with SIGTRAP stays as it was.
+fn handler_after(former: &libc::sigaction) -> libc::sigaction {
+    let mut action = *former;
     action.sa_sigaction = ours();
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    let kept = former.sa_flags & (libc::SA_RESTART | libc::SA_NODEFER);
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | kept;
     action
 }
 
@@ -98,11 +99,14 @@ fn is_stray(code: c_int) -> bool {
 extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a structure that lives until it returns.
     let code = unsafe { (*info).si_code };
-    if is_stray(code) {
+    if is_stray(code) && !is_at_int1(context) {
         DROPPED.fetch_add(1, Ordering::Relaxed);
         return;
     }
     let former = FORMER.load(Ordering::Acquire);
+    if FORMER_FLAGS.load(Ordering::Relaxed) & libc::SA_RESETHAND != 0 {
+        FORMER.store(libc::SIG_DFL, Ordering::Release);
+    }
     if former == libc::SIG_DFL {
         end(info);
     } else if FORMER_FLAGS.load(Ordering::Relaxed) & libc::SA_SIGINFO != 0 {
@@ -117,15 +121,187 @@ extern "C" fn on_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     }
 }
 
+/// The instruction `int1`. Some hypervisors report it before it has been executed: whoever drops that meets it again, for
+/// ever. It is the program's own, so it takes the course that it had before.
+fn is_at_int1(context: *const c_void) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const INT1: u8 = 0xf1;
+        // SAFETY: the kernel gives a handler with SA_SIGINFO a context that lives until it returns.
+        let next = unsafe {
+            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize]
+        };
+        // SAFETY: the processor is about to read an instruction there, and has read the one before.
+        let byte = unsafe { ptr::with_exposed_provenance::<u8>(next as usize).read_volatile() };
+        byte == INT1
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        _ = context;
+        false
+    }
+}
+
+/// Sends the calling thread what a stray trap is to a handler: a rehearsal.
+pub fn rehearse_stray() {
+    // SAFETY: the structure is plain data, of which all bits zero is a valid value.
+    let mut info: libc::siginfo_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    info.si_signo = libc::SIGTRAP;
+    info.si_code = if cfg!(target_arch = "x86_64") {
+        libc::TRAP_BRKPT
+    } else {
+        libc::TRAP_HWBKPT
+    };
+    send(&raw const info);
+}
+
 /// Lets the signal do what it does without a handler: it is sent again, with all that it says, and arrives when the handler
 /// returns, at the instruction where it was.
 fn end(info: *mut libc::siginfo_t) {
     // SAFETY: SIG_DFL is a valid action; the former one is not asked for.
     unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) };
+    send(info);
+}
+
+/// Sends a signal to the calling thread, with all that is said of it.
+fn send(info: *const libc::siginfo_t) {
     // SAFETY: takes no arguments.
     let pid = unsafe { libc::getpid() };
     // SAFETY: takes no arguments.
     let tid = unsafe { libc::gettid() };
-    // SAFETY: `info` is the kernel's own and lives until the handler returns; a process may send any to itself.
+    // SAFETY: both callers have a structure that lives until the call returns; a process may send any to itself.
     unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGTRAP, info) };
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::arch::asm;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    const WAIT_INTERVAL: Duration = Duration::from_millis(1);
+    const REACHED_ITS_END: c_int = 0;
+    const WENT_WRONG: c_int = 3;
+
+    /// Runs this in a child, which ends with a status; its end as `waitpid` tells it, within a deadline.
+    fn in_child(action: fn() -> c_int) -> c_int {
+        // SAFETY: the child calls the kernel only, and does not return.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let status = action();
+            // SAFETY: ends the child without running anything of the program's.
+            unsafe { libc::_exit(status) };
+        }
+        let until = Instant::now() + TIMEOUT;
+        let (mut status, mut is_killed) = (0, false);
+        loop {
+            // SAFETY: our own child; the status lives until the call returns.
+            if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
+                break;
+            }
+            if Instant::now() > until && !is_killed {
+                // SAFETY: our own child, which has not been waited for.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                is_killed = true;
+            }
+            thread::sleep(WAIT_INTERVAL);
+        }
+        assert!(!is_killed, "it did not end");
+        status
+    }
+
+    fn is_ended_by_trap(status: c_int) -> bool {
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTRAP
+    }
+
+    fn set_action(handler: usize, flags: c_int) {
+        // SAFETY: all bits zero is a valid value.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        // SAFETY: the structure lives until the call returns; the handler is async-signal-safe.
+        unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut()) };
+    }
+
+    fn raise() {
+        // SAFETY: sends a signal to the calling thread.
+        unsafe { libc::raise(libc::SIGTRAP) };
+    }
+
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn counts(_: c_int) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counter() -> usize {
+        counts as extern "C" fn(c_int) as usize
+    }
+
+    #[test]
+    fn a_handler_for_one_signal_gets_one_and_the_next_ends_the_process() {
+        let once = in_child(|| {
+            set_action(counter(), libc::SA_RESETHAND);
+            if guard().is_err() {
+                return WENT_WRONG;
+            }
+            rehearse_stray();
+            raise();
+            if CALLS.load(Ordering::Relaxed) != 1 {
+                return WENT_WRONG;
+            }
+            raise();
+            REACHED_ITS_END
+        });
+        assert!(is_ended_by_trap(once), "{once:#x}");
+        let always = in_child(|| {
+            set_action(counter(), 0);
+            if guard().is_err() {
+                return WENT_WRONG;
+            }
+            raise();
+            raise();
+            if CALLS.load(Ordering::Relaxed) == 2 {
+                REACHED_ITS_END
+            } else {
+                WENT_WRONG
+            }
+        });
+        assert_eq!(always, REACHED_ITS_END);
+    }
+
+    #[test]
+    fn int1_is_known_by_the_byte_that_is_executed_next() {
+        let is_int1 = |code: &[u8]| {
+            // SAFETY: a context is plain data, of which all bits zero is a valid value.
+            let mut context: libc::ucontext_t = unsafe { MaybeUninit::zeroed().assume_init() };
+            let next = code.as_ptr().expose_provenance();
+            context.uc_mcontext.gregs[libc::REG_RIP as usize] = next as i64;
+            is_at_int1((&raw const context).cast())
+        };
+        assert!(is_int1(&[0xf1, 0x90]));
+        assert!(!is_int1(&[0x90, 0xf1]));
+        assert!(!is_int1(&[0xcc]));
+    }
+
+    /// A processor goes on behind it: a stray trap. A hypervisor may report it again and again: the program's own end.
+    #[test]
+    fn int1_never_keeps_a_process_for_ever() {
+        let status = in_child(|| {
+            if guard().is_err() {
+                return WENT_WRONG;
+            }
+            // SAFETY: raises a debug exception, for which there is a handler.
+            unsafe { asm!(".byte 0xf1") };
+            REACHED_ITS_END
+        });
+        assert!(
+            status == REACHED_ITS_END || is_ended_by_trap(status),
+            "{status:#x}"
+        );
+    }
 }

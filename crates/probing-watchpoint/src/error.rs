@@ -2,7 +2,7 @@
 
 use std::io;
 
-use probing_process::threads::Tid;
+use probing_process::procfs::threads::Tid;
 use probing_proto::process::Pid;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,11 @@ pub enum WatchpointError {
         #[source]
         source: io::Error,
     },
+    /// From Linux 5.13 on they need not.
+    #[error(
+        "debug registers are not safe on this kernel: children of the process would inherit them"
+    )]
+    Inherited,
     #[error("too many threads: bytes can be watched in a process of {most} here")]
     TooMany { most: usize },
     #[error("too few open files are allowed to watch all threads of process: {pid}")]
@@ -67,6 +72,10 @@ impl WatchpointError {
             }
             Self::AllBlocked { .. } => {
                 "a stray debug exception would end the program; watch the variable by its name, or accept that: \
+                 --unsafe-debug-registers"
+            }
+            Self::Inherited => {
+                "a stray debug exception could end a child; watch the variable by its name, or accept that: \
                  --unsafe-debug-registers"
             }
             Self::Unguarded { .. } | Self::Blocked { .. } => {

@@ -1,4 +1,7 @@
 //! The kernel's events: a debug register in one thread while it runs on one CPU, and in the threads that it starts.
+//!
+//! *Invariant:* an event is enabled until it is closed. A debug exception that arrives while its event is disabled has no owner,
+//! and the kernel sends SIGTRAP.
 #![expect(unsafe_code, reason = "perf_event_open is a C interface")]
 
 use std::fs;
@@ -6,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use libc::{c_int, c_long, c_ulong};
-use probing_process::threads::Tid;
+use probing_process::procfs::threads::Tid;
 use probing_proto::process::Pid;
 
 use crate::bytes::Bytes;
@@ -29,8 +32,6 @@ const INHERIT_THREAD: u64 = 1 << 35;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 const CLOSE_ON_EXEC: c_ulong = 1 << 3;
 
-const ENABLE: c_ulong = 0x2400;
-const DISABLE: c_ulong = 0x2401;
 const SET_OUTPUT: c_ulong = 0x2405;
 
 /// `struct perf_event_attr` as of its fifth version.
@@ -79,6 +80,11 @@ impl Scope {
         };
         *self = less;
         true
+    }
+
+    /// Whether what the process starts is watched with it.
+    pub(crate) fn reaches_children(self) -> bool {
+        self == Self::UserBefore513
     }
 
     fn flags(self) -> u64 {
@@ -174,10 +180,14 @@ impl Event {
         self.control(SET_OUTPUT, ring.number)
     }
 
-    /// Those that inherited it are meant, too.
-    pub(crate) fn enable(&self, is_on: bool) {
-        // It can only fail for what is no event.
-        drop(self.control(if is_on { ENABLE } else { DISABLE }, 0));
+    /// How many writes the kernel has counted, also in threads that inherited it, and also those without a sample.
+    pub(crate) fn count(&self) -> u64 {
+        let mut count = 0_u64;
+        let size = size_of_val(&count);
+        // SAFETY: the kernel writes at most that many bytes to a number that lives until the call returns.
+        let read = unsafe { libc::read(self.number(), (&raw mut count).cast(), size) };
+        // Of an event that the kernel has removed there is nothing to read.
+        if read == size as isize { count } else { 0 }
     }
 
     fn control(&self, request: c_ulong, argument: c_int) -> io::Result<()> {

@@ -19,10 +19,10 @@ mod ring;
 mod sample;
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use probing_process::status::Status;
-use probing_process::threads::{self, Tid};
+use probing_process::procfs::status::Status;
+use probing_process::procfs::threads::{self, Tid};
 use probing_proto::process::Pid;
 
 pub use crate::bytes::{Bytes, NotBytes};
@@ -37,6 +37,8 @@ const MAX_EVENTS: usize = 32_768;
 /// How often the list of threads is read again while events are set: those that were started meanwhile by threads that
 /// had none yet.
 const ROUNDS: usize = 20;
+/// How often writes are counted: that takes a system call for each event.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What becomes of debug exceptions that arrive without their cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +76,10 @@ pub struct Watchpoint {
     strays: StrayTraps,
     /// Threads that are not watched: they block SIGTRAP.
     left_out: Vec<Tid>,
+    /// Writes that were told.
+    told: u64,
     lost: u64,
+    counted_at: Instant,
 }
 
 impl Watchpoint {
@@ -89,11 +94,13 @@ impl Watchpoint {
             scope: Scope::Everything,
             strays,
             left_out: Vec::new(),
+            told: 0,
             lost: 0,
+            counted_at: Instant::now(),
         };
         let mut known: HashSet<Tid> = HashSet::new();
         for round in 0..ROUNDS {
-            let Ok(found) = threads::all(pid) else {
+            let Ok(found) = threads::thread_ids(pid) else {
                 return Err(WatchpointError::Ended { pid });
             };
             let fresh: Vec<Tid> = found.into_iter().filter(|tid| known.insert(*tid)).collect();
@@ -143,6 +150,12 @@ impl Watchpoint {
             let opened = loop {
                 match Event::open(tid, *cpu, bytes, self.scope) {
                     Err(error) if error.asks_for_less() && self.scope.narrow() => {}
+                    // A program that the process starts would have the registers, and no handler.
+                    Ok(_)
+                        if self.scope.reaches_children() && self.strays == StrayTraps::Dropped =>
+                    {
+                        return Err(WatchpointError::Inherited);
+                    }
                     opened => break opened,
                 }
             };
@@ -179,7 +192,7 @@ impl Watchpoint {
         if self.strays == StrayTraps::Accepted {
             return Ok(());
         }
-        let (Some(status), Ok(found)) = (Status::of(pid), threads::all(pid)) else {
+        let (Some(status), Ok(found)) = (Status::of(pid), threads::thread_ids(pid)) else {
             return Err(WatchpointError::Ended { pid });
         };
         if !masks::catches(&status) {
@@ -201,10 +214,10 @@ impl Watchpoint {
 
     /// Whether writes that the kernel makes for the process are seen, too.
     pub fn sees_kernel(&self) -> bool {
-        self.scope != Scope::User
+        self.scope == Scope::Everything
     }
 
-    /// Writes that the kernel could not tell, because they were too many.
+    /// Writes that were counted and not told, because they were too many; as of the last count.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -212,25 +225,64 @@ impl Watchpoint {
     /// What has been written until now, in the order of time; waits for the first until `until`.
     pub fn wait(&mut self, until: Option<Instant>) -> Result<Vec<Write>, WatchpointError> {
         ring::wait(&self.rings, until).map_err(WatchpointError::Failed)?;
+        // Before the samples are read: those that come meanwhile are not lost.
+        let is_due = self.counted_at.elapsed() >= COUNT_INTERVAL;
+        let counted = is_due.then(|| self.count());
         let mut writes = Vec::new();
         for ring in &mut self.rings {
             for record in ring.take() {
                 match record {
-                    // A child that was forked before the kernel could tell threads from children.
-                    Record::Write { pid, .. } if pid != self.pid.0 => {}
-                    Record::Write { write, .. } => writes.push(write),
-                    Record::Lost { count } => self.lost += count,
+                    Record::Write { pid, write } => {
+                        self.told += 1;
+                        // Else a child that was forked before the kernel could tell threads from children.
+                        if pid == self.pid.0 {
+                            writes.push(write);
+                        }
+                    }
+                    // How many is counted with the others.
+                    Record::Lost => {}
                 }
             }
+        }
+        if let Some(counted) = counted {
+            self.lose(counted);
         }
         writes.sort_by_key(|write| write.at_nanos);
         Ok(writes)
     }
 
-    /// Looks away, or looks again.
-    pub fn look(&self, at_it: bool) {
-        for event in &self.events {
-            event.enable(at_it);
+    /// Passes over what has been written until now; it is counted as lost.
+    ///
+    /// Whoever has seen enough waits and then calls this. Meanwhile the kernel drops samples for which the ring has no room,
+    /// and the events stay enabled.
+    pub fn skip(&mut self) {
+        let counted = self.count();
+        for ring in &mut self.rings {
+            ring.take();
+        }
+        self.lose(counted);
+    }
+
+    /// How many writes there were.
+    fn count(&mut self) -> u64 {
+        self.counted_at = Instant::now();
+        self.events.iter().map(Event::count).sum()
+    }
+
+    fn lose(&mut self, counted: u64) {
+        self.lost = self.lost.max(counted.saturating_sub(self.told));
+    }
+}
+
+impl Drop for Watchpoint {
+    /// A stray trap that is under way ends a process if its thread blocks SIGTRAP in that moment, as each does for an instant
+    /// when it starts another thread. So the events are closed when none does, or after a few milliseconds.
+    fn drop(&mut self) {
+        if self.strays == StrayTraps::Dropped
+            && let Ok(mut watched) = threads::thread_ids(self.pid)
+        {
+            watched.retain(|tid| !self.left_out.contains(tid) && !masks::is_ours(self.pid, *tid));
+            masks::blocking(self.pid, &watched);
         }
     }
 }

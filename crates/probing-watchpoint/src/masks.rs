@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use probing_process::status::Status;
-use probing_process::threads::{self, Tid};
+use probing_process::procfs::status::Status;
+use probing_process::procfs::threads::{self, Tid};
 use probing_proto::process::Pid;
 
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);

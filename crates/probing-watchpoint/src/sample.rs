@@ -12,8 +12,12 @@ const MODES: u16 = 7;
 /// What a record tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
-    Write { pid: u32, write: Write },
-    Lost { count: u64 },
+    Write {
+        pid: u32,
+        write: Write,
+    },
+    /// The ring was full.
+    Lost,
 }
 
 /// Its kind, its flags and its length.
@@ -31,19 +35,15 @@ pub(crate) fn header(bytes: &[u8]) -> Option<(u32, u16, usize)> {
 /// `None` for what says nothing to us.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
     let (kind, misc, size) = header(bytes)?;
-    let mut rest = Words(bytes.get(8..size)?);
+    let rest = WordReader(bytes.get(8..size)?);
     match kind {
-        LOST => {
-            rest.next()?;
-            let count = rest.next()?;
-            Some(Record::Lost { count })
-        }
+        LOST => Some(Record::Lost),
         SAMPLE => sample(rest, misc & MODES == IN_KERNEL),
         _ => None,
     }
 }
 
-fn sample(mut rest: Words<'_>, by_kernel: bool) -> Option<Record> {
+fn sample(mut rest: WordReader<'_>, by_kernel: bool) -> Option<Record> {
     let _instruction = rest.next()?;
     let ids = rest.next()?.to_ne_bytes();
     let (pid, tid) = ids.split_at(4);
@@ -62,7 +62,7 @@ fn sample(mut rest: Words<'_>, by_kernel: bool) -> Option<Record> {
     // How much of the room was filled stands behind it.
     let filled = match room {
         0 => 0,
-        _ => Words(rest.0.get(room..)?).next()? as usize,
+        _ => WordReader(rest.0.get(room..)?).next()? as usize,
     };
     Some(Record::Write {
         pid,
@@ -81,9 +81,9 @@ fn sample(mut rest: Words<'_>, by_kernel: bool) -> Option<Record> {
 }
 
 /// Numbers of 8 bytes, one after the other.
-struct Words<'a>(&'a [u8]);
+struct WordReader<'a>(&'a [u8]);
 
-impl Words<'_> {
+impl WordReader<'_> {
     fn next(&mut self) -> Option<u64> {
         let (word, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -127,9 +127,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_counted() {
-        let lost = parse(&record(LOST, 0, &[4, 12]));
-        assert_eq!(lost, Some(Record::Lost { count: 12 }));
+    fn a_ring_that_was_full_says_so() {
+        assert_eq!(parse(&record(LOST, 0, &[4, 12])), Some(Record::Lost));
     }
 
     proptest! {

@@ -19,14 +19,14 @@ mod stub;
 
 use std::time::Duration;
 
-use probing_process::threads::Place;
+use probing_process::procfs::threads::SyscallState;
 
-use super::{Gadgets, rest_of_wait};
+use self::numbers::{CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, FUTEX, NANOSLEEP, RESTART};
+use crate::arch::{Gadgets, rest_of_wait};
 use crate::error::Unsupported;
-use numbers::{CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, FUTEX, NANOSLEEP, RESTART};
 
-pub(crate) use frame::frame;
-pub(crate) use stub::assemble;
+pub(crate) use self::frame::frame;
+pub(crate) use self::stub::assemble;
 
 /// The kernel's `user_pt_regs`, then what we know besides. The kernel reads and writes only its own part.
 #[repr(C)]
@@ -41,7 +41,7 @@ pub(crate) struct Regs {
     first_argument: u64,
 }
 
-type Home = super::Home<Regs>;
+type Home = crate::arch::Home<Regs>;
 
 /// It is about to make its system call again.
 const REWOUND: u64 = 1;
@@ -140,8 +140,8 @@ fn ends_in_kernel(regs: &Regs) -> bool {
 }
 
 /// What the registers do not tell: whether this is the call that the thread was seen in before it was stopped.
-pub(crate) fn complete(regs: &mut Regs, seen: Place) {
-    let Place::Call {
+pub(crate) fn complete(regs: &mut Regs, seen: SyscallState) {
+    let SyscallState::Call {
         number,
         arguments,
         stack,
@@ -323,8 +323,8 @@ mod tests {
 
     const AFTER_CALL: u64 = 0x1004;
 
-    fn seen_in(number: i64) -> Place {
-        Place::Call {
+    fn seen_in(number: i64) -> SyscallState {
+        SyscallState::Call {
             number,
             arguments: [7, 1, 2, 3, 4, 5],
             stack: 0x8000,
@@ -391,7 +391,7 @@ mod tests {
             assert_eq!(call_of(&regs), None, "{regs:?}");
         }
         let mut running = stopped(numbers::READ);
-        complete(&mut running, Place::Running);
+        complete(&mut running, SyscallState::Running);
         assert_eq!(call_of(&running), None);
     }
 

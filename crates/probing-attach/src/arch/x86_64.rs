@@ -5,14 +5,14 @@ mod stub;
 
 use std::time::Duration;
 
-use probing_process::threads::Place;
+use probing_process::procfs::threads::SyscallState;
 
-use super::{Gadgets, Home, rest_of_wait};
-use crate::block::VECTOR_ROOM;
+use crate::arch::{Gadgets, Home, rest_of_wait};
 use crate::error::Unsupported;
+use crate::injection::remote_block::VECTOR_ROOM;
 
-pub(crate) use frame::frame;
-pub(crate) use stub::assemble;
+pub(crate) use self::frame::frame;
+pub(crate) use self::stub::assemble;
 
 pub(crate) type Regs = libc::user_regs_struct;
 
@@ -125,7 +125,7 @@ pub(crate) fn restart_cost(number: i64, fourth_argument: u64) -> u8 {
 }
 
 /// Nothing is missing: the registers tell in which system call the thread is.
-pub(crate) fn complete(_regs: &mut Regs, _seen: Place) {}
+pub(crate) fn complete(_regs: &mut Regs, _seen: SyscallState) {}
 
 /// The system call that the thread was stopped in.
 pub(crate) fn call_of(regs: &Regs) -> Option<i64> {
@@ -196,14 +196,14 @@ pub(crate) fn home(
     home
 }
 
-struct Again {
+struct RestartCall {
     number: u64,
     fourth_argument: u64,
     /// The call to make if the kernel's restart block is lost.
     fallback: u64,
 }
 
-impl Again {
+impl RestartCall {
     fn call(number: i64, fourth_argument: u64) -> Self {
         Self {
             number: number as u64,
@@ -218,7 +218,7 @@ fn call_again(
     number: i64,
     waited: Option<Duration>,
     read_time: impl Fn(u64) -> Option<Duration>,
-) -> Option<Again> {
+) -> Option<RestartCall> {
     let result = stopped.rax as i64;
     match result {
         interrupted::RESTART_BLOCK => {
@@ -226,15 +226,17 @@ fn call_again(
             // until a point in time, poll without a timeout. Else EINTR is the honest answer.
             let until = number == FUTEX && stopped.rsi & 0x7f == libc::FUTEX_WAIT_BITSET as u64;
             let endless = number == POLL && (stopped.rdx as u32).cast_signed() < 0;
-            Some(Again {
+            Some(RestartCall {
                 fallback: if until || endless { number } else { RESTART } as u64,
-                ..Again::call(RESTART, stopped.r10)
+                ..RestartCall::call(RESTART, stopped.r10)
             })
         }
-        result if interrupted::AGAIN.contains(&result) => Some(Again::call(number, stopped.r10)),
+        result if interrupted::AGAIN.contains(&result) => {
+            Some(RestartCall::call(number, stopped.r10))
+        }
         interrupted::EINTR if is_epoll(number) => epoll_again(stopped, number, waited, read_time),
         interrupted::EINTR if answers_a_stop(stopped, number) => {
-            Some(Again::call(number, stopped.r10))
+            Some(RestartCall::call(number, stopped.r10))
         }
         _ => None,
     }
@@ -246,17 +248,17 @@ fn epoll_again(
     number: i64,
     waited: Option<Duration>,
     read_time: impl Fn(u64) -> Option<Duration>,
-) -> Option<Again> {
+) -> Option<RestartCall> {
     let (number, timeout) = match number {
-        EPOLL_PWAIT2 if stopped.r10 == 0 => return Some(Again::call(number, 0)),
+        EPOLL_PWAIT2 if stopped.r10 == 0 => return Some(RestartCall::call(number, 0)),
         // The same with milliseconds in the place of an address, so that we write nothing into its memory.
         EPOLL_PWAIT2 => (EPOLL_PWAIT, read_time(stopped.r10)?),
         _ => match u64::try_from(stopped.r10 as i32) {
             Ok(milliseconds) => (number, Duration::from_millis(milliseconds)),
-            Err(_endless) => return Some(Again::call(number, stopped.r10)),
+            Err(_endless) => return Some(RestartCall::call(number, stopped.r10)),
         },
     };
-    Some(Again::call(number, rest_of_wait(timeout, waited)?))
+    Some(RestartCall::call(number, rest_of_wait(timeout, waited)?))
 }
 
 /// Whether this call, though it has done nothing yet and waits without end, answers EINTR to a stop; on a socket that

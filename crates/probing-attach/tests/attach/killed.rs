@@ -103,9 +103,11 @@ fn naps_until_gone(target: &Target) -> u64 {
     most
 }
 
+/// Naps that a thread may take until it has ended.
+const SOON: u64 = 2000;
+
 #[test]
 fn the_thread_of_a_killed_command_ends_soon() {
-    const SOON: u64 = 2000;
     every_python(|python| {
         for state in ["sleep", "tight_loop"] {
             let target = Target::start(python, state, &[]);
@@ -118,6 +120,31 @@ fn the_thread_of_a_killed_command_ends_soon() {
             });
             assert!(kills.count() > 1, "{target}");
         }
+    });
+}
+
+/// From 3.12 on Python warns whoever forks with a thread beside it.
+#[test]
+fn a_program_that_forks_is_not_warned_of_the_thread_of_a_killed_command() {
+    every_python(|python| {
+        let mut target = Target::start(python, "forking", &[]);
+        target.settle();
+        let mut kills = 0;
+        for step in 1..=STEPS {
+            let is_killed = attach(target.pid.0, step).status.code().is_none();
+            target.assert_unharmed(); // main is at home: it starts no thread any more
+            let naps = naps_until_gone(&target);
+            assert!(naps < SOON, "{target}: {naps} naps after step {step}");
+            target.program.say("");
+            assert_eq!(target.program.line(), "forked", "{target}");
+            if !is_killed {
+                break;
+            }
+            kills += 1;
+        }
+        assert!((2..STEPS).contains(&kills), "{target}: {kills} kills");
+        let ended = target.program.end();
+        assert_eq!((ended.status, ended.stderr), (0, vec![]));
     });
 }
 

@@ -1,7 +1,9 @@
 //! Whatever a target is doing, the source runs, and nothing of ours stays.
 
 use std::process::Command;
+use std::time::Duration;
 
+use probing_attach::{AttachError, Options};
 use probing_testkit::{Python, every_python, wait_until};
 
 use crate::target::{Target, left_out};
@@ -129,6 +131,54 @@ fn main_keeps_its_names() {
             .run("import json\nmine = 1\ndef also_mine(): pass")
             .unwrap();
         assert_eq!(target.eval("sorted(vars(main))"), before, "{target}");
+    });
+}
+
+/// On a machine that is overloaded we lose the CPU at any of these moments.
+#[test]
+fn a_thread_is_let_go_and_held_again_when_the_command_has_no_cpu() {
+    /// Of an attach whose thread is held once.
+    const STEPS: u32 = 16;
+    every_python(|python| {
+        for state in ["sleep", "tight_loop"] {
+            let mut target = Target::start(python, state, &[]);
+            target.settle();
+            let run = |step: u32, deadline: Duration| {
+                let options = Options {
+                    deadline,
+                    sleep_at_step: Some(step),
+                    ..Options::default()
+                };
+                let source = "import sys; sys._runs = getattr(sys, '_runs', 0) + 1";
+                probing_attach::run(target.pid, source, &options)
+            };
+            for step in 1..=STEPS {
+                if let Err(error) = run(step, Duration::from_secs(10)) {
+                    panic!("{target}: without a CPU at step {step}: {error}");
+                }
+            }
+            assert_eq!(
+                target.eval_number("sys._runs"),
+                u64::from(STEPS),
+                "{target}"
+            );
+            // Without a CPU at each step it is refused, and nothing runs later. 3.14 has a door for us.
+            match run(0, Duration::from_secs(1)) {
+                Err(AttachError::NoThread { seen, .. }) => {
+                    assert!(seen.contains("because this command had no CPU"), "{seen}");
+                }
+                other => assert!(python.version >= (3, 14), "{target}: {other:?}"),
+            }
+            target.assert_unharmed();
+            if python.version < (3, 14) {
+                assert_eq!(
+                    target.eval_number("sys._runs"),
+                    u64::from(STEPS),
+                    "{target}"
+                );
+            }
+            target.assert_no_block_stays();
+        }
     });
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use probing_agent::{NotSettings, Settings, TlsChoice};
+use probing_agent::{NotSettings, Settings, TlsMode};
 
-use super::amounts::{bytes, some_seconds};
+use crate::arguments::amounts::{bytes, some_seconds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -35,7 +35,7 @@ pub(crate) struct AgentArguments {
     /// auto: with a certificate of its own, but not on a loopback address; off: on loopback only; or
     /// the PEM files of a certificate and its key [env: `PROBING_TLS`]
     #[arg(long, value_name = "auto|off|CERT,KEY")]
-    pub(crate) tls: Option<TlsChoice>,
+    pub(crate) tls: Option<TlsMode>,
 
     /// Who may connect: a range of addresses; may be given several times [env: `PROBING_ALLOW`]
     #[arg(long, value_name = "RANGE", value_parser = range)]

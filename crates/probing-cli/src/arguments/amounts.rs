@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(super) use probing_proto::size::bytes;
+pub(super) use probing_proto::text::byte_size::bytes;
 
 /// More than none.
 pub(super) fn some_seconds(text: &str) -> Result<Duration, String> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::NamedTargets;
-use super::amounts::seconds;
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::seconds;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

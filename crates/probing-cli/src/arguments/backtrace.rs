@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use probing_proto::lines::AskedStacks;
+use probing_proto::wire::json_lines::BacktraceArgs;
 
-use super::NamedTargets;
-use super::amounts::some_seconds;
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::some_seconds;
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
@@ -96,8 +96,8 @@ pub(crate) struct BacktraceArguments {
     pub(crate) json: bool,
 }
 
-impl From<AskedStacks> for BacktraceArguments {
-    fn from(asked: AskedStacks) -> Self {
+impl From<BacktraceArgs> for BacktraceArguments {
+    fn from(asked: BacktraceArgs) -> Self {
         Self {
             all: asked.all,
             thread: asked.thread,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::NamedTargets;
+use crate::arguments::NamedTargets;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use probing_client::Limits;
 
-use super::amounts::{bytes, seconds};
+use crate::arguments::amounts::{bytes, seconds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

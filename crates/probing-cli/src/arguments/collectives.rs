@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::NamedTargets;
+use crate::arguments::NamedTargets;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -19,7 +19,7 @@ pub(crate) struct CollectivesArguments {
 
     /// Show what was recorded, or switch recording on or off
     #[arg(default_value = "show")]
-    pub(crate) what: What,
+    pub(crate) what: CollectivesAction,
 
     /// Print JSON
     #[arg(long)]
@@ -27,7 +27,7 @@ pub(crate) struct CollectivesArguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum What {
+pub(crate) enum CollectivesAction {
     Show,
     On,
     Off,

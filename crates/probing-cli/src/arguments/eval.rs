@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use probing_proto::message::FrameSelector;
 
-use super::NamedTargets;
-use super::amounts::{bytes, seconds};
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::{bytes, seconds};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -21,6 +22,7 @@ Examples:
   probing -t 4242 eval \"await queue.join()\"
   probing -t 4242 eval --thread main \"torch.cuda.synchronize()\"
   probing -t 4242 eval --frame 0 \"batch.shape, step\"
+  probing -t 4242 eval --frame main \"args\"
 
 The code runs on a thread of its own. What it prints comes here and nowhere else (but not what C code
 and child processes write by themselves); the value of a last expression is shown like at a prompt and
@@ -53,9 +55,10 @@ pub(crate) struct EvalArguments {
     pub(crate) thread: Option<String>,
 
     /// Run it with the locals of this frame of the main thread (or of --thread): 0 is the innermost, as
-    /// in `backtrace`. Needs nothing of that thread, which may be stuck
-    #[arg(long, value_name = "N")]
-    pub(crate) frame: Option<u32>,
+    /// in `backtrace`, -1 the outermost; FUNCTION is the innermost frame of that name. Needs nothing of
+    /// that thread, which may be stuck
+    #[arg(long, value_name = "N|FUNCTION", allow_hyphen_values = true)]
+    pub(crate) frame: Option<FrameSelector>,
 
     /// Show at most so many bytes of output, and say how many more there were; K and M are understood
     #[arg(long, value_name = "BYTES", default_value = "10M", value_parser = bytes)]

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::NamedTargets;
-use super::amounts::seconds;
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::seconds;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   probing -t 4242 flamegraph
-  probing -t 4242 flamegraph -o out.svg --seconds 30 --rate 200
+  probing -t 4242 flamegraph -o out.svg --for 30s --rate 200
   probing -t 4242 flamegraph -o out.speedscope.json      for https://www.speedscope.app
   probing -t 4242 flamegraph --idle --thread loader-3 -o -  > loader.svg
   probing --ranks 0-7 flamegraph                         a part for each rank, at the same time
@@ -31,9 +31,9 @@ pub(crate) struct FlamegraphArguments {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Sample for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub(crate) seconds: Duration,
+    /// Sample for TIME
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = seconds)]
+    pub(crate) duration: Duration,
 
     /// Sample so many times a second
     #[arg(long, value_name = "HERTZ", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]

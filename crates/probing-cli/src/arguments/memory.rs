@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::NamedTargets;
-use super::amounts::some_seconds;
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::some_seconds;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

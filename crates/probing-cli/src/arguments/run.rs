@@ -12,7 +12,8 @@ Examples:
 
 Nothing needs to be installed in the program's environment. `probing` becomes the program: its pid,
 exit status and signals are the program's own. Python children get the probe, too. A Python started
-with -I, -E or -S ignores this.")]
+with -I, -E or -S ignores this; a warning says so where the command shows it, also through `env`,
+`uv run` and the first line of a script, but not of Pythons that the program starts later.")]
 pub(crate) struct RunArguments {
     /// The program and its arguments
     #[arg(

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::NamedTargets;
+use crate::arguments::NamedTargets;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -1,10 +1,10 @@
 //! `probing stops`, `release`, `debug`: threads that have stopped
 
 use clap::Args;
-use probing_proto::stops::{Action, Arm, StopId};
+use probing_proto::message::breakpoints::{Action, SetBreakpoint, StopId};
 
-use super::NamedTargets;
-use super::points::{CodePlace, PointTerms, Which};
+use crate::arguments::NamedTargets;
+use crate::arguments::breakpoints::{BreakpointOptions, CodeLocation, IdSelector};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,22 +29,22 @@ Examples:
   probing --ranks all release all
 
 Whoever drives them hears of it. What is armed stays armed: `probing disarm`.")]
-pub(crate) struct ReleaseArguments {
+pub(crate) struct ResumeArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
     /// Numbers of stops, as `probing stops` shows them; or all
     #[arg(value_name = "ID|all", required = true)]
-    pub(crate) which: Vec<Which>,
+    pub(crate) which: Vec<IdSelector>,
 
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-impl ReleaseArguments {
+impl ResumeArguments {
     pub(crate) fn stops(&self) -> Vec<StopId> {
-        Which::numbers(&self.which)
+        IdSelector::numbers(&self.which)
             .into_iter()
             .map(StopId)
             .collect()
@@ -69,16 +69,16 @@ pub(crate) struct DebugArguments {
 
     /// Stop there: `FILE:LINE` or a function
     #[arg(value_name = "PLACE")]
-    place: Option<CodePlace>,
+    place: Option<CodeLocation>,
 
     #[command(flatten)]
-    terms: PointTerms,
+    terms: BreakpointOptions,
 }
 
 impl DebugArguments {
     /// What is to be armed first.
-    pub(crate) fn arm(&self) -> Option<Arm> {
-        let CodePlace(place) = self.place.clone()?;
+    pub(crate) fn arm(&self) -> Option<SetBreakpoint> {
+        let CodeLocation(place) = self.place.clone()?;
         Some(self.terms.arm(place, Action::Stop))
     }
 }

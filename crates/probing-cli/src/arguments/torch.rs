@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use probing_proto::torch::{MemoryRead, TensorKind, Tensors, TorchCall, Trace, Wanted};
+use probing_proto::message::torch::{
+    MemoryRead, TensorKind, Tensors, TorchCall, TorchOptions, Trace,
+};
 
-use super::NamedTargets;
-use super::amounts::some_seconds;
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::some_seconds;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -34,13 +36,13 @@ enum TorchCommand {
     /// Record what modules and optimizers do; again, with other settings
     On(TorchOnArguments),
     /// Record nothing of torch any more
-    Off(Told),
+    Off(JsonArgs),
     /// Tell what is recorded, which models were seen, and which step the training is in
-    Status(Told),
+    Status(JsonArgs),
 }
 
 #[derive(Debug, Args)]
-struct Told {
+struct JsonArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -54,7 +56,7 @@ struct TorchOnArguments {
 
     /// How often the memory of a GPU is read
     #[arg(long, value_name = "WHEN", default_value = "step")]
-    memory: MemoryChoice,
+    memory: MemoryReadArg,
 
     /// Every so many steps, record statistics of tensors, too
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -68,25 +70,25 @@ struct TorchOnArguments {
         default_value = "parameters,gradients",
         requires = "tensors"
     )]
-    of: Vec<KindChoice>,
+    of: Vec<TensorKindArg>,
 
     /// Statistics of those whose names are like this, where * is anything
     #[arg(long, value_name = "NAME", requires = "tensors")]
     only: Vec<String>,
 
     #[command(flatten)]
-    told: Told,
+    told: JsonArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum MemoryChoice {
+enum MemoryReadArg {
     Never,
     Step,
     Module,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum KindChoice {
+enum TensorKindArg {
     Parameters,
     Gradients,
     Activations,
@@ -119,24 +121,24 @@ impl TorchArguments {
         match &self.what {
             TorchCommand::On(on) => TorchCall::On(on.wanted()),
             TorchCommand::Off(_) => TorchCall::Off,
-            TorchCommand::Status(_) => TorchCall::Status,
+            TorchCommand::Status(_) => TorchCall::Status { since: 0 },
         }
     }
 }
 
 impl TorchOnArguments {
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> TorchOptions {
         let memory = match self.memory {
-            MemoryChoice::Never => MemoryRead::Never,
-            MemoryChoice::Step => MemoryRead::Step,
-            MemoryChoice::Module => MemoryRead::Module,
+            MemoryReadArg::Never => MemoryRead::Never,
+            MemoryReadArg::Step => MemoryRead::Step,
+            MemoryReadArg::Module => MemoryRead::Module,
         };
         let kinds = self.of.iter().map(|kind| match kind {
-            KindChoice::Parameters => TensorKind::Parameters,
-            KindChoice::Gradients => TensorKind::Gradients,
-            KindChoice::Activations => TensorKind::Activations,
+            TensorKindArg::Parameters => TensorKind::Parameters,
+            TensorKindArg::Gradients => TensorKind::Gradients,
+            TensorKindArg::Activations => TensorKind::Activations,
         });
-        Wanted {
+        TorchOptions {
             trace: Some(Trace {
                 every: self.rate,
                 memory,

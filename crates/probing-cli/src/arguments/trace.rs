@@ -5,11 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use probing_proto::trace::{MILLION, Scope, Trace, TraceId};
+use probing_proto::message::trace::{MILLION, Scope, Trace, TraceId};
 
-use super::NamedTargets;
-use super::amounts::{seconds, some_seconds};
-use super::points::{Which, is_dotted};
+use crate::arguments::NamedTargets;
+use crate::arguments::amounts::{seconds, some_seconds};
+use crate::arguments::breakpoints::{IdSelector, is_dotted};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,7 +30,7 @@ pub(crate) struct TraceArguments {
     pub(super) named: NamedTargets,
 
     #[command(flatten)]
-    what: What,
+    what: TraceSubject,
 
     /// Follow what it calls, too: 1 what the function calls, 2 what those call, …
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["list", "export"])]
@@ -72,10 +72,10 @@ pub(crate) struct TraceArguments {
 /// One of these.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct What {
+struct TraceSubject {
     /// A function: `train_step`, `Trainer.fit`, `pkg.module.function`; or `FILE:FUNCTION`, `MODULE:FUNCTION`
     #[arg(value_name = "FUNCTION")]
-    function: Option<FunctionPlace>,
+    function: Option<FunctionName>,
 
     /// All functions of a module, and of the modules inside it
     #[arg(long, value_name = "MODULE")]
@@ -112,17 +112,17 @@ pub(crate) enum Tracing {
 impl TraceArguments {
     pub(crate) fn wanted(&self) -> Tracing {
         let scope = match &self.what {
-            What {
+            TraceSubject {
                 export: Some(format),
                 ..
             } => return Tracing::Export(*format),
-            What {
+            TraceSubject {
                 module: Some(module),
                 ..
             } => Scope::Module {
                 module: module.clone(),
             },
-            What {
+            TraceSubject {
                 function: Some(place),
                 ..
             } => Scope::Function {
@@ -158,12 +158,12 @@ impl TraceArguments {
 
 /// `train.py:train_step`, `train_step`
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct FunctionPlace {
+struct FunctionName {
     file: Option<String>,
     function: String,
 }
 
-impl FromStr for FunctionPlace {
+impl FromStr for FunctionName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -214,7 +214,7 @@ pub(crate) struct UntraceArguments {
 
     /// Numbers of traces, as `probing trace --list` shows them; or all
     #[arg(value_name = "ID|all", required = true)]
-    which: Vec<Which>,
+    which: Vec<IdSelector>,
 
     /// Print JSON
     #[arg(long)]
@@ -224,7 +224,7 @@ pub(crate) struct UntraceArguments {
 impl UntraceArguments {
     /// None: all.
     pub(crate) fn traces(&self) -> Vec<TraceId> {
-        let numbers = Which::numbers(&self.which);
+        let numbers = IdSelector::numbers(&self.which);
         numbers.into_iter().map(TraceId).collect()
     }
 }
@@ -246,9 +246,13 @@ pub(crate) struct TopArguments {
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// How long one look takes
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_seconds)]
-    pub(crate) every: Duration,
+    /// With --once: count the calls, or sample, of TIME
+    #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = some_seconds, requires = "once")]
+    duration: Duration,
+
+    /// Show the table anew every TIME
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_seconds, conflicts_with = "once")]
+    every: Duration,
 
     /// Functions shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
@@ -259,6 +263,13 @@ pub(crate) struct TopArguments {
     pub(crate) json: bool,
 }
 
+impl TopArguments {
+    /// The time that one table is about.
+    pub(crate) fn span(&self) -> Duration {
+        if self.once { self.duration } else { self.every }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +277,7 @@ mod tests {
     #[test]
     fn a_function_may_be_one_of_a_file() {
         let check = |text: &str, file: Option<&str>, function: &str| {
-            let expected = FunctionPlace {
+            let expected = FunctionName {
                 file: file.map(str::to_owned),
                 function: function.to_owned(),
             };
@@ -276,7 +287,7 @@ mod tests {
         check("train.py:Trainer.fit", Some("train.py"), "Trainer.fit");
         check("./a:b.py:f", Some("./a:b.py"), "f");
         for wrong in ["", ":f", "train.py:", "train.py:12", "a b"] {
-            assert!(wrong.parse::<FunctionPlace>().is_err(), "{wrong}");
+            assert!(wrong.parse::<FunctionName>().is_err(), "{wrong}");
         }
     }
 

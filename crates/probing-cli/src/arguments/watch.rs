@@ -4,12 +4,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use probing_client::{StrayTraps, Watched as WatchedBytes};
-use probing_proto::stops::{Action, Arm, Place};
+use probing_client::{StrayTraps, WatchedMemory as WatchedBytes};
+use probing_proto::message::breakpoints::{Action, BreakpointLocation, SetBreakpoint};
 
-use super::NamedTargets;
-use super::amounts::some_seconds;
-use super::points::{Doing, PointTerms, Shown, is_dotted};
+use crate::arguments::NamedTargets;
+use crate::arguments::breakpoints::{ActionArg, BreakpointOptions, OutputArgs, is_dotted};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -35,10 +34,10 @@ pub(crate) struct WatchArguments {
     pub(super) named: NamedTargets,
 
     #[command(flatten)]
-    watched: Watched,
+    watched: WatchSubject,
 
     #[command(flatten)]
-    terms: PointTerms,
+    terms: BreakpointOptions,
 
     /// What is done, besides keeping the change in python.variables
     #[arg(
@@ -46,7 +45,7 @@ pub(crate) struct WatchArguments {
         value_name = "record|stop|log:TEXT|snapshot",
         default_value = "record"
     )]
-    action: Doing,
+    action: ActionArg,
 
     /// The thread that changes it stops: --action stop
     #[arg(long, conflicts_with = "action")]
@@ -60,24 +59,19 @@ pub(crate) struct WatchArguments {
     #[arg(long, value_name = "BYTES", requires = "bytes")]
     len: Option<u64>,
 
-    /// Of --addr and --storage: watch for so long
-    #[arg(long = "for", value_name = "TIME", value_parser = some_seconds, requires = "bytes")]
-    time: Option<Duration>,
-
     /// Set debug registers for --addr and --storage also where that is not known to be safe: a debug exception that the
     /// hypervisor corrupts ends the target by SIGTRAP
     #[arg(long, requires = "bytes")]
     unsafe_debug_registers: bool,
 
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: OutputArgs,
 }
 
 /// What bytes cannot be watched with: nothing of ours runs in the program then.
-const INSIDE: [&str; 10] = [
+const INSIDE: [&str; 9] = [
     "condition",
     "hits",
-    "ttl",
     "all_threads",
     "gone",
     "hold",
@@ -90,7 +84,7 @@ const INSIDE: [&str; 10] = [
 /// One of these.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Watched {
+struct WatchSubject {
     /// `FUNCTION:NAME` for a local variable, `env:NAME` for one of the environment; else a name of `__main__` or of a
     /// module, with attributes and items
     #[arg(value_name = "VARIABLE")]
@@ -107,7 +101,7 @@ struct Watched {
 
 /// What is to be watched: by the probe, or by the processor.
 pub(crate) enum Watching {
-    Point(Box<Arm>),
+    Point(Box<SetBreakpoint>),
     Bytes(BytesWatch),
 }
 
@@ -130,7 +124,7 @@ impl WatchArguments {
         let bytes = |watched| {
             Some(Watching::Bytes(BytesWatch {
                 watched,
-                time: self.time,
+                time: self.terms.ttl.filter(|time| !time.is_zero()),
                 strays: if self.unsafe_debug_registers {
                     StrayTraps::Accepted
                 } else {
@@ -141,28 +135,28 @@ impl WatchArguments {
             }))
         };
         let Variable(place) = match &self.watched {
-            Watched {
+            WatchSubject {
                 addr: Some(Address(address)),
                 ..
             } => {
                 let address = *address;
                 return bytes(WatchedBytes::Address { address, length });
             }
-            Watched {
+            WatchSubject {
                 storage: Some(expression),
                 ..
             } => {
                 let expression = expression.clone();
                 return bytes(WatchedBytes::Storage { expression, length });
             }
-            Watched { variable, .. } => variable.clone()?,
+            WatchSubject { variable, .. } => variable.clone()?,
         };
         let action = if self.stop {
             Action::Stop
         } else {
             self.action.0.clone()
         };
-        Some(Watching::Point(Box::new(Arm {
+        Some(Watching::Point(Box::new(SetBreakpoint {
             stats: self.stats,
             ..self.terms.arm(place, action)
         })))
@@ -171,7 +165,7 @@ impl WatchArguments {
 
 /// What is watched by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Variable(pub(crate) Place);
+pub(crate) struct Variable(pub(crate) BreakpointLocation);
 
 impl FromStr for Variable {
     type Err = String;
@@ -182,7 +176,7 @@ impl FromStr for Variable {
                 return Err(format!("a variable of the environment is env:NAME: {text}"));
             }
             let name = name.to_owned();
-            return Ok(Self(Place::Environment { name }));
+            return Ok(Self(BreakpointLocation::Environment { name }));
         }
         if let Some((function, name)) = text.split_once(':')
             && is_dotted(function)
@@ -191,13 +185,13 @@ impl FromStr for Variable {
                 return Err(format!("a local variable is FUNCTION:NAME: {text}"));
             }
             let (function, name) = (function.to_owned(), name.to_owned());
-            return Ok(Self(Place::Local { function, name }));
+            return Ok(Self(BreakpointLocation::Local { function, name }));
         }
         let path = text.trim().to_owned();
         if !path.starts_with(|letter: char| letter.is_alphabetic() || letter == '_') {
             return Err(format!("a variable begins with a name: {text}"));
         }
-        Ok(Self(Place::Value { path }))
+        Ok(Self(BreakpointLocation::Value { path }))
     }
 }
 
@@ -227,14 +221,14 @@ mod tests {
     fn a_watch_is_for_a_local_or_for_what_a_path_leads_to() {
         let value = |path: &str| {
             let path = path.to_owned();
-            Ok(Variable(Place::Value { path }))
+            Ok(Variable(BreakpointLocation::Value { path }))
         };
-        let local = Variable(Place::Local {
+        let local = Variable(BreakpointLocation::Local {
             function: "Trainer.step".to_owned(),
             name: "lr".to_owned(),
         });
         assert_eq!("Trainer.step:lr".parse(), Ok(local));
-        let environment = Variable(Place::Environment {
+        let environment = Variable(BreakpointLocation::Environment {
             name: "PATH".to_owned(),
         });
         assert_eq!("env:PATH".parse(), Ok(environment));

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use probing_agent::{Agent, AgentError, Ended, Settings, TlsChoice, say_trouble};
+use probing_agent::{Agent, AgentError, ExitReason, Settings, TlsMode, say_trouble};
 use probing_proto::env::{PROBING_ALLOW, PROBING_TLS, PROBING_TOKEN, Variable};
 
 use crate::arguments::AgentArguments;
@@ -36,10 +36,10 @@ pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
         write!(terminal::stderr(), "{}", greeting(&agent, address))?;
     }
     match agent.run()? {
-        Ended::Idle if !settings.wanted => {
+        ExitReason::Idle if !settings.wanted => {
             writeln!(terminal::stderr(), "nobody needed it any more")?;
         }
-        Ended::Idle | Ended::Told => {}
+        ExitReason::Idle | ExitReason::Signalled => {}
     }
     Ok(exit::OK)
 }
@@ -53,7 +53,7 @@ fn settings(arguments: &AgentArguments) -> anyhow::Result<Settings> {
     let tls = match (&arguments.tls, text(PROBING_TLS)) {
         (Some(tls), _) => tls.clone(),
         (None, Some(tls)) => tls.parse().context(PROBING_TLS.name)?,
-        (None, None) => TlsChoice::Auto,
+        (None, None) => TlsMode::Auto,
     };
     let mut allow = arguments.allow.clone();
     if let Some(ranges) = text(PROBING_ALLOW).filter(|_| allow.is_empty()) {

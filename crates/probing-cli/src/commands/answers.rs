@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use probing_client::{ClientError, Group, Manner, Member, Members, Who, ask_each};
-use probing_engine::{Missing, Unseen, missing_targets};
+use probing_client::{ClientError, FanOutLimits, Group, Member, Members, TargetLabel, fan_out};
+use probing_engine::{ReadFailure, UnreadTarget, missing_targets};
 use probing_proto::agent::MissingTarget;
 use probing_proto::process::Pid;
 use probing_proto::report::SetReport;
@@ -13,7 +13,7 @@ use probing_proto::report::SetReport;
 use crate::exit::{self, Status};
 
 /// The answers of all members of a set.
-pub(crate) struct Answers<'a, A> {
+pub(crate) struct MemberResults<'a, A> {
     members: &'a Members,
     /// In the order of the members.
     each: Vec<Result<A, Failure>>,
@@ -22,7 +22,7 @@ pub(crate) struct Answers<'a, A> {
 /// What went wrong with one target.
 #[derive(Debug)]
 struct Failure {
-    who: Who,
+    who: TargetLabel,
     pid: Option<Pid>,
     message: String,
     hint: Option<String>,
@@ -42,7 +42,7 @@ impl Failure {
             pid: member.pid,
             message: format!("{error:#}"),
             hint,
-            status: exit::of(error),
+            status: exit::status_of(error),
         }
     }
 
@@ -55,14 +55,14 @@ impl Failure {
     }
 }
 
-impl<'a, A: Send + 'static> Answers<'a, A> {
+impl<'a, A: Send + 'static> MemberResults<'a, A> {
     /// Asks all.
     pub(crate) fn of(
         members: &'a Members,
-        manner: Manner,
+        manner: FanOutLimits,
         ask: impl Fn(&Member) -> anyhow::Result<A> + Send + Sync + 'static,
     ) -> Self {
-        let answers = ask_each(&members.all, manner, ask);
+        let answers = fan_out(&members.all, manner, ask);
         let each = answers
             .into_iter()
             .zip(&members.all)
@@ -79,9 +79,9 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
     /// Asks those that answered once more, for something that follows from it.
     pub(crate) fn then<B: Send + 'static>(
         self,
-        manner: Manner,
-        ask: impl Fn(&Who, &A) -> anyhow::Result<B> + Send + Sync + 'static,
-    ) -> Answers<'a, B>
+        manner: FanOutLimits,
+        ask: impl Fn(&TargetLabel, &A) -> anyhow::Result<B> + Send + Sync + 'static,
+    ) -> MemberResults<'a, B>
     where
         A: Sync,
     {
@@ -92,7 +92,7 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
                 places.push(place);
             }));
         }
-        let asked = ask_each(&those, manner, move |(member, answer)| {
+        let asked = fan_out(&those, manner, move |(member, answer)| {
             ask(&member.who, answer)
         });
         let mut each: Vec<Result<Option<B>, Failure>> = each
@@ -106,14 +106,14 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
                 .map_err(|error| Failure::of(member, &error));
         }
         let each = each.into_iter().map(Result::transpose);
-        Answers {
+        MemberResults {
             members: self.members,
             each: each.flatten().collect(),
         }
     }
 
     /// Those that came.
-    pub(crate) fn given(&self) -> impl Iterator<Item = (&Who, &A)> {
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&TargetLabel, &A)> {
         let each = self.members.all.iter().zip(&self.each);
         each.filter_map(|(member, answer)| Some((&member.who, answer.as_ref().ok()?)))
     }
@@ -124,7 +124,7 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
         kind: impl Fn(&'s A) -> K,
     ) -> Vec<(Group, &'s A)> {
         let mut kinds: HashMap<K, usize> = HashMap::new();
-        let mut groups: Vec<(Vec<&Who>, &A)> = Vec::new();
+        let mut groups: Vec<(Vec<&TargetLabel>, &A)> = Vec::new();
         for (who, answer) in self.given() {
             let group = *kinds.entry(kind(answer)).or_insert(groups.len());
             match groups.get_mut(group) {
@@ -183,15 +183,15 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
 
     /// The same for programs.
     pub(crate) fn missing(&self) -> Vec<MissingTarget> {
-        let missing = |failure: &Failure| Missing {
+        let missing = |failure: &Failure| UnreadTarget {
             who: failure.who.clone(),
             pid: failure.pid,
-            why: Unseen {
+            why: ReadFailure {
                 message: failure.message.clone(),
                 hint: failure.hint.clone(),
             },
         };
-        let missing: Vec<Missing> = self.failed().map(missing).collect();
+        let missing: Vec<UnreadTarget> = self.failed().map(missing).collect();
         missing_targets(&missing, self.members)
     }
 
@@ -206,7 +206,7 @@ impl<'a, A: Send + 'static> Answers<'a, A> {
 }
 
 /// `ranks 0-6: 0.1`; what has several lines stands below who said it.
-pub(crate) fn told(who: &Group, text: &str) -> String {
+pub(crate) fn labelled(who: &Group, text: &str) -> String {
     let lines: Vec<&str> = text.trim_end_matches('\n').split('\n').collect();
     match lines.as_slice() {
         [line] => format!("{who}: {line}\n"),
@@ -215,14 +215,14 @@ pub(crate) fn told(who: &Group, text: &str) -> String {
 }
 
 /// What is said of one that has not answered in time.
-fn too_long<A>(manner: Manner) -> anyhow::Result<A> {
-    let patience = manner.patience.unwrap_or_default();
+fn too_long<A>(manner: FanOutLimits) -> anyhow::Result<A> {
+    let patience = manner.timeout.unwrap_or_default();
     Err(ClientError::TooLong { patience }.into())
 }
 
 /// The same for those whose rows an answer lacks.
-pub(crate) fn missing_lines(missing: &[Missing], members: &Members) -> Vec<String> {
-    let failure = |missing: &Missing| Failure {
+pub(crate) fn missing_lines(missing: &[UnreadTarget], members: &Members) -> Vec<String> {
+    let failure = |missing: &UnreadTarget| Failure {
         who: missing.who.clone(),
         pid: missing.pid,
         message: missing.why.message.clone(),
@@ -277,8 +277,10 @@ mod tests {
 
     #[test]
     fn one_line_stands_beside_its_target_and_several_below() {
-        let who = [Who::Rank(0), Who::Rank(1)].iter().collect();
-        assert_eq!(told(&who, "0.1"), "ranks 0-1: 0.1\n");
-        assert_eq!(told(&who, "a\nb\n"), "ranks 0-1:\n  a\n  b\n");
+        let who = [TargetLabel::Rank(0), TargetLabel::Rank(1)]
+            .iter()
+            .collect();
+        assert_eq!(labelled(&who, "0.1"), "ranks 0-1: 0.1\n");
+        assert_eq!(labelled(&who, "a\nb\n"), "ranks 0-1:\n  a\n  b\n");
     }
 }

@@ -3,21 +3,21 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use probing_client::{Manner, Reached};
+use probing_client::{ConnectedProbe, FanOutLimits};
 use probing_proto::report::AttachedReport;
 
-use super::Aim;
-use super::answers::Answers;
 use crate::arguments::AttachArguments;
+use crate::commands::TargetArgs;
+use crate::commands::answers::MemberResults;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// Beyond the time that attaching may take by itself: for the files, and for the probe's first words.
 const MARGIN: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &AttachArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     if aim.targets.one().is_none() {
         return each(arguments, aim);
     }
@@ -31,11 +31,11 @@ pub(crate) fn run(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Stat
 }
 
 /// Into all of a set at the same time.
-fn each(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
+fn each(arguments: &AttachArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let entry = aim.entry.clone();
     let patience = arguments.timeout.saturating_add(MARGIN);
-    let answers = Answers::of(&members, Manner::within(patience), move |member| {
+    let answers = MemberResults::of(&members, FanOutLimits::within(patience), move |member| {
         Ok(member.target.connect(&entry)?)
     });
     let status = answers.status();
@@ -54,10 +54,10 @@ fn each(arguments: &AttachArguments, aim: &Aim) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-fn words(Reached { probe, attached }: &Reached) -> String {
+fn words(ConnectedProbe { probe, attached }: &ConnectedProbe) -> String {
     let hello = probe.hello();
     match attached {
-        Some(report) => super::attached(probe, report),
+        Some(report) => crate::commands::attached(probe, report),
         None => format!(
             "the probe is in {} already (Python {})",
             hello.pid,
@@ -66,7 +66,7 @@ fn words(Reached { probe, attached }: &Reached) -> String {
     }
 }
 
-fn report(Reached { probe, attached }: &Reached) -> AttachedReport {
+fn report(ConnectedProbe { probe, attached }: &ConnectedProbe) -> AttachedReport {
     let hello = probe.hello();
     AttachedReport {
         pid: hello.pid,

@@ -13,19 +13,19 @@ use anyhow::{Context as _, bail};
 use probing_client::{Members, Pause, StackQuery, Target};
 use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
 
-use super::Aim;
 use crate::arguments::BacktraceArguments;
+use crate::commands::TargetArgs;
 use crate::exit::{self, Status};
 use crate::{json, terminal};
 
 type One = fn(&BacktraceArguments, &Target) -> anyhow::Result<Status>;
 type Several = fn(&BacktraceArguments, &Members) -> anyhow::Result<Status>;
 
-pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &BacktraceArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let (one, several): (One, Several) = if arguments.tasks {
-        (tasks::one, tasks::several)
+        (tasks::run_one, tasks::several)
     } else {
-        (one, set::run)
+        (run_one, set::run)
     };
     if let Some(target) = aim.targets.one() {
         return one(arguments, &target);
@@ -38,9 +38,9 @@ pub(crate) fn run(arguments: &BacktraceArguments, aim: &Aim) -> anyhow::Result<S
     }
 }
 
-fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
+fn run_one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
     if let Some(times) = repeated::asked_for(arguments) {
-        return repeated::one(arguments, target, times);
+        return repeated::repeat_one(arguments, target, times);
     }
     let report = read(arguments, target)?;
     if arguments.json {

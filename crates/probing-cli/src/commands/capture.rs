@@ -7,29 +7,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use probing_capture::{Capture, CaptureError, CaptureWriter, EXTENSION};
-use probing_client::{Entry, Member, Members, Ranks, StackQuery, Target, Who, host_name};
-use probing_engine::{Engine, EngineError, Format, Moment, Terms};
+use probing_client::{Entry, Member, Members, Ranks, StackQuery, Target, TargetLabel, host_name};
+use probing_engine::{Engine, EngineError, EngineSnapshot, Format, QueryLimits};
 use probing_proto::capture::{FORMAT, Manifest};
+use probing_proto::message::breakpoints::Stop;
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, CaptureReport};
-use probing_proto::stops::Stop;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
-use super::Aim;
-use super::query::whole;
 use crate::arguments::CaptureArguments;
+use crate::commands::TargetArgs;
+use crate::commands::query::whole;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
 
 const TABLES: &str = "SELECT DISTINCT table_name FROM probing.tables ORDER BY table_name";
 
-pub(crate) fn run(arguments: &CaptureArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &CaptureArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let engine = Engine::start()?;
     let mut reports = Vec::new();
     for (member, path) in members.all.iter().zip(paths(&arguments.output, &members)?) {
-        let report = Taking::begin(&engine, member, &path)?.finish(&arguments.reason)?;
+        let report = CaptureInProgress::begin(&engine, member, &path)?.finish(&arguments.reason)?;
         if !arguments.json {
             say(&report)?;
         }
@@ -64,7 +64,7 @@ fn paths(output: &Path, members: &Members) -> anyhow::Result<Vec<PathBuf>> {
     );
     fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
     let name = |member: &Member| match (&member.who, member.pid) {
-        (Who::Rank(rank), _) => format!("rank-{rank}"),
+        (TargetLabel::Rank(rank), _) => format!("rank-{rank}"),
         (_, Some(pid)) => format!("pid-{pid}"),
         (who, None) => visible::file_name(&who.to_string()),
     };
@@ -76,7 +76,7 @@ fn paths(output: &Path, members: &Members) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// A capture that is being taken.
-struct Taking<'a> {
+struct CaptureInProgress<'a> {
     engine: &'a Engine,
     member: &'a Member,
     path: &'a Path,
@@ -85,7 +85,7 @@ struct Taking<'a> {
     missing: Vec<String>,
 }
 
-impl<'a> Taking<'a> {
+impl<'a> CaptureInProgress<'a> {
     fn begin(engine: &'a Engine, member: &'a Member, path: &'a Path) -> anyhow::Result<Self> {
         Ok(Self {
             engine,
@@ -150,7 +150,7 @@ impl<'a> Taking<'a> {
         }
     }
 
-    fn stacks(&mut self, moment: &Moment<'_>) -> anyhow::Result<Option<BacktraceReport>> {
+    fn stacks(&mut self, moment: &EngineSnapshot<'_>) -> anyhow::Result<Option<BacktraceReport>> {
         let mut report = match moment.stacks().pop() {
             Some(Ok(report)) => report,
             Some(Err(unseen)) => {
@@ -180,17 +180,17 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
-    fn tables(&mut self, moment: &Moment<'_>) -> anyhow::Result<()> {
+    fn tables(&mut self, moment: &EngineSnapshot<'_>) -> anyhow::Result<()> {
         let (names, _) = moment
-            .ask(TABLES, &Terms::default())?
+            .ask(TABLES, &QueryLimits::default())?
             .into_json(usize::MAX)?;
         for row in names.rows {
             let Some(name) = row.first().and_then(|name| name.as_str()) else {
                 continue;
             };
             let mut missing = Vec::new();
-            let written = self.file.table(name, |out| -> Result<(), Unwritten> {
-                let answer = moment.ask(&whole(name), &Terms::default())?;
+            let written = self.file.table(name, |out| -> Result<(), TableError> {
+                let answer = moment.ask(&whole(name), &QueryLimits::default())?;
                 missing = answer.write(Format::Arrow, out)?.missing;
                 Ok(())
             });
@@ -203,11 +203,11 @@ impl<'a> Taking<'a> {
             }
             match written {
                 Ok(()) => self.tables.push(name.to_owned()),
-                Err(Unwritten::Capture(error)) => return Err(error.into()),
-                Err(Unwritten::Rows(error @ EngineError::NotWritten { .. })) => {
+                Err(TableError::Capture(error)) => return Err(error.into()),
+                Err(TableError::Rows(error @ EngineError::NotWritten { .. })) => {
                     return Err(error.into());
                 }
-                Err(Unwritten::Rows(error)) => self.missing.push(format!("{name}: {error}")),
+                Err(TableError::Rows(error)) => self.missing.push(format!("{name}: {error}")),
             }
         }
         Ok(())
@@ -245,18 +245,18 @@ impl<'a> Taking<'a> {
 }
 
 /// Why a table is not in the file.
-enum Unwritten {
+enum TableError {
     Capture(CaptureError),
     Rows(EngineError),
 }
 
-impl From<CaptureError> for Unwritten {
+impl From<CaptureError> for TableError {
     fn from(error: CaptureError) -> Self {
         Self::Capture(error)
     }
 }
 
-impl From<EngineError> for Unwritten {
+impl From<EngineError> for TableError {
     fn from(error: EngineError) -> Self {
         Self::Rows(error)
     }

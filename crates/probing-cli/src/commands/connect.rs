@@ -2,9 +2,9 @@
 //!
 //! The main thread hears the program and watches the target; each request has a thread of its own.
 
+mod breakpoints;
 mod in_flight;
 mod input;
-mod points;
 
 use std::io::{self, Write as _};
 use std::panic::{self, AssertUnwindSafe};
@@ -13,17 +13,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probing_client::{
-    ClientError, Contact, EvalEnd, Member, Members, News as EvalNews, Ranks, Who, on_a_kept_thread,
+    ClientError, Contact, EvalEnd, EvalEvent as EvalNews, Member, Members, Ranks, TargetLabel,
+    on_a_kept_thread,
 };
-use probing_engine::{Engine, EngineError, JsonTable, Terms};
-use probing_proto::lines::{Ask, AskLine, AskedEval, AskedStacks, Tell, TellLine, Trouble};
+use probing_engine::{Engine, EngineError, JsonTable, QueryLimits};
 use probing_proto::message::{Eval, Failure, RequestId};
-use probing_proto::visible::{self, Notation};
+use probing_proto::text::visible::{self, Notation};
+use probing_proto::wire::json_lines::{
+    BacktraceArgs, EvalArgs, FailureKind, LineCall, LineEvent, LineMessage, LineRequest,
+};
 
 use self::in_flight::InFlight;
-use self::input::{Input, News};
-use super::answers::missing_lines;
-use super::{Aim, backtrace, eval};
+use self::input::{Input, InputEvent};
+use crate::commands::answers::missing_lines;
+use crate::commands::{TargetArgs, backtrace, eval};
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -31,9 +34,9 @@ use crate::terminal;
 /// How long requests that were in flight when the target ended have to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// An answer is one line, and the program has to keep it.
-const MOST_ROWS: usize = 1_000_000;
+const MAX_ROWS: usize = 1_000_000;
 
-pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(aim: &TargetArgs) -> anyhow::Result<Status> {
     let reached = aim.target().and_then(|target| {
         let contact = Contact::with(&target, aim.entry.clone())?;
         Ok(contact)
@@ -45,7 +48,7 @@ pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
             return Ok(exit::UNREACHABLE);
         }
     };
-    say(None, Tell::Hello(contact.about().clone()))?;
+    say(None, LineEvent::Hello(contact.about().clone()))?;
     serve(&Arc::new(Service {
         contact,
         engine: OnceLock::new(),
@@ -57,19 +60,19 @@ fn serve(service: &Arc<Service>) -> anyhow::Result<Status> {
     let mut input = Input::default();
     loop {
         match input.next(&service.contact)? {
-            News::Line(line) => service.take(&line)?,
-            News::TooLong(limit) => {
+            InputEvent::Line(line) => service.take(&line)?,
+            InputEvent::TooLong(limit) => {
                 let failure = Failure::new(format!("a line is longer than {limit} bytes"));
-                let kind = Trouble::Failed;
-                say(None, Tell::Failed { kind, failure })?;
+                let kind = FailureKind::Failed;
+                say(None, LineEvent::Failed { kind, failure })?;
                 return Ok(exit::FAILED);
             }
-            News::InputEnded => return Ok(exit::OK),
-            News::TargetEnded => {
+            InputEvent::InputEnded => return Ok(exit::OK),
+            InputEvent::TargetEnded => {
                 service.in_flight.wait_for_none(LAST_WORDS);
                 let pid = service.contact.about().pid;
                 let reason = ClientError::Ended { pid }.to_string();
-                say(None, Tell::Gone { reason })?;
+                say(None, LineEvent::Gone { reason })?;
                 return Ok(exit::UNREACHABLE);
             }
         }
@@ -85,20 +88,20 @@ struct Service {
 impl Service {
     /// Takes one line of the program's. What it asks for is answered from another thread.
     fn take(self: &Arc<Self>, line: &[u8]) -> io::Result<()> {
-        let AskLine { id, ask } = match serde_json::from_slice(line) {
+        let LineRequest { id, call: ask } = match serde_json::from_slice(line) {
             Ok(asked) => asked,
             Err(error) => return say(id_in(line), not_understood(&error)),
         };
-        if let Ask::Cancel { request } = ask {
+        if let LineCall::Cancel { request } = ask {
             let told = self.in_flight.cancel(request);
             return say(
                 Some(id),
-                told.map_or_else(|error| failed(&error.into()), |()| Tell::Done),
+                told.map_or_else(|error| failed(&error.into()), |()| LineEvent::Done),
             );
         }
         if let Err(failure) = self.in_flight.begin(id) {
-            let kind = Trouble::Failed;
-            return say(Some(id), Tell::Failed { kind, failure });
+            let kind = FailureKind::Failed;
+            return say(Some(id), LineEvent::Failed { kind, failure });
         }
         let service = Arc::clone(self);
         let answering = move || {
@@ -119,25 +122,25 @@ impl Service {
     }
 
     /// Does what is asked; the last word on it.
-    fn answer(&self, id: RequestId, ask: Ask) -> anyhow::Result<Tell> {
+    fn answer(&self, id: RequestId, ask: LineCall) -> anyhow::Result<LineEvent> {
         match ask {
-            Ask::Eval(asked) => self.eval(id, asked),
-            Ask::Backtrace(asked) => self.backtrace(asked),
-            Ask::Query { sql } => self.query(id, &sql),
-            Ask::Arm(asked) => points::arm(&self.contact, asked),
-            Ask::Disarm { points } => points::disarm(&self.contact, points),
-            Ask::Points => points::points(&self.contact),
-            Ask::Stops => points::stops(&self.contact),
-            Ask::Release { stops } => points::release(&self.contact, stops),
-            Ask::Detach => {
+            LineCall::Eval(asked) => self.eval(id, asked),
+            LineCall::Backtrace(asked) => self.backtrace(asked),
+            LineCall::Query { sql } => self.query(id, &sql),
+            LineCall::Arm(asked) => breakpoints::arm(&self.contact, asked),
+            LineCall::Disarm { points } => breakpoints::disarm(&self.contact, points),
+            LineCall::Points => breakpoints::points(&self.contact),
+            LineCall::Stops => breakpoints::stops(&self.contact),
+            LineCall::Release { stops } => breakpoints::release(&self.contact, stops),
+            LineCall::Detach => {
                 self.contact.detach()?;
-                Ok(Tell::Done)
+                Ok(LineEvent::Done)
             }
-            Ask::Cancel { .. } => Ok(Tell::Done),
+            LineCall::Cancel { .. } => Ok(LineEvent::Done),
         }
     }
 
-    fn eval(&self, id: RequestId, asked: AskedEval) -> anyhow::Result<Tell> {
+    fn eval(&self, id: RequestId, asked: EvalArgs) -> anyhow::Result<LineEvent> {
         let timeout = asked.timeout_seconds.map(Duration::try_from_secs_f64);
         let timeout = timeout.transpose().context("timeout_seconds")?;
         let mut probe = self.contact.probe()?;
@@ -154,7 +157,7 @@ impl Service {
         let end = probe.finish_eval(&canceller, timeout, |news| {
             if let EvalNews::Output(stream, text) = news {
                 let text = text.to_owned();
-                say(Some(id), Tell::Output { stream, text }).ok();
+                say(Some(id), LineEvent::Output { stream, text }).ok();
             }
         })?;
         let (evaluated, timed_out) = match end {
@@ -163,7 +166,7 @@ impl Service {
             // What comes later on this connection is nobody's: it goes, and takes the code along.
             EvalEnd::Stuck(progress) => {
                 let stuck = eval::stuck::report(self.contact.target()?, progress);
-                return Ok(Tell::Stuck {
+                return Ok(LineEvent::Stuck {
                     stack: eval::stuck::stack(&stuck),
                     begun: stuck.begun,
                     reason: stuck.reason,
@@ -171,16 +174,16 @@ impl Service {
             }
         };
         self.contact.keep(probe);
-        Ok(Tell::Evaluated {
+        Ok(LineEvent::Evaluated {
             timed_out,
             evaluated,
         })
     }
 
-    fn query(&self, id: RequestId, sql: &str) -> anyhow::Result<Tell> {
+    fn query(&self, id: RequestId, sql: &str) -> anyhow::Result<LineEvent> {
         let about = self.contact.about();
         let member = Member {
-            who: Who::Pid(about.pid),
+            who: TargetLabel::Pid(about.pid),
             target: self.contact.target()?.clone(),
             pid: Some(about.pid),
             rank: about.rank,
@@ -189,12 +192,12 @@ impl Service {
             all: vec![member],
             missing: Ranks::default(),
         };
-        let terms = Terms::default();
+        let terms = QueryLimits::default();
         self.in_flight.asks(id, &terms.stopper);
         let answer = self.engine()?.blocking_ask(sql, &members, &terms)?;
-        let (JsonTable { columns, rows }, summary) = answer.into_json(MOST_ROWS)?;
+        let (JsonTable { columns, rows }, summary) = answer.into_json(MAX_ROWS)?;
         let lacks = missing_lines(&summary.missing, &members);
-        Ok(Tell::Table {
+        Ok(LineEvent::Table {
             columns,
             rows,
             note: (!lacks.is_empty()).then(|| lacks.join("\n")),
@@ -210,7 +213,7 @@ impl Service {
         self.engine.get().context("the engine was just started")
     }
 
-    fn backtrace(&self, asked: AskedStacks) -> anyhow::Result<Tell> {
+    fn backtrace(&self, asked: BacktraceArgs) -> anyhow::Result<LineEvent> {
         if [asked.all, asked.thread.is_some(), asked.tasks]
             .iter()
             .filter(|is_asked| **is_asked)
@@ -231,27 +234,27 @@ impl Service {
         // Not to stderr, which a program need not read.
         text.extend(note.map(|note| format!("\n{note}\n")));
         let text = visible::lines(&terminal::plain(&text)).into_owned();
-        Ok(Tell::Backtrace { text, report })
+        Ok(LineEvent::Backtrace { text, report })
     }
 }
 
 /// Says a line whole, whatever other threads say.
-fn say(id: Option<RequestId>, tell: Tell) -> io::Result<()> {
-    let line = json::line(&TellLine { id, tell })?;
+fn say(id: Option<RequestId>, tell: LineEvent) -> io::Result<()> {
+    let line = json::line(&LineMessage { id, event: tell })?;
     let mut out = terminal::rows(Notation::Json);
     writeln!(out, "{line}")?;
     out.flush()
 }
 
-fn failed(error: &anyhow::Error) -> Tell {
+fn failed(error: &anyhow::Error) -> LineEvent {
     let client_error = error.downcast_ref::<ClientError>();
     let engine_error = error.downcast_ref::<EngineError>();
     let is_blind = matches!(engine_error, Some(EngineError::Blind { .. }));
-    Tell::Failed {
+    LineEvent::Failed {
         kind: match client_error {
-            None if is_blind => Trouble::Unreachable,
-            Some(ClientError::NotDone(_)) | None => Trouble::Failed,
-            Some(_) => Trouble::Unreachable,
+            None if is_blind => FailureKind::Unreachable,
+            Some(ClientError::NotDone(_)) | None => FailureKind::Failed,
+            Some(_) => FailureKind::Unreachable,
         },
         failure: Failure {
             error: format!("{error:#}"),
@@ -262,9 +265,9 @@ fn failed(error: &anyhow::Error) -> Tell {
     }
 }
 
-fn not_understood(error: &serde_json::Error) -> Tell {
-    Tell::Failed {
-        kind: Trouble::Unsupported,
+fn not_understood(error: &serde_json::Error) -> LineEvent {
+    LineEvent::Failed {
+        kind: FailureKind::Unsupported,
         failure: Failure::new(format!("line not understood: {error}"))
             .with_hint("docs/protocol.md shows what can be said"),
     }

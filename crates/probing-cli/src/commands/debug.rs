@@ -3,36 +3,36 @@
 //! What is typed is understood by `words`, done by a `debugger`, and shown by `show`. Python is run by the session of the
 //! prompt (`repl`), on the thread that has stopped. A capture is looked at by `kept`. Without a terminal, the same reads lines from standard input.
 
+mod capture;
+mod commands;
 mod completion;
 mod debugger;
-mod kept;
 mod script;
 mod show;
-mod words;
 
 use std::sync::Arc;
 
 use probing_client::{ClientError, Target};
 use probing_proto::paths::History;
 
+use self::commands::Order;
 use self::completion::DebuggerNames;
 use self::debugger::{Debugger, Next};
 use self::script::Script;
-use self::words::Order;
-use super::Aim;
-use super::repl::completion::LiveNames;
-use super::repl::editor::{Editor, Read, Speech};
-use super::repl::input;
-use super::repl::session::{say, say_error};
 use crate::arguments::DebugArguments;
+use crate::commands::TargetArgs;
+use crate::commands::repl::completion::LiveNames;
+use crate::commands::repl::editor::{Editor, PromptLanguage, Read};
+use crate::commands::repl::input;
+use crate::commands::repl::session::{say, say_error};
 use crate::exit::{self, Status};
 use crate::terminal;
 use crate::terminal::KeysWait;
 
-pub(crate) fn run(arguments: &DebugArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &DebugArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let _keys = KeysWait::begin();
     if let Target::Capture(path) = aim.target()? {
-        return kept::run(&path, arguments);
+        return capture::run(&path, arguments);
     }
     let mut debugger = Debugger::open(aim)?;
     let outcome = match arguments.arm() {
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &DebugArguments, aim: &Aim) -> anyhow::Result<Statu
 
 fn at_terminal(debugger: &mut Debugger<'_>) -> anyhow::Result<Status> {
     let colours = terminal::has_colours();
-    let speech = Speech {
+    let speech = PromptLanguage {
         completer: Box::new(DebuggerNames(LiveNames {
             link: Arc::clone(&debugger.session.link),
         })),
@@ -82,7 +82,7 @@ fn at_terminal(debugger: &mut Debugger<'_>) -> anyhow::Result<Status> {
                 debugger.tell_news()?;
             }
             Read::Leave => return debugger.leave(),
-            Read::Gone => {
+            Read::TargetEnded => {
                 // Below what was being typed.
                 say("")?;
                 return Err(ClientError::Gone.into());

@@ -3,48 +3,51 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use probing_client::{ClientError, Group, Manner};
-use probing_proto::process::Pid;
+use probing_client::{ClientError, FanOutLimits, Group};
 
-use super::Aim;
-use super::answers::Answers;
+use crate::commands::TargetArgs;
+use crate::commands::answers::MemberResults;
 use crate::exit::{self, Status};
 use crate::terminal;
 
 /// A probe has two seconds to say hello and two to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(aim: &TargetArgs) -> anyhow::Result<Status> {
     if aim.targets.one().is_none() {
         return each(aim);
     }
     let probe = aim.connect()?;
-    let pid = probe.hello().pid;
+    let process = probe.process();
     probe.detach()?;
-    writeln!(terminal::stderr(), "detached from {pid}")?;
+    writeln!(terminal::stderr(), "detached from {process}")?;
     Ok(exit::OK)
 }
 
 /// From all of a set at the same time. One without a probe is as it should be, if others had one.
-fn each(aim: &Aim) -> anyhow::Result<Status> {
+fn each(aim: &TargetArgs) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let entry = aim.entry.clone();
-    let answers = Answers::of(&members, Manner::within(PATIENCE), move |member| {
-        let probe = match member.target.connect(&entry) {
-            Err(ClientError::NoProbe { .. }) => return Ok(None),
-            reached => reached?.probe,
-        };
-        let pid = probe.hello().pid;
-        probe.detach()?;
-        Ok(Some(pid))
-    });
+    let answers = MemberResults::of(
+        &members,
+        FanOutLimits::within(DETACH_TIMEOUT),
+        move |member| {
+            let probe = match member.target.connect(&entry) {
+                Err(ClientError::NoProbe { .. }) => return Ok(None),
+                reached => reached?.probe,
+            };
+            let process = probe.process();
+            probe.detach()?;
+            Ok(Some(process))
+        },
+    );
     let mut err = terminal::stderr();
     let (mut without, mut any) = (Vec::new(), false);
     for (who, left) in answers.given() {
         match left {
-            Some::<Pid>(pid) => {
+            Some(process) => {
                 any = true;
-                writeln!(err, "{who}: detached from {pid}")?;
+                writeln!(err, "{who}: detached from {process}")?;
             }
             None => without.push(who),
         }

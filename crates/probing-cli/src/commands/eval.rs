@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use probing_client::{Canceller, EvalEnd, News, Probe, Target};
+use probing_client::{Canceller, EvalEnd, EvalEvent, Probe, Target};
 use probing_proto::message::{Eval, Evaluated, Outcome, Raised, Stream};
 use probing_proto::report::EvalReport;
 
-use super::Aim;
 use crate::arguments::EvalArguments;
+use crate::commands::TargetArgs;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
 
-pub(crate) fn run(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &EvalArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let several = set::several(arguments, aim)?;
     let code = Code {
         eval: Eval {
             code: code(arguments)?,
             thread: arguments.thread.clone(),
-            frame: arguments.frame,
+            frame: arguments.frame.clone(),
             max_output: Some(arguments.max_output),
             stop: None,
             keep: false,
@@ -111,7 +111,7 @@ impl Running {
     /// Shows output as it comes, then the value or the traceback.
     fn stream(mut self) -> anyhow::Result<Status> {
         let target = &self.target;
-        let on_news = |news: News<'_>| show_news(target, news);
+        let on_news = |news: EvalEvent<'_>| show_news(target, news);
         let end = self.probe.finish_eval(&self.eval, self.timeout, on_news)?;
         match end {
             EvalEnd::Evaluated(evaluated) => show(evaluated),
@@ -137,8 +137,8 @@ impl Running {
     fn finished(mut self) -> anyhow::Result<(EvalReport, Status)> {
         let pid = self.probe.hello().pid;
         let mut output = String::new();
-        let on_news = |news: News<'_>| {
-            if let News::Output(_, text) = news {
+        let on_news = |news: EvalEvent<'_>| {
+            if let EvalEvent::Output(_, text) = news {
                 output.push_str(text);
             }
         };
@@ -221,10 +221,10 @@ fn status(outcome: &Outcome) -> Status {
 
 /// Shows what is heard of an eval. What cannot be written (a closed pipe) is not worth keeping the target's code waiting
 /// for.
-pub(super) fn show_news(target: &Target, news: News<'_>) {
+pub(super) fn show_news(target: &Target, news: EvalEvent<'_>) {
     match news {
-        News::Output(stream, text) => write_now(&mut terminal::of_code(stream), text),
-        News::Waits(thread) => stuck::say_waits(target, thread),
+        EvalEvent::Output(stream, text) => write_now(&mut terminal::of_code(stream), text),
+        EvalEvent::Waits(thread) => stuck::say_waits(target, thread),
     }
     .ok();
 }

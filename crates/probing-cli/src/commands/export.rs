@@ -6,16 +6,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use probing_client::Members;
-use probing_engine::{Engine, EngineError, Terms};
-use probing_proto::visible;
+use probing_engine::{Engine, EngineError, QueryLimits};
+use probing_proto::text::visible;
 
-use super::Aim;
-use super::query::{counted, said_whom_it_lacks, say_query_trouble, whole};
 use crate::arguments::ExportArguments;
+use crate::commands::TargetArgs;
+use crate::commands::query::{counted, said_whom_it_lacks, say_query_trouble, whole};
 use crate::exit::{self, Status};
 use crate::terminal;
 
-pub(crate) fn run(arguments: &ExportArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &ExportArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let engine = Engine::start()?;
     let tables = engine.recorded(&members)?;
@@ -50,7 +50,7 @@ fn export(engine: &Engine, table: &str, folder: &Path, members: &Members) -> any
     let path = folder.join(format!("{}.parquet", visible::file_name(table)));
     let sql = format!("{} ORDER BY ts", whole(table));
     let written = engine
-        .blocking_ask(&sql, members, &Terms::default())?
+        .blocking_ask(&sql, members, &QueryLimits::default())?
         .write_parquet(&path);
     let summary = said_whom_it_lacks(written, members)?;
     let bytes = fs::metadata(&path)?.len();

@@ -12,12 +12,12 @@ use probing_client::{Group, Members, Pause, Plan, Samples, SamplesEnd, Stop, Tar
 
 use self::file::File;
 use self::progress::Progress;
-use super::Aim;
 use crate::arguments::{FlamegraphArguments, FlamegraphFormat};
+use crate::commands::TargetArgs;
 use crate::exit::{self, Status};
 use crate::terminal;
 
-pub(crate) fn run(arguments: &FlamegraphArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &FlamegraphArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let subject = Subject::of(aim)?;
     let format = format(arguments)?;
     let file = match &arguments.output {
@@ -43,7 +43,7 @@ enum Subject {
 }
 
 impl Subject {
-    fn of(aim: &Aim) -> anyhow::Result<Self> {
+    fn of(aim: &TargetArgs) -> anyhow::Result<Self> {
         if let Some(target) = aim.targets.one() {
             return Ok(Self::One(target));
         }
@@ -77,7 +77,7 @@ fn sampled(arguments: &FlamegraphArguments, subject: &Subject) -> anyhow::Result
     let asked = stop.clone();
     ctrlc::set_handler(move || asked.ask())?;
     let plan = plan(arguments);
-    let mut progress = Progress::new(arguments.seconds);
+    let mut progress = Progress::new(arguments.duration);
     let members = match subject {
         Subject::One(target) => {
             let samples = target.sample(&plan, &stop, |samples| progress.show("process", samples));
@@ -109,7 +109,7 @@ fn sampled(arguments: &FlamegraphArguments, subject: &Subject) -> anyhow::Result
 
 fn plan(arguments: &FlamegraphArguments) -> Plan {
     Plan {
-        duration: arguments.seconds,
+        duration: arguments.duration,
         rate: arguments.rate,
         thread: arguments.thread.clone(),
         idle: arguments.idle,

@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use probing_client::{ClientError, Group, Manner, Probe, Reached};
+use probing_client::{ClientError, ConnectedProbe, FanOutLimits, Group, Probe};
+use probing_proto::message::recorders::{Heap, Tracer, TracerCall};
 use probing_proto::process::Pid;
 use probing_proto::report::LeakReport;
-use probing_proto::tracers::{Heap, Tracer, TracerCall};
 
-use super::Aim;
-use super::answers::Answers;
 use crate::arguments::LeakArguments;
+use crate::commands::TargetArgs;
+use crate::commands::answers::MemberResults;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -25,11 +25,11 @@ use crate::terminal::own;
 /// From the first look to the last.
 const INTERVALS: u32 = 6;
 /// Between two looks whether somebody has pressed Ctrl-C.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// For bringing the probe in, and for answers that need the GIL.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TARGET_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &LeakArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let watch = Watch {
         duration: arguments.duration,
         enough: Arc::default(),
@@ -37,11 +37,11 @@ pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status
     if aim.targets.one().is_none() {
         return of_set(arguments, aim, watch);
     }
-    let Reached { probe, attached } = aim.target()?.connect(&aim.entry)?;
+    let ConnectedProbe { probe, attached } = aim.target()?.connect(&aim.entry)?;
     if let Some(report) = attached {
-        super::say_attached(&probe, &report)?;
+        crate::commands::say_attached(&probe, &report)?;
     }
-    let watched = Watched::begin(probe)?;
+    let watched = HeapWatch::begin(probe)?;
     watch.ends_by_ctrl_c()?;
     say_begin(watch.duration, "");
     let seen = watch.see(watched, |at| progress(at, watch.duration))?;
@@ -61,30 +61,30 @@ pub(crate) fn run(arguments: &LeakArguments, aim: &Aim) -> anyhow::Result<Status
 }
 
 /// One of a set, when its first look has been taken.
-struct Begun {
+struct StartedWatch {
     /// The probe had to be brought in for it.
     is_new: bool,
     /// Until it is watched.
-    watched: Mutex<Option<Watched>>,
+    watched: Mutex<Option<HeapWatch>>,
 }
 
-fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<Status> {
+fn of_set(arguments: &LeakArguments, aim: &TargetArgs, watch: Watch) -> anyhow::Result<Status> {
     let members = aim.members()?;
     let (entry, top, duration) = (aim.entry.clone(), arguments.top, arguments.duration);
     let at_once = members.all.len();
-    let manner = |patience| Manner {
+    let manner = |patience| FanOutLimits {
         at_once,
-        ..Manner::within(patience)
+        ..FanOutLimits::within(patience)
     };
     // All begin before anybody is watched: those that do not answer are known then, and named at once.
-    let begun = Answers::of(&members, manner(PATIENCE), move |member| {
-        let Reached { probe, attached } = member.target.connect(&entry)?;
-        Ok(Begun {
+    let begun = MemberResults::of(&members, manner(TARGET_TIMEOUT), move |member| {
+        let ConnectedProbe { probe, attached } = member.target.connect(&entry)?;
+        Ok(StartedWatch {
             is_new: attached.is_some(),
-            watched: Mutex::new(Some(Watched::begin(probe)?)),
+            watched: Mutex::new(Some(HeapWatch::begin(probe)?)),
         })
     });
-    super::say_attached_to(&begun.those(|begun| begun.is_new))?;
+    crate::commands::say_attached_to(&begun.those(|begun| begun.is_new))?;
     let failures = begun.failures();
     for line in &failures {
         writeln!(terminal::stderr(), "{line}")?;
@@ -95,7 +95,7 @@ fn of_set(arguments: &LeakArguments, aim: &Aim, watch: Watch) -> anyhow::Result<
         say_begin(duration, &format!(" in {group}"));
     }
     let first = begun.given().next().map(|(who, _)| who.clone());
-    let answers = begun.then(manner(duration + PATIENCE), move |who, begun| {
+    let answers = begun.then(manner(duration + TARGET_TIMEOUT), move |who, begun| {
         let watched = begun
             .watched
             .lock()
@@ -166,13 +166,13 @@ struct Watch {
 }
 
 /// One target whose allocations are sampled, for as long as this command is connected to it.
-struct Watched {
+struct HeapWatch {
     probe: Probe,
     begun: Instant,
     first: Heap,
 }
 
-impl Watched {
+impl HeapWatch {
     fn begin(mut probe: Probe) -> Result<Self, ClientError> {
         probe.tracer(sampler(true))?;
         Ok(Self {
@@ -192,7 +192,7 @@ fn sampler(on: bool) -> TracerCall {
 }
 
 /// What was seen of one target.
-struct Seen {
+struct HeapHistory {
     pid: Pid,
     heaps: Vec<Heap>,
     ended: bool,
@@ -212,15 +212,15 @@ impl Watch {
     /// Looks several times, at equal distances.
     fn see(
         &self,
-        watched: Watched,
+        watched: HeapWatch,
         mut progress: impl FnMut(Duration),
-    ) -> Result<Seen, ClientError> {
-        let Watched {
+    ) -> Result<HeapHistory, ClientError> {
+        let HeapWatch {
             mut probe,
             begun,
             first,
         } = watched;
-        let mut seen = Seen {
+        let mut seen = HeapHistory {
             pid: probe.hello().pid,
             heaps: vec![first],
             ended: false,
@@ -229,7 +229,7 @@ impl Watch {
             let until = begun + self.duration * interval / INTERVALS;
             while Instant::now() < until && !self.is_enough() {
                 progress(begun.elapsed());
-                thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
+                thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
             }
             match probe.heap() {
                 Ok(heap) => seen.heaps.push(heap),

@@ -1,5 +1,7 @@
 //! The line editor that every prompt has: keys, the menu of completions, a history that lasts.
 
+mod menu;
+
 use std::borrow::Cow;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -8,12 +10,14 @@ use std::path::PathBuf;
 
 use probing_proto::env::{HOME, XDG_STATE_HOME};
 use probing_proto::paths::{self, History};
-use probing_proto::visible;
+use probing_proto::text::visible;
 use reedline::{
     ColumnarMenu, Completer, EditCommand, Emacs, FileBackedHistory, Highlighter, KeyCode,
     KeyModifiers, MenuBuilder as _, Prompt, PromptEditMode, PromptHistorySearch, Reedline,
     ReedlineEvent, ReedlineMenu, Suggestion, Validator, default_emacs_keybindings,
 };
+
+use self::menu::CompletionMenu;
 
 const HISTORY_LENGTH: usize = 10_000;
 const MENU: &str = "completion_menu";
@@ -57,7 +61,9 @@ pub(crate) fn editor(language: Language, colours: bool) -> Reedline {
         .with_marker(language.mark);
     let mut reedline = Reedline::create()
         .with_completer(Box::new(Visible(language.completer)))
-        .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
+        .with_menu(ReedlineMenu::EngineCompleter(Box::new(CompletionMenu(
+            menu,
+        ))))
         .with_quick_completions(true)
         .with_partial_completions(true)
         .with_edit_mode(Box::new(Emacs::new(keys)))
@@ -100,12 +106,12 @@ impl Completer for Visible {
 
 /// What stands in front of the cursor: whose prompt this is, and its mark.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct LinePrompt {
     pub(crate) text: String,
     pub(crate) mark: &'static str,
 }
 
-impl Prompt for Place {
+impl Prompt for LinePrompt {
     fn render_prompt_left(&self) -> Cow<'_, str> {
         visible::line(&self.text)
     }

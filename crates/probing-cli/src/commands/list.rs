@@ -4,19 +4,21 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use probing_agent::Settings;
-use probing_client::{Manner, Node, Recording, ask_each};
+use probing_client::{FanOutLimits, Node, Recording, fan_out};
 use probing_proto::agent::{NodeReport, NodeTarget};
-use probing_proto::report::{DeadProcess, ListedProcess, ProbeState};
-use probing_proto::store::Storage;
+use probing_proto::process::Pid;
+use probing_proto::report::{DeadProcess, ListedProcess, ProbeState, ProcessRole};
+use probing_proto::tables::schema::Storage;
 
-use super::Aim;
 use crate::arguments::ListArguments;
+use crate::commands::TargetArgs;
+use crate::commands::answers::missing_lines;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
 use crate::terminal::Style;
 
-pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &ListArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     if !aim.targets.nodes().is_empty() {
         return run_elsewhere(arguments, aim);
     }
@@ -25,27 +27,57 @@ pub(crate) fn run(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status
         let dead: Vec<DeadProcess> = dead.iter().map(Recording::report).collect();
         return show_dead(arguments, &dead);
     }
-    let processes = probing_client::list();
+    let (processes, status) = chosen(probing_client::list(), aim)?;
     say_agents()?;
     if arguments.json {
         json::print(&processes)?;
-        return Ok(exit::OK);
+        return Ok(status);
     }
     if processes.is_empty() {
         writeln!(
             terminal::stderr(),
             "no Python process can be seen from here"
         )?;
-        return Ok(exit::OK);
+        return Ok(status);
     }
     show(&table(&processes))?;
-    Ok(exit::OK)
+    Ok(status)
+}
+
+/// Those that are named by `-t` or `--ranks`; all, where none are. Ranks that nobody has are named.
+fn chosen(
+    mut processes: Vec<ListedProcess>,
+    aim: &TargetArgs,
+) -> anyhow::Result<(Vec<ListedProcess>, Status)> {
+    if aim.targets.is_empty() {
+        return Ok((processes, exit::OK));
+    }
+    let members = aim.members()?;
+    for line in missing_lines(&[], &members) {
+        writeln!(terminal::stderr(), "{line}")?;
+    }
+    let status = if members.missing.is_empty() {
+        exit::OK
+    } else {
+        exit::UNREACHABLE
+    };
+    let mut pids = Vec::new();
+    for member in members.all {
+        let is_listed = |pid: &Pid| processes.iter().any(|process| process.pid == *pid);
+        pids.push(match member.pid.filter(is_listed) {
+            Some(pid) => pid,
+            // Says why there is none.
+            None => member.target.facts()?.pid,
+        });
+    }
+    processes.retain(|process| pids.contains(&process.pid));
+    Ok((processes, status))
 }
 
 /// Those on the machines of agents.
-fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status> {
+fn run_elsewhere(arguments: &ListArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let nodes = aim.targets.nodes();
-    let (reports, status) = said(nodes, arguments.dead)?;
+    let (reports, status) = list_nodes(nodes, arguments.dead)?;
     if arguments.dead {
         let dead = reports.into_iter().flat_map(|(_, report)| report.dead);
         let shown = show_dead(arguments, &dead.collect::<Vec<DeadProcess>>())?;
@@ -71,16 +103,16 @@ fn run_elsewhere(arguments: &ListArguments, aim: &Aim) -> anyhow::Result<Status>
 }
 
 /// An agent and what it says.
-type Said = (Arc<Node>, NodeReport);
+type NodeListing = (Arc<Node>, NodeReport);
 
 /// What each of these agents says. One of several that is down is named, and fails only the command's status.
-fn said(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<Said>, Status)> {
+fn list_nodes(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<NodeListing>, Status)> {
     // Each has its own deadline.
-    let manner = Manner {
+    let manner = FanOutLimits {
         at_once: 32,
-        patience: None,
+        timeout: None,
     };
-    let answers = ask_each(nodes, manner, move |node| node.targets(dead));
+    let answers = fan_out(nodes, manner, move |node| node.targets(dead));
     let (mut said, mut status) = (Vec::new(), exit::OK);
     for (node, answer) in nodes.iter().zip(answers.into_iter().flatten()) {
         match answer {
@@ -107,7 +139,7 @@ fn beside(nodes: &[Option<String>], lines: Vec<String>) -> Vec<String> {
 
 /// Names agents that programs asked for and that could not start.
 fn say_agents() -> anyhow::Result<()> {
-    for standing in probing_client::agents_here() {
+    for standing in probing_client::local_agents() {
         if let Some(trouble) = &standing.state.trouble {
             let port = standing.port;
             writeln!(
@@ -224,27 +256,32 @@ fn or_dash(rank: Option<u32>) -> String {
 }
 
 fn table(processes: &[ListedProcess]) -> Vec<String> {
-    let head = ["PID", "RANK", "PYTHON", "PROBE", "AGE", "COMMAND"].map(str::to_owned);
-    let rows: Vec<[String; 6]> = std::iter::once(head)
-        .chain(processes.iter().map(row))
-        .collect();
+    let head = ["PID", "RANK", "PYTHON", "PROBE", "AGE", "ROLE", "COMMAND"].map(str::to_owned);
+    let mut rows: Vec<[String; 7]> = processes.iter().map(row).collect();
+    rows.insert(0, head);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let [pids, ranks, pythons, probes, ages] = std::array::from_fn(width);
-    let line = |[pid, rank, python, probe, age, command]: &[String; 6]| {
+    let [pids, ranks, pythons, probes, ages, roles] = std::array::from_fn(width);
+    let line = |[pid, rank, python, probe, age, role, command]: &[String; 7]| {
         format!(
-            "{pid:>pids$}  {rank:>ranks$}  {python:<pythons$}  {probe:<probes$}  {age:>ages$}  {command}"
+            "{pid:>pids$}  {rank:>ranks$}  {python:<pythons$}  {probe:<probes$}  {age:>ages$}  {role:<roles$}  {command}"
         )
     };
     rows.iter().map(line).collect()
 }
 
-fn row(process: &ListedProcess) -> [String; 6] {
+fn row(process: &ListedProcess) -> [String; 7] {
+    let role = process.role.map(|role| match role {
+        ProcessRole::Launcher => "launcher",
+        ProcessRole::Worker => "worker",
+        ProcessRole::Child => "child",
+    });
     [
         process.pid.to_string(),
         or_dash(process.rank),
         process.python.clone().unwrap_or_else(|| "?".to_owned()),
         probe(process),
         age(process.age_seconds),
+        role.unwrap_or("-").to_owned(),
         process.command.join(" "),
     ]
 }

@@ -1,18 +1,18 @@
 //! `probing memory`: switches the tracers of memory.
 
-use probing_client::{ClientError, Entry, Probe, Reached, Target};
+use probing_client::{ClientError, ConnectedProbe, Entry, Probe, Target};
+use probing_proto::message::recorders::{Tracer, TracerCall, TracerState};
 use probing_proto::process::Pid;
 use probing_proto::report::TracersReport;
-use probing_proto::tracers::{Tracer, TracerCall, TracerState};
 
-use super::Aim;
-use super::each::{self, Told};
 use crate::arguments::{MemoryArguments, Switch};
+use crate::commands::TargetArgs;
+use crate::commands::fan_out::{self, CommandOutput};
 use crate::exit::Status;
 
-pub(crate) fn run(arguments: &MemoryArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &MemoryArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let (switch, no_heap) = (arguments.switch, arguments.no_heap);
-    each::tell(aim, arguments.json, move |target, entry| {
+    fan_out::tell(aim, arguments.json, move |target, entry| {
         let on = switch.on();
         let all = [Tracer::Memory, Tracer::Heap];
         let tracers = if no_heap { &all[..1] } else { &all[..] };
@@ -46,12 +46,12 @@ pub(super) fn switched(
         }
         reached => reached?,
     };
-    let Reached {
+    let ConnectedProbe {
         mut probe,
         attached,
     } = reached;
     Ok(Switched {
-        attached: attached.map(|report| super::attached(&probe, &report)),
+        attached: attached.map(|report| crate::commands::attached(&probe, &report)),
         pid: probe.hello().pid,
         states: states(&mut probe, calls)?,
     })
@@ -85,7 +85,7 @@ impl Switched {
     }
 }
 
-impl Told for Switched {
+impl CommandOutput for Switched {
     type Report = TracersReport;
 
     fn attached(&self) -> Option<&str> {
@@ -120,6 +120,7 @@ fn line(state: &TracerState) -> String {
             "collectives",
             "python.collectives: every collective operation",
         ),
+        Tracer::Nan => ("nan", "python.tensors: values that are not finite"),
     };
     match (state.on, state.was_on) {
         (true, true) => format!("{name} is on; {rows}"),

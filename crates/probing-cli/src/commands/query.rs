@@ -9,18 +9,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probing_client::{ClientError, Members, Stop};
 use probing_engine::{
-    Answer, Engine, EngineError, Format, Layout, Missing, Stopper, Summary, Terms,
+    Engine, EngineError, Format, Layout, QueryLimits, ResultStream, Stopper, Summary, UnreadTarget,
+    missing_targets,
 };
 
-use super::Aim;
-use super::answers::missing_lines;
 use crate::arguments::{QueryArguments, QueryFormat};
+use crate::commands::TargetArgs;
+use crate::commands::answers::missing_lines;
 use crate::exit::{self, Status};
+use crate::json;
 use crate::terminal;
 use crate::terminal::Sink;
-use probing_proto::visible::Notation;
+use probing_proto::agent::IncompleteAnswer;
+use probing_proto::text::visible::Notation;
 
-pub(crate) fn run(arguments: &QueryArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &QueryArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     aim.members()?;
     let once = |aim| asker(arguments, aim, Running::stop_or_leave);
     match (&arguments.sql, arguments.every) {
@@ -44,17 +47,17 @@ pub(crate) fn run(arguments: &QueryArguments, aim: &Aim) -> anyhow::Result<Statu
 /// From its first moment on Ctrl-C does what `pressed` does.
 fn asker<'a>(
     arguments: &'a QueryArguments,
-    aim: &'a Aim,
+    aim: &'a TargetArgs,
     pressed: impl Fn(&Running) + Send + 'static,
-) -> anyhow::Result<Asker<'a>> {
+) -> anyhow::Result<QueryRunner<'a>> {
     let running = Running::default();
     let meant = running.clone();
     ctrlc::set_handler(move || pressed(&meant))?;
-    Ok(Asker::new(aim, &arguments.format, running)?)
+    Ok(QueryRunner::new(aim, &arguments.format, running)?)
 }
 
 /// Statements one after the other; the first that fails ends it.
-fn from_input(asker: &Asker<'_>) -> anyhow::Result<Status> {
+fn from_input(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     let mut status = exit::OK;
@@ -85,9 +88,9 @@ pub(super) fn say_query_trouble(word: &str, error: &anyhow::Error) -> anyhow::Re
 
 /// Whom is asked, and how the rows are written.
 #[derive(Debug)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct QueryRunner<'a> {
     engine: Engine,
-    aim: &'a Aim,
+    aim: &'a TargetArgs,
     format: &'a QueryFormat,
     running: Running,
 }
@@ -120,9 +123,9 @@ impl Running {
     }
 }
 
-impl<'a> Asker<'a> {
+impl<'a> QueryRunner<'a> {
     pub(crate) fn new(
-        aim: &'a Aim,
+        aim: &'a TargetArgs,
         format: &'a QueryFormat,
         running: Running,
     ) -> Result<Self, EngineError> {
@@ -134,10 +137,10 @@ impl<'a> Asker<'a> {
         })
     }
 
-    fn answer(&self, sql: &str, members: &Members) -> Result<Answer, EngineError> {
-        let terms = Terms {
+    fn answer(&self, sql: &str, members: &Members) -> Result<ResultStream, EngineError> {
+        let terms = QueryLimits {
             stopper: self.running.lock().clone(),
-            ..Terms::default()
+            ..QueryLimits::default()
         };
         self.engine.blocking_ask(sql, members, &terms)
     }
@@ -151,6 +154,9 @@ impl<'a> Asker<'a> {
             None => answer.write(self.format(), &mut self.out()?),
         };
         let summary = said_whom_it_lacks(written, &members)?;
+        if matches!(self.format(), Format::Json) && self.format.parquet.is_none() {
+            say_missing_as_json(&summary.missing, &members)?;
+        }
         let took = summary.took.as_secs_f64() * 1e3;
         writeln!(
             terminal::stderr(),
@@ -217,7 +223,17 @@ pub(super) fn said_whom_it_lacks(
     Ok(written?)
 }
 
-pub(super) fn say_missing(missing: &[Missing], members: &Members) -> anyhow::Result<()> {
+/// The same for a program that reads the rows as JSON: a line `{"missing": […]}`, where something is.
+fn say_missing_as_json(missing: &[UnreadTarget], members: &Members) -> anyhow::Result<()> {
+    let missing = missing_targets(missing, members);
+    if !missing.is_empty() {
+        let line = json::line(&IncompleteAnswer { missing })?;
+        writeln!(terminal::stderr(), "{line}")?;
+    }
+    Ok(())
+}
+
+pub(super) fn say_missing(missing: &[UnreadTarget], members: &Members) -> anyhow::Result<()> {
     for line in missing_lines(missing, members) {
         let warning = if line.starts_with(' ') {
             ""

@@ -19,15 +19,15 @@ use std::sync::Arc;
 use probing_client::ClientError;
 
 use self::completion::LiveNames;
-use self::editor::{Editor, Read, Speech};
+use self::editor::{Editor, PromptLanguage, Read};
 use self::session::{Next, Session, say, say_error};
 pub(super) use self::show::outcome as show_outcome;
-use super::Aim;
+use crate::commands::TargetArgs;
 use crate::exit::{self, Status};
 use crate::terminal;
 use crate::terminal::KeysWait;
 
-pub(crate) fn run(aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(aim: &TargetArgs) -> anyhow::Result<Status> {
     let _keys = KeysWait::begin();
     let mut session = Session::open(aim)?;
     if terminal::is_interactive() {
@@ -43,7 +43,7 @@ pub(super) fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
         link: Arc::clone(&session.link),
     };
     let colours = terminal::has_colours();
-    let speech = Speech::python(names);
+    let speech = PromptLanguage::python(names);
     let mut editor = Editor::new(speech, colours, Arc::clone(&session.gone));
     say(&session.greeting())?;
     loop {
@@ -51,11 +51,11 @@ pub(super) fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
             // For the debugger, when this prompt is in one of its frames.
             Read::News => {}
             Read::Text(text) => match go_on(session, &text)? {
-                Go::On => {}
-                Go::Away(status) => return Ok(status),
+                NextStep::On => {}
+                NextStep::Away(status) => return Ok(status),
             },
             Read::Leave => return Ok(exit::OK),
-            Read::Gone => {
+            Read::TargetEnded => {
                 // Below what was being typed.
                 say("")?;
                 return said_farewell(session);
@@ -74,7 +74,7 @@ fn from_lines(session: &mut Session<'_>) -> anyhow::Result<Status> {
         if !text.is_empty()
             && is_outside
             && input::is_complete(&format!("{text}\n"))
-            && let Go::Away(status) = go_on(session, &std::mem::take(&mut text))?
+            && let NextStep::Away(status) = go_on(session, &std::mem::take(&mut text))?
         {
             return Ok(status);
         }
@@ -83,14 +83,14 @@ fn from_lines(session: &mut Session<'_>) -> anyhow::Result<Status> {
         }
         text.push_str(&line);
         if input::is_complete(&text)
-            && let Go::Away(status) = go_on(session, &std::mem::take(&mut text))?
+            && let NextStep::Away(status) = go_on(session, &std::mem::take(&mut text))?
         {
             return Ok(status);
         }
     }
     match go_on(session, &text)? {
-        Go::On => Ok(exit::OK),
-        Go::Away(status) => Ok(status),
+        NextStep::On => Ok(exit::OK),
+        NextStep::Away(status) => Ok(status),
     }
 }
 
@@ -100,21 +100,21 @@ fn continues_block(line: &str) -> bool {
     matches!(word, "elif" | "else" | "except" | "finally" | "case")
 }
 
-enum Go {
+enum NextStep {
     On,
     Away(Status),
 }
 
 /// Does one input. What goes wrong with it is shown; the prompt goes on while there is a target.
-fn go_on(session: &mut Session<'_>, text: &str) -> anyhow::Result<Go> {
+fn go_on(session: &mut Session<'_>, text: &str) -> anyhow::Result<NextStep> {
     match session.take(text) {
-        Ok(Next::Input) => Ok(Go::On),
-        Ok(Next::Leave) => Ok(Go::Away(exit::OK)),
+        Ok(Next::Input) => Ok(NextStep::On),
+        Ok(Next::Leave) => Ok(NextStep::Away(exit::OK)),
         Err(error) => match error.downcast_ref() {
-            Some(ClientError::Gone) => Ok(Go::Away(said_farewell(session)?)),
-            Some(error) => say_error(error).map(|()| Go::On).map_err(Into::into),
+            Some(ClientError::Gone) => Ok(NextStep::Away(said_farewell(session)?)),
+            Some(error) => say_error(error).map(|()| NextStep::On).map_err(Into::into),
             None => say(&format!("error: {error:#}"))
-                .map(|()| Go::On)
+                .map(|()| NextStep::On)
                 .map_err(Into::into),
         },
     }

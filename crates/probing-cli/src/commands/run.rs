@@ -1,7 +1,9 @@
 //! `probing run -- COMMAND`: becomes the command, with the probe's start-up folder on its Python path.
 
+mod interpreter;
+
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -31,15 +33,24 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<Status> {
     if let Ok(own) = std::env::current_exe() {
         command.env(PROBING_COMMAND.name, own);
     }
+    if let Some(option) = interpreter::without_hook(&arguments.command) {
+        let (pid, mut err) = (std::process::id(), terminal::stderr());
+        writeln!(
+            err,
+            "warning: {option} disables the start-up hook: the program starts without the probe"
+        )?;
+        writeln!(err, "hint: attach after the start: probing -t {pid} attach")?;
+    }
     // Returns only when it fails.
     let error = command.exec();
     let status = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_STARTED,
     };
-    io::Write::write_fmt(
-        &mut terminal::stderr(),
-        format_args!("error: cannot run {}: {error}\n", program.display()),
+    writeln!(
+        terminal::stderr(),
+        "error: cannot run {}: {error}",
+        program.display()
     )?;
     Ok(status)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use probing_client::Pace;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 use crate::terminal::{self, own};
 
@@ -26,12 +26,12 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Which lines of too many are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum VisiblePart {
     First,
     Last,
 }
 
-impl Kept {
+impl VisiblePart {
     /// Of one stack, where its thread is; of several, those that come first.
     pub(crate) fn of(all: bool, reverse: bool) -> Self {
         if all || reverse {
@@ -46,7 +46,7 @@ impl Kept {
 type Size = (usize, usize);
 
 pub(crate) struct Screen {
-    kept: Kept,
+    kept: VisiblePart,
     title: String,
     text: String,
     /// Lines that are new stand out; nothing is new at first.
@@ -56,7 +56,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    pub(crate) fn new(kept: Kept) -> Self {
+    pub(crate) fn new(kept: VisiblePart) -> Self {
         Self {
             kept,
             title: String::new(),
@@ -134,7 +134,7 @@ fn drawn(
     title: &str,
     text: &str,
     (columns, rows): Size,
-    kept: Kept,
+    kept: VisiblePart,
     is_new: impl Fn(&str) -> bool,
 ) -> String {
     let lines: Vec<&str> = text.lines().collect();
@@ -146,8 +146,8 @@ fn drawn(
     let hidden = hidden.min(lines.len());
     let more = (hidden > 0).then(|| format!("… {hidden} lines more"));
     let shown = match kept {
-        Kept::First => &lines[..lines.len() - hidden],
-        Kept::Last => &lines[hidden..],
+        VisiblePart::First => &lines[..lines.len() - hidden],
+        VisiblePart::Last => &lines[hidden..],
     };
     let end_of_line = own(END_OF_LINE);
     let line = |line: &&str| {
@@ -160,7 +160,11 @@ fn drawn(
     };
     let mut body: Vec<String> = shown.iter().map(line).collect();
     if let Some(more) = more {
-        let at = if kept == Kept::First { body.len() } else { 0 };
+        let at = if kept == VisiblePart::First {
+            body.len()
+        } else {
+            0
+        };
         body.insert(at, format!("{}{end_of_line}", cut(&more, columns)));
     }
     format!(
@@ -181,7 +185,7 @@ fn cut(line: &str, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    fn check(text: &str, size: Size, kept: Kept, expected: &[&str]) {
+    fn check(text: &str, size: Size, kept: VisiblePart, expected: &[&str]) {
         let drawn = drawn("title", text, size, kept, |line| line == "new");
         let shown = drawn
             .strip_prefix(&own(HOME))
@@ -193,22 +197,27 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_to_the_window() {
-        check("a\nb", (80, 24), Kept::Last, &["a", "b"]);
-        check("one long line", (7, 24), Kept::Last, &["one lon"]);
-        check("1\n2\n3\n4", (80, 7), Kept::Last, &["1", "2", "3", "4"]);
+        check("a\nb", (80, 24), VisiblePart::Last, &["a", "b"]);
+        check("one long line", (7, 24), VisiblePart::Last, &["one lon"]);
+        check(
+            "1\n2\n3\n4",
+            (80, 7),
+            VisiblePart::Last,
+            &["1", "2", "3", "4"],
+        );
         check(
             "1\n2\n3\n4",
             (80, 6),
-            Kept::Last,
+            VisiblePart::Last,
             &["… 2 lines more", "3", "4"],
         );
         check(
             "1\n2\n3\n4",
             (80, 6),
-            Kept::First,
+            VisiblePart::First,
             &["1", "2", "… 2 lines more"],
         );
-        check("1\n2", (80, 1), Kept::First, &["… 2 lines more"]);
+        check("1\n2", (80, 1), VisiblePart::First, &["… 2 lines more"]);
     }
 
     #[test]
@@ -216,9 +225,9 @@ mod tests {
         check(
             "old\nnew",
             (80, 24),
-            Kept::First,
+            VisiblePart::First,
             &["old", &own("\x1b[1mnew\x1b[m")],
         );
-        check("a\x1b[Hb", (80, 24), Kept::First, &[r"a\x1b[Hb"]);
+        check("a\x1b[Hb", (80, 24), VisiblePart::First, &[r"a\x1b[Hb"]);
     }
 }

@@ -2,37 +2,37 @@
 
 use anyhow::bail;
 use probing_client::{ClientError, Entry, Probe, Target};
+use probing_proto::message::breakpoints::Stop;
 use probing_proto::process::Pid;
 use probing_proto::report::StopsReport;
-use probing_proto::stops::Stop;
 
-use super::Aim;
-use super::each::{self, Told};
-use super::points::text;
-use crate::arguments::{ReleaseArguments, StopsArguments};
+use crate::arguments::{ResumeArguments, StopsArguments};
+use crate::commands::TargetArgs;
+use crate::commands::breakpoints::text;
+use crate::commands::fan_out::{self, CommandOutput};
 use crate::exit::Status;
 
-pub(crate) fn run_list(arguments: &StopsArguments, aim: &Aim) -> anyhow::Result<Status> {
-    each::tell(aim, arguments.json, |target, _| {
+pub(crate) fn run_list(arguments: &StopsArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
+    fan_out::tell(aim, arguments.json, |target, _| {
         let (pid, stops) = match reached(target)? {
             Ok(mut probe) => (probe.hello().pid, probe.stops()?),
             Err(pid) => (pid, Vec::new()),
         };
         let pid = Some(pid);
-        Ok(Listed(StopsReport { pid, stops }))
+        Ok(StopListing(StopsReport { pid, stops }))
     })
 }
 
-pub(crate) fn run_release(arguments: &ReleaseArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run_release(arguments: &ResumeArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let wanted = arguments.stops();
-    each::tell(aim, arguments.json, move |target, _| {
+    fan_out::tell(aim, arguments.json, move |target, _| {
         let (pid, stops) = match reached(target)? {
             Ok(mut probe) => (probe.hello().pid, probe.release(wanted.clone())?),
             Err(pid) if wanted.is_empty() => (pid, Vec::new()),
             Err(_) => bail!("nothing is stopped: there is no probe in it"),
         };
         let pid = Some(pid);
-        Ok(Released(StopsReport { pid, stops }))
+        Ok(ResumedStops(StopsReport { pid, stops }))
     })
 }
 
@@ -46,9 +46,9 @@ fn reached(target: &Target) -> Result<Result<Probe, Pid>, ClientError> {
 }
 
 /// Those that are stopped.
-struct Listed(StopsReport);
+struct StopListing(StopsReport);
 
-impl Told for Listed {
+impl CommandOutput for StopListing {
     type Report = StopsReport;
 
     fn lines(&self) -> Vec<String> {
@@ -65,9 +65,9 @@ impl Told for Listed {
 }
 
 /// Those that go on.
-struct Released(StopsReport);
+struct ResumedStops(StopsReport);
 
-impl Told for Released {
+impl CommandOutput for ResumedStops {
     type Report = StopsReport;
 
     fn lines(&self) -> Vec<String> {

@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use probing_client::{Members, Pace, Pause, Plan, Stop, sample_each};
-use probing_engine::{Engine, EngineError, Missing, Terms};
-use probing_proto::clock::utc;
+use probing_engine::{Engine, EngineError, QueryLimits, UnreadTarget};
+use probing_proto::text::timestamp::utc;
 
-use self::table::{Top, Traced};
-use super::Aim;
-use super::answers::missing_lines;
-use super::screen::{self, Kept, Screen};
+use self::table::{Top, TracedFunction};
 use crate::arguments::TopArguments;
+use crate::commands::TargetArgs;
+use crate::commands::answers::missing_lines;
+use crate::commands::screen::{self, Screen, VisiblePart};
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -24,9 +24,9 @@ const LATE: Duration = Duration::from_millis(1500);
 /// Readings of stacks in a second.
 const RATE: u32 = 100;
 /// Sums that are added up: a row for each function of each target.
-const MOST_ROWS: usize = 100_000;
+const MAX_ROWS: usize = 100_000;
 
-pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &TopArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let stop = Stop::default();
     let asked = stop.clone();
     ctrlc::set_handler(move || {
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
         asked.ask();
     })?;
     let engine = Engine::start()?;
-    let looker = Looker {
+    let looker = TopSampler {
         engine,
         aim,
         arguments,
@@ -57,9 +57,9 @@ pub(crate) fn run(arguments: &TopArguments, aim: &Aim) -> anyhow::Result<Status>
         return Ok(exit::OK);
     }
     // A look without a trace takes as long as it samples: the pace is then that of the looks.
-    let mut pace = Pace::new(arguments.every, &stop);
+    let mut pace = Pace::new(arguments.span(), &stop);
     if terminal::is_stdout_terminal() {
-        let mut screen = Screen::new(Kept::First);
+        let mut screen = Screen::new(VisiblePart::First);
         while screen.wait(&mut pace)?.is_some() {
             let look = looker.look()?;
             if stop.is_asked() {
@@ -87,21 +87,21 @@ fn nanos_now() -> i64 {
 }
 
 /// What is asked for, again and again.
-struct Looker<'a> {
+struct TopSampler<'a> {
     engine: Engine,
-    aim: &'a Aim,
+    aim: &'a TargetArgs,
     arguments: &'a TopArguments,
     stop: Stop,
 }
 
 /// What was seen, and of whom nothing was.
-struct Look {
+struct TopSnapshot {
     top: Top,
     members: Members,
-    missing: Vec<Missing>,
+    missing: Vec<UnreadTarget>,
 }
 
-impl Look {
+impl TopSnapshot {
     fn warnings(&self) -> Vec<String> {
         missing_lines(&self.missing, &self.members)
     }
@@ -117,8 +117,8 @@ impl Look {
     }
 }
 
-impl Looker<'_> {
-    fn look(&self) -> anyhow::Result<Look> {
+impl TopSampler<'_> {
+    fn look(&self) -> anyhow::Result<TopSnapshot> {
         let members = self.aim.members()?;
         let (traced, missing) = match self.traced(&members) {
             Ok((traced, _)) if traced.is_empty() => {
@@ -132,7 +132,7 @@ impl Looker<'_> {
             Err(error) => return Err(error.into()),
         };
         let top = Top::of_traced(traced, &members, self.arguments.functions).without(&missing);
-        Ok(Look {
+        Ok(TopSnapshot {
             top: top.in_part(self.is_muted(&members)?),
             members,
             missing,
@@ -141,7 +141,7 @@ impl Looker<'_> {
 
     /// On the clock of rows.
     fn begin(&self) -> i64 {
-        let since = self.arguments.every + LATE;
+        let since = self.arguments.span() + LATE;
         nanos_now() - since.as_nanos() as i64
     }
 
@@ -155,36 +155,43 @@ impl Looker<'_> {
              SELECT count(*) FROM budgets WHERE (muted > resumed OR resumed > {begin}) AND trace IN \
              (SELECT trace FROM python.trace_stats WHERE arrow_cast(ts, 'Int64') > {begin})"
         );
-        let answer = self.engine.blocking_ask(&sql, members, &Terms::default())?;
+        let answer = self
+            .engine
+            .blocking_ask(&sql, members, &QueryLimits::default())?;
         let (table, _) = answer.into_json(1)?;
         let count = table.rows.first().and_then(|row| row.first()?.as_u64());
         Ok(count.is_some_and(|count| count > 0))
     }
 
     /// What traces have seen just now.
-    fn traced(&self, members: &Members) -> Result<(Vec<Traced>, Vec<Missing>), EngineError> {
+    fn traced(
+        &self,
+        members: &Members,
+    ) -> Result<(Vec<TracedFunction>, Vec<UnreadTarget>), EngineError> {
         let begin = self.begin();
         let sql = format!(
             "SELECT pid, rank, function, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
              min(min_ns) AS least, max(max_ns) AS greatest FROM python.trace_stats \
              WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY pid, rank, function, file, lineno \
-             ORDER BY own DESC LIMIT {MOST_ROWS}"
+             ORDER BY own DESC LIMIT {MAX_ROWS}"
         );
-        let answer = self.engine.blocking_ask(&sql, members, &Terms::default())?;
-        let (table, summary) = answer.into_json(MOST_ROWS)?;
-        let rows = table.rows.iter().filter_map(|row| Traced::of(row));
+        let answer = self
+            .engine
+            .blocking_ask(&sql, members, &QueryLimits::default())?;
+        let (table, summary) = answer.into_json(MAX_ROWS)?;
+        let rows = table.rows.iter().filter_map(|row| TracedFunction::of(row));
         Ok((rows.collect(), summary.missing))
     }
 
     /// `why` no trace tells.
-    fn sampled(&self, members: Members, why: &str) -> anyhow::Result<Look> {
+    fn sampled(&self, members: Members, why: &str) -> anyhow::Result<TopSnapshot> {
         let plan = Plan {
-            duration: self.arguments.every,
+            duration: self.arguments.span(),
             rate: RATE,
             thread: None,
             idle: false,
             threads: false,
-            functions: true,
+            functions: false,
             pause: Pause::Never,
         };
         let (samples, failures) = sample_each(&members.all, &plan, &self.stop, |_| {});
@@ -196,13 +203,13 @@ impl Looker<'_> {
             ))
             .with_context(|| format!("{why}, and stacks cannot be sampled"));
         };
-        let missing = failures.into_iter().map(|(member, error)| Missing {
+        let missing = failures.into_iter().map(|(member, error)| UnreadTarget {
             who: member.who,
             pid: member.pid,
             why: error.into(),
         });
-        let missing: Vec<Missing> = missing.collect();
-        Ok(Look {
+        let missing: Vec<UnreadTarget> = missing.collect();
+        Ok(TopSnapshot {
             top: Top::of_samples(&samples, (&members, why), self.arguments.functions)
                 .without(&missing),
             missing,

@@ -1,25 +1,25 @@
 //! `probing torch on|off|status`: what is recorded of torch.
 
-use probing_client::{ClientError, Entry, Reached, Target};
+use probing_client::{ClientError, ConnectedProbe, Entry, Target};
+use probing_proto::message::torch::{MemoryRead, TorchCall, TorchState, TorchStatus};
 use probing_proto::process::Pid;
 use probing_proto::report::TorchReport;
-use probing_proto::torch::{MemoryRead, TorchCall, TorchState, TorchStatus};
 
-use super::Aim;
-use super::each::{self, Told};
 use crate::arguments::TorchArguments;
+use crate::commands::TargetArgs;
+use crate::commands::fan_out::{self, CommandOutput};
 use crate::exit::Status;
 
-pub(crate) fn run(arguments: &TorchArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &TorchArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let call = arguments.call();
-    each::tell(aim, arguments.json(), move |target, entry| {
+    fan_out::tell(aim, arguments.json(), move |target, entry| {
         asked(target, entry, &call)
     })
 }
 
 /// Without a probe, nothing is recorded.
 fn asked(target: &Target, entry: &Entry, call: &TorchCall) -> anyhow::Result<Answered> {
-    let Reached {
+    let ConnectedProbe {
         mut probe,
         attached,
     } = match target.connect(entry) {
@@ -33,7 +33,7 @@ fn asked(target: &Target, entry: &Entry, call: &TorchCall) -> anyhow::Result<Ans
         reached => reached?,
     };
     Ok(Answered {
-        attached: attached.map(|report| super::attached(&probe, &report)),
+        attached: attached.map(|report| crate::commands::attached(&probe, &report)),
         pid: Some(probe.hello().pid),
         status: Some(probe.torch(call.clone())?),
     })
@@ -46,7 +46,7 @@ struct Answered {
     status: Option<TorchStatus>,
 }
 
-impl Told for Answered {
+impl CommandOutput for Answered {
     type Report = TorchReport;
 
     fn attached(&self) -> Option<&str> {
@@ -57,7 +57,7 @@ impl Told for Answered {
         let Some(status) = &self.status else {
             return vec!["off (there is no probe in it)".to_owned()];
         };
-        told(status)
+        describe_status(status)
     }
 
     fn words(&self) -> Vec<String> {
@@ -73,10 +73,10 @@ impl Told for Answered {
     }
 }
 
-fn told(status: &TorchStatus) -> Vec<String> {
+fn describe_status(status: &TorchStatus) -> Vec<String> {
     let version = status.version.as_deref();
     let torch = version.map_or_else(String::new, |version| format!(" (torch {version})"));
-    let wanted = &status.wanted;
+    let wanted = &status.options;
     let mut lines = vec![match status.state {
         TorchState::Off => format!("off{torch}"),
         TorchState::Waiting => "waiting for the program to import torch".to_owned(),

@@ -7,33 +7,33 @@ mod spans;
 mod text;
 
 use anyhow::bail;
-use probing_client::{ClientError, Entry, Reached, Target};
+use probing_client::{ClientError, ConnectedProbe, Entry, Target};
+use probing_proto::message::trace::{Trace, TraceId, TraceStatus};
 use probing_proto::process::Pid;
 use probing_proto::report::TracesReport;
-use probing_proto::trace::{Trace, TraceId, Traced};
 
-use super::Aim;
-use super::each::{self, Told};
 use crate::arguments::{TraceArguments, Tracing, UntraceArguments};
+use crate::commands::TargetArgs;
+use crate::commands::fan_out::{self, CommandOutput};
 use crate::exit::Status;
 
-pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &TraceArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     match arguments.wanted() {
         Tracing::Begin(wanted) => begin(wanted, arguments.json, aim),
-        Tracing::List => each::tell(aim, arguments.json, |target, _| listed(target)),
+        Tracing::List => fan_out::tell(aim, arguments.json, |target, _| listed(target)),
         Tracing::Export(_) => bail!("the engine writes files of traces"),
     }
 }
 
-fn begin(wanted: Trace, is_json: bool, aim: &Aim) -> anyhow::Result<Status> {
-    each::tell(aim, is_json, move |target, entry| {
-        let Reached {
+fn begin(wanted: Trace, is_json: bool, aim: &TargetArgs) -> anyhow::Result<Status> {
+    fan_out::tell(aim, is_json, move |target, entry| {
+        let ConnectedProbe {
             mut probe,
             attached,
         } = target.connect(entry)?;
         let trace = probe.trace(wanted.clone())?;
-        Ok(Shown {
-            attached: attached.map(|report| super::attached(&probe, &report)),
+        Ok(TraceListing {
+            attached: attached.map(|report| crate::commands::attached(&probe, &report)),
             words: None,
             pid: Some(probe.hello().pid),
             lines: vec![text::begun(&trace)],
@@ -43,7 +43,7 @@ fn begin(wanted: Trace, is_json: bool, aim: &Aim) -> anyhow::Result<Status> {
 }
 
 /// What is traced. In a process without a probe, nothing is.
-fn listed(target: &Target) -> anyhow::Result<Shown> {
+fn listed(target: &Target) -> anyhow::Result<TraceListing> {
     let (pid, traces) = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { pid }) => (pid, Vec::new()),
         reached => {
@@ -51,7 +51,7 @@ fn listed(target: &Target) -> anyhow::Result<Shown> {
             (probe.hello().pid, probe.traces()?)
         }
     };
-    Ok(Shown {
+    Ok(TraceListing {
         attached: None,
         words: traces.is_empty().then(|| "nothing is traced".to_owned()),
         pid: Some(pid),
@@ -60,14 +60,17 @@ fn listed(target: &Target) -> anyhow::Result<Shown> {
     })
 }
 
-pub(crate) fn run_untrace(arguments: &UntraceArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run_untrace(
+    arguments: &UntraceArguments,
+    aim: &TargetArgs,
+) -> anyhow::Result<Status> {
     let wanted = arguments.traces();
-    each::tell(aim, arguments.json, move |target, _| {
+    fan_out::tell(aim, arguments.json, move |target, _| {
         ended(target, wanted.clone())
     })
 }
 
-fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<Shown> {
+fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<TraceListing> {
     let (pid, traces) = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { .. }) if !wanted.is_empty() => {
             bail!("nothing is traced: there is no probe in it")
@@ -78,7 +81,7 @@ fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<Shown> {
             (probe.hello().pid, probe.untrace(wanted)?)
         }
     };
-    Ok(Shown {
+    Ok(TraceListing {
         attached: None,
         words: traces.is_empty().then(|| "nothing was traced".to_owned()),
         pid: Some(pid),
@@ -88,15 +91,15 @@ fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<Shown> {
 }
 
 /// Traces of one target.
-struct Shown {
+struct TraceListing {
     attached: Option<String>,
     words: Option<String>,
     pid: Option<Pid>,
     lines: Vec<String>,
-    traces: Vec<Traced>,
+    traces: Vec<TraceStatus>,
 }
 
-impl Told for Shown {
+impl CommandOutput for TraceListing {
     type Report = TracesReport;
 
     fn attached(&self) -> Option<&str> {

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::{AutoStream, ColorChoice};
 use anyhow::ensure;
 use probing_proto::message::Stream;
-use probing_proto::visible::{Escaper, Notation};
+use probing_proto::text::visible::{Escaper, Notation};
 
-use super::own::{Piece, pieces};
+use crate::terminal::own::{Piece, pieces};
 
 /// Text for people: answers.
 pub(crate) fn stdout() -> Sink {
@@ -54,13 +54,13 @@ pub(crate) fn is_stderr_terminal() -> bool {
 }
 
 /// While it lives, no other thread prints to stdout.
-pub(crate) struct Held {
+pub(crate) struct StdoutGuard {
     _lock: io::StdoutLock<'static>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "nothing is written to it")]
-pub(crate) fn hold_stdout() -> Held {
-    Held {
+pub(crate) fn hold_stdout() -> StdoutGuard {
+    StdoutGuard {
         _lock: io::stdout().lock(),
     }
 }
@@ -220,8 +220,8 @@ impl Drop for Sink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::own::{Style, own};
     use super::*;
+    use crate::terminal::own::{Style, own};
 
     fn written(text: &str, styles: bool, moves: bool) -> String {
         let mut sink = Sink {

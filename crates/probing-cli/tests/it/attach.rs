@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python, root, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python, root, wait_until};
 
 use crate::{sandbox, scrubbed};
 
@@ -195,7 +195,7 @@ fn two_commands_may_attach_at_the_same_time() {
         };
         let commands = [start(), start(), start()];
         for command in commands {
-            let ran = Ran::finished(command);
+            let ran = CommandResult::finished(command);
             assert_eq!((ran.status, ran.stdout.as_str()), (0, "0.25\n"), "{ran:?}");
         }
         wait_until("one probe is left", || target.usage().threads == 2);
@@ -335,7 +335,7 @@ fn a_filter_that_nobody_may_read_is_left_alone() {
         .env("PROBING_DIR", folder.join("nobodys"))
         .env("PROBING_PACKAGE", root().join("python"));
     nobody.args(["-t", &pid, "attach"]).uid(65534).gid(65534);
-    let refused = Ran::to_the_end(nobody);
+    let refused = CommandResult::to_the_end(nobody);
     assert_eq!(refused.status, 3, "{refused:?}");
     insta::assert_snapshot!(scrubbed(&refused.stderr), @"
     error: process N cannot be entered: it has a filter of system calls (seccomp) that may kill it, and that only root can read
@@ -392,10 +392,14 @@ fn a_process_in_a_container_is_reached_and_left_clean() {
             (0, "(1, 0.25)\n"),
             "{ran:?}"
         );
+        let said = format!("attached to {pid} (1 in its container) (Python ");
+        assert!(ran.stderr.starts_with(&said), "{ran:?}");
         let folder = format!("/proc/{pid}/root/mnt/run");
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
         assert!(!Path::new("/mnt/run").exists());
-        assert_eq!(sandbox.probing(["-t", &pid, "detach"]).status, 0);
+        let left = sandbox.probing(["-t", &pid, "detach"]);
+        let said = format!("detached from {pid} (1 in its container)\n");
+        assert_eq!((left.status, left.stderr), (0, said));
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     });
 }

@@ -252,3 +252,74 @@ fn locals_are_shown_on_request() {
         assert_eq!(without["threads"][0]["frames"][1]["locals"], Value::Null);
     });
 }
+
+#[test]
+fn who_holds_the_gil_is_named_where_others_wait_for_it() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "stacks/waits_for_gil.py").start();
+        let pid = target.pid().to_string();
+        // Those that wait look up every few milliseconds and are seen running then.
+        wait_until("main waits for the GIL", || {
+            let all = sandbox
+                .probing(["-t", &pid, "backtrace", "--all", "--json"])
+                .json();
+            let threads = all["threads"].as_array().unwrap();
+            let holder = threads
+                .iter()
+                .find(|thread| thread["gil"] == "holds")
+                .unwrap();
+            let name = holder["thread_name"].as_str().unwrap();
+            let words = format!("{name} ({})", holder["thread_id"]);
+            let shown = sandbox.probing(["-t", &pid, "backtrace"]).stdout;
+            shown.contains(&format!("waits for the GIL, which {words} holds"))
+        });
+    });
+}
+
+#[test]
+fn threads_that_run_other_interpreters_say_so_and_breakpoints_say_where_they_are_set() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "stacks/subinterpreter_threads.py");
+        let pid = target.pid().to_string();
+        wait_until("both are inside", || {
+            let text = sandbox.probing(["-t", &pid, "backtrace", "--all"]);
+            let threads: Vec<&str> = text.ok().split("\nThread ").collect();
+            let runs = |number: u32| {
+                let is_its = |thread: &&&str| thread.starts_with(&format!("runs-{number} ("));
+                threads.iter().find(is_its).is_some_and(|thread| {
+                    thread.contains(&format!("in inside_{number}\n"))
+                        && thread.contains("), runs interpreter ")
+                })
+            };
+            let main = threads.iter().find(|it| it.contains("MainThread")).unwrap();
+            assert!(!main.contains("runs interpreter"), "{main}");
+            assert!(!main.contains("in inside_"), "{main}");
+            runs(1) && runs(2)
+        });
+        let words = "they are set in the main interpreter only";
+        for place in ["inside_1", "waits", "<string>:4"] {
+            let set = sandbox.probing(["-t", &pid, "break", place, "--once"]);
+            assert!(set.ok().contains(words), "{set:?}");
+        }
+        let listed = sandbox.probing(["-t", &pid, "breakpoints"]);
+        assert!(listed.ok().contains(words), "{listed:?}");
+    });
+}
+
+#[test]
+fn a_child_that_a_thread_has_forked_says_which_thread_it_runs() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.target(python, "stacks/forked_in_thread.py").start();
+        let child = target.line();
+        let shown = sandbox.probing(["-t", &child, "backtrace"]);
+        let title = format!("Thread MainThread ({child}), runs thread forker, ");
+        assert!(shown.ok().starts_with(&title), "{shown:?}");
+        let json = sandbox
+            .probing(["-t", &child, "backtrace", "--json"])
+            .json();
+        assert_eq!(json["threads"][0]["runs_thread"], "forker");
+    });
+}

@@ -1,6 +1,6 @@
 //! Breakpoints and watches from the command line: armed, listed, hit, followed, disarmed.
 
-use probing_testkit::{Ran, Sandbox, Target, Terminal, every_python, root, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Target, Terminal, every_python, root, wait_until};
 use rustix::process::Signal;
 
 use crate::sandbox;
@@ -17,7 +17,7 @@ pub(crate) fn line(mark: &str) -> usize {
 }
 
 /// `probing -t PID …`
-pub(crate) fn probing(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Ran {
+pub(crate) fn probing(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> CommandResult {
     let pid = target.pid().to_string();
     sandbox.probing([&["-t", &pid], arguments].concat())
 }
@@ -82,6 +82,46 @@ fn a_log_point_is_armed_hit_listed_and_disarmed() {
         let again = probing(&sandbox, &target, &["disarm", "1"]);
         assert_eq!(again.status, 1, "{again:?}");
         assert!(again.stderr.contains("no such point: 1"), "{again:?}");
+    });
+}
+
+#[test]
+fn a_breakpoint_that_was_to_be_met_once_is_over_when_it_was() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let place = format!("steps.py:{}", line("begin"));
+        let once = ["break", &place, "--once", "--action", "count"];
+        let armed = probing(&sandbox, &target, &once);
+        assert!(
+            armed.ok().contains("armed until it is disarmed"),
+            "{armed:?}"
+        );
+        target.say("3");
+        assert_eq!(target.line(), "total 6");
+        let listed = probing(&sandbox, &target, &["breakpoints"]);
+        let end = "; once; hit once; disarmed: it was to be met once, and was\n";
+        assert!(listed.ok().ends_with(end), "{listed:?}");
+        let listed = probing(&sandbox, &target, &["breakpoints", "--json"]).json();
+        assert_eq!(listed["points"][0]["over"], true, "{listed}");
+    });
+}
+
+#[test]
+fn a_place_without_python_code_is_called_what_it_is_at_once() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "steps.py");
+        for (place, name) in [("time.sleep", "time.sleep"), ("print", "builtins.print")] {
+            let armed = probing(&sandbox, &target, &["break", place, "--action", "count"]);
+            let said = format!(": {place} ({name} is a C function, in which Python has no lines: ");
+            assert!(armed.stdout.contains(&said), "{armed:?}");
+            assert!(!armed.stdout.contains("loaded yet"), "{armed:?}");
+        }
+        let refused = probing(&sandbox, &target, &["break", "steps.py"]);
+        assert_eq!(refused.status, 2, "{refused:?}");
+        let said = "a line is missing: steps.py:LINE";
+        assert!(refused.stderr.contains(said), "{refused:?}");
     });
 }
 
@@ -206,6 +246,8 @@ fn a_watch_is_armed_followed_and_read_with_sql() {
         terminal.wait_for("rate: 0.5 → 0.75\r\n");
         terminal.signal(Signal::INT);
         assert_eq!(terminal.finish().0, 130);
+        let listed = probing(&sandbox, &target, &["breakpoints"]);
+        assert!(listed.stdout.contains("note: now 0.75"), "{listed:?}");
         let sql = "SELECT name, new FROM python.variables ORDER BY ts";
         let rows = probing(&sandbox, &target, &["query", "--csv", sql]);
         assert_eq!(rows.stdout, "name,new\nfound,2\nfound,6\nrate,0.75\n");
@@ -229,7 +271,7 @@ fn a_set_is_armed_at_once_and_who_fails_is_named() {
         let job = Job::start(python, &["probed", "probed"]);
         let armed = job.probing((0, 2), &["break", "nowhere_at_all", "--action", "count"]);
         assert_eq!(armed.status, 3, "{armed:?}");
-        let told = "ranks 0-1: breakpoint 1: nowhere_at_all (no such code is loaded yet): counts";
+        let told = "ranks 0-1: breakpoint 1: nowhere_at_all (no function that is loaded is called nowhere_at_all: armed for when one is): counts";
         assert!(job.shown(&armed.stdout).starts_with(told), "{armed:?}");
         assert!(armed.stderr.contains("no process here has it"), "{armed:?}");
         let listed = job.probing((0, 1), &["breakpoints", "--json"]).json();

@@ -1,6 +1,6 @@
 //! `probing connect`: what a program says and hears.
 
-use probing_testkit::{Ended, Sandbox, Target, every_python, wait_until};
+use probing_testkit::{EndedTarget, Sandbox, Target, every_python, wait_until};
 use serde_json::{Value, json};
 
 use crate::{sandbox, scrubbed};
@@ -69,7 +69,7 @@ impl Talk {
         }
     }
 
-    fn end(self) -> Ended {
+    fn end(self) -> EndedTarget {
         self.command.end()
     }
 }

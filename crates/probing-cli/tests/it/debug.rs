@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use probing_testkit::{Ran, Sandbox, Screen, Target, every_python, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Screen, Target, every_python, wait_until};
 
 use crate::breakpoints::{line, probing};
 use crate::sandbox;
@@ -15,7 +15,7 @@ fn debugged(
     target: &mut Target,
     place: &[&str],
     (go, commands): (&str, &str),
-) -> Ran {
+) -> CommandResult {
     let mut command = sandbox.command();
     command
         .args(["-t", &target.pid().to_string(), "debug"])
@@ -38,11 +38,11 @@ fn debugged(
         .unwrap()
         .write_all(commands.as_bytes())
         .unwrap();
-    Ran::finished(child)
+    CommandResult::finished(child)
 }
 
 /// Numbered source lines, places and values, without paths and what costs and times are.
-fn seen(ran: &Ran) -> Vec<String> {
+fn seen(ran: &CommandResult) -> Vec<String> {
     let lines = ran.stdout.lines();
     lines
         .map(|line| {
@@ -56,7 +56,7 @@ fn seen(ran: &Ran) -> Vec<String> {
 }
 
 #[track_caller]
-fn expect(ran: &Ran, wanted: &[&str]) {
+fn expect(ran: &CommandResult, wanted: &[&str]) {
     let seen = seen(ran);
     let mut rest = seen.iter();
     for wanted in wanted {
@@ -250,6 +250,64 @@ fn ctrl_c_leaves_while_nothing_stops_and_takes_its_breakpoint_along() {
 }
 
 #[test]
+fn a_debugger_whose_breakpoint_has_expired_waits_no_longer() {
+    every_python(|python| {
+        let place = format!("steps.py:{}", line("begin"));
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let mut command = sandbox.command();
+        command.args(["-t", &target.pid().to_string(), "debug", &place]);
+        let screen = Screen::start(command.args(["--for", "0.2"]));
+        screen.wait_for("breakpoint 1 disarmed: its time is over");
+        screen.wait_for("nothing is armed any more that was waited for");
+        let listed = probing(&sandbox, &target, &["breakpoints"]).stdout;
+        assert!(listed.contains("disarmed: its time is over"), "{listed}");
+        assert!(!listed.contains("armed for"), "{listed}");
+        let told = probing(&sandbox, &target, &["breakpoints", "--json"]).stdout;
+        assert!(told.contains("\"over\": true"), "{told}");
+        assert!(!told.contains("expires_in_millis"), "{told}");
+        // It is a prompt as any other; what is met once stops still.
+        screen.enter(&format!("tbreak {place}"));
+        screen.wait_for("breakpoint 2: add_up");
+        screen.enter("c");
+        screen.wait_for("waits for breakpoint 2");
+        target.say("2");
+        screen.wait_for("-> ");
+        screen.enter("q");
+        screen.wait_for("ended: 0");
+        assert_eq!(target.line(), "total 2");
+    });
+}
+
+#[test]
+fn who_looks_on_is_told_when_the_thread_becomes_theirs() {
+    every_python(|python| {
+        let place = format!("steps.py:{}", line("begin"));
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let pid = target.pid().to_string();
+        let debugger = |arguments: &[&str]| {
+            let mut command = sandbox.command();
+            command.args(["-t", &pid, "debug"]).args(arguments);
+            Screen::start(&command)
+        };
+        let first = debugger(&[&place]);
+        first.wait_for("waits for breakpoint 1");
+        target.say("2");
+        first.wait_for("-> ");
+        let second = debugger(&[]);
+        second.wait_for("somebody else drives it: look on, or `take` it");
+        drop(first);
+        second.wait_for("you drive it now");
+        second.enter("take");
+        second.wait_for("you drive it already");
+        second.enter("q");
+        second.wait_for("ended: 0");
+        assert_eq!(target.line(), "total 2");
+    });
+}
+
+#[test]
 fn who_comes_second_looks_on_and_may_take_over() {
     every_python(|python| {
         let place = format!("steps.py:{}", line("begin"));
@@ -282,6 +340,58 @@ fn who_comes_second_looks_on_and_may_take_over() {
         first.wait_for("the thread goes on: somebody let it");
         first.press("C-c");
         first.wait_for("ended: ");
+    });
+}
+
+#[test]
+fn who_takes_over_is_not_told_afterwards_that_somebody_else_drives() {
+    every_python(|python| {
+        let place = format!("steps.py:{}", line("begin"));
+        let sandbox = sandbox();
+        let mut target = sandbox.probed(python, "steps.py");
+        let pid = target.pid().to_string();
+        let debugger = |arguments: &[&str]| {
+            let mut command = sandbox.command();
+            command.args(["-t", &pid, "debug"]).args(arguments);
+            Screen::start(&command)
+        };
+        let first = debugger(&[&place]);
+        first.wait_for("waits for breakpoint 1");
+        target.say("2");
+        first.wait_for("-> ");
+        let second = debugger(&[]);
+        second.wait_for("somebody else drives it: look on, or `take` it");
+        let count = |screen: &Screen, words: &str| screen.text().matches(words).count();
+        for round in 1..=4 {
+            let (taker, other) = if round % 2 == 1 {
+                (&second, &first)
+            } else {
+                (&first, &second)
+            };
+            let (before, lost) = (
+                count(taker, "you drive it now"),
+                count(other, "somebody else drives it now"),
+            );
+            taker.enter("take");
+            taker.wait_until("it is taken", |text| {
+                text.matches("you drive it now").count() == before + 1
+            });
+            other.wait_until("it is told", |text| {
+                text.matches("somebody else drives it now").count() == lost + 1
+            });
+            // All that was on its way has been said before the answer to this.
+            taker.enter(&format!("p 1000 + {round}"));
+            taker.wait_for(&format!("{}", 1000 + round));
+            let text = taker.text();
+            let (_, after) = text.rsplit_once("you drive it now").unwrap();
+            assert!(!after.contains("somebody else drives it"), "{text}");
+            taker.enter("take");
+            taker.wait_for("you drive it already");
+        }
+        first.enter("q");
+        first.wait_for("ended: ");
+        second.enter("q");
+        second.wait_for("ended: ");
     });
 }
 

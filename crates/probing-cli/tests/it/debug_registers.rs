@@ -1,11 +1,13 @@
 //! `probing watch --addr` and `--storage` do no harm: a debug exception that arrives without its cause ends nobody.
 //!
-//! A hypervisor loses causes now and then. The instruction `int1` has none: the kernel cannot tell it from those.
+//! A hypervisor loses causes now and then. The program sends itself what the kernel makes of such an exception.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 
-use probing_testkit::{Python, every_python};
+use probing_proto::env::PROBING_TEST_BURSTS;
+use probing_testkit::{Python, every_python, wait_until};
+use rustix::process::Signal;
 
 use crate::breakpoints::probing;
 use crate::memory::{Program, Watching};
@@ -122,6 +124,21 @@ fn sigtrap_means_to_a_watched_program_what_it_meant_before() {
 }
 
 #[test]
+fn a_programs_own_handler_still_interrupts_a_system_call() {
+    every_python(|python| {
+        let mut program = Program::start(python);
+        program.does("trapped_reader()");
+        program.watch(&[ELEMENT[1], ELEMENT[2]]).kill();
+        program.target.say("read_until_trapped()");
+        assert_eq!(program.target.line(), "reads");
+        wait_until("it sleeps in the call", || program.target.state() == 'S');
+        program.target.signal(Signal::TRAP);
+        assert_eq!(program.target.line(), "done");
+        assert_eq!(program.target.end().status, 0);
+    });
+}
+
+#[test]
 fn what_evaluated_code_writes_is_seen() {
     every_python(|python| {
         let program = Program::start(python);
@@ -188,6 +205,11 @@ fn threads_that_block_sigtrap_are_named_and_not_watched() {
             said.contains("the program has removed the SIGTRAP handler"),
             "{said}"
         );
+        let watching = other.watch(&[ELEMENT[1], ELEMENT[2]]);
+        other.does("signal.signal(signal.SIGTRAP, lambda *_: None)");
+        let said = watching.fails();
+        assert!(said.contains("has replaced the SIGTRAP handler"), "{said}");
+        other.does("signal.signal(signal.SIGTRAP, signal.SIG_DFL)");
         // It is installed again, but not beside a handler that may call it.
         other.watch(&[ELEMENT[1], ELEMENT[2]]).kill();
         other.does("signal.signal(signal.SIGTRAP, lambda *_: None)");
@@ -257,5 +279,8 @@ fn bursts_are_survived_while_watches_come_end_and_are_killed() {
 #[test]
 #[ignore = "takes an hour: `make stress`"]
 fn two_thousand_bursts_are_survived_while_watches_come_end_and_are_killed() {
-    every_python(|python| bursts(python, 2000));
+    const BURSTS: usize = 2000;
+    let asked = PROBING_TEST_BURSTS.value();
+    let count = asked.map_or(BURSTS, |count| count.to_str().unwrap().parse().unwrap());
+    every_python(|python| bursts(python, count));
 }

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-use probing_testkit::{Ran, every_python};
+use probing_testkit::{CommandResult, every_python};
 
 use crate::{sandbox, scrubbed};
 
@@ -133,7 +133,7 @@ fn a_name_that_is_nobodys_or_several_processes() {
         }
         assert!(
             ran.stderr.ends_with(
-                "hint: name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5\n"
+                "hint: name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5; several pids make a set: -t PID,PID\n"
             ),
             "{ran:?}"
         );
@@ -205,7 +205,7 @@ fn a_process_of_another_user() {
     let mut nobody = Command::new(&command);
     std::os::unix::process::CommandExt::uid(&mut nobody, 65534);
     nobody.args(["-t", &target.pid().to_string(), "eval", "1"]);
-    let ran = Ran::to_the_end(nobody);
+    let ran = CommandResult::to_the_end(nobody);
     assert_eq!(ran.status, 3);
     insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
     error: process belongs to another user (uid N): N

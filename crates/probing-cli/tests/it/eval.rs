@@ -1,7 +1,7 @@
 //! `probing eval`: values, namespaces, errors, where code comes from.
 
 use insta::assert_snapshot;
-use probing_testkit::{Ran, every_python};
+use probing_testkit::{CommandResult, every_python};
 use std::io::Write as _;
 use std::process::Stdio;
 
@@ -36,7 +36,7 @@ fn a_target_may_be_the_first_word_a_name_or_a_socket() {
         assert_eq!(sandbox.probing(["-t", &socket, "eval", "step"]).ok(), "7\n");
         let mut command = sandbox.command();
         command.env("PROBING_TARGET", &pid).args(["eval", "step"]);
-        assert_eq!(Ran::to_the_end(command).ok(), "7\n");
+        assert_eq!(CommandResult::to_the_end(command).ok(), "7\n");
     });
 }
 
@@ -181,7 +181,7 @@ fn code_comes_from_a_file_or_from_standard_input() {
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(b"step + 1").unwrap();
-        assert_eq!(Ran::finished(child).ok(), "8\n");
+        assert_eq!(CommandResult::finished(child).ok(), "8\n");
 
         let missing = sandbox.probing(["-t", &pid, "eval", "-f", "/nowhere/look.py"]);
         assert_eq!(missing.status, 1);

@@ -4,17 +4,17 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, Terminal, every_python, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, Terminal, every_python, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{sandbox, scrubbed};
 
-/// Runs `probing -t PID flamegraph --seconds 0.5 …`.
-fn flamegraph(sandbox: &Sandbox, target: &Target, options: &[&str]) -> Ran {
+/// Runs `probing -t PID flamegraph --for 0.5 …`.
+fn flamegraph(sandbox: &Sandbox, target: &Target, options: &[&str]) -> CommandResult {
     let pid = target.pid().to_string();
-    let words = ["-t", &pid, "flamegraph", "--seconds", "0.5"];
+    let words = ["-t", &pid, "flamegraph", "--for", "0.5"];
     sandbox.probing(words.iter().chain(options))
 }
 
@@ -36,7 +36,7 @@ fn at_work(sandbox: &Sandbox, python: &Python) -> Target {
 }
 
 /// Stacks and how often each was seen.
-fn folded(ran: &Ran) -> Vec<(String, u64)> {
+fn folded(ran: &CommandResult) -> Vec<(String, u64)> {
     assert_eq!(ran.status, 0, "{ran:?}");
     let line = |line: &str| {
         let (stack, seen) = line.rsplit_once(' ').unwrap();
@@ -46,7 +46,7 @@ fn folded(ran: &Ran) -> Vec<(String, u64)> {
 }
 
 /// `0 missed` in a summary.
-fn told(ran: &Ran, what: &str) -> u64 {
+fn told(ran: &CommandResult, what: &str) -> u64 {
     let (before, _) = ran.stderr.split_once(&format!(" {what}")).unwrap();
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
@@ -56,7 +56,7 @@ fn endless(sandbox: &Sandbox, target: &Target, file: &PathBuf) -> Terminal {
     let mut command = sandbox.command();
     command
         .args(["-t", &target.pid().to_string(), "flamegraph"])
-        .args(["--seconds", "3600", "-o"])
+        .args(["--for", "3600", "-o"])
         .arg(file);
     let terminal = Terminal::start(command);
     // After the first reading.
@@ -227,9 +227,9 @@ fn the_file_is_like_any_other() {
         let mut command = sandbox.command();
         command
             .args(["-t", &target.pid().to_string(), "flamegraph"])
-            .args(["--seconds", "0.1", "--idle"])
+            .args(["--for", "0.1", "--idle"])
             .current_dir(&folder);
-        let ran = Ran::to_the_end(command);
+        let ran = CommandResult::to_the_end(command);
         let path = folder
             .path()
             .join(format!("flamegraph-{}.svg", target.pid()));
@@ -258,5 +258,21 @@ fn the_file_is_like_any_other() {
         assert_eq!(ran.status, 0, "{ran:?}");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_ne!(fs::read_to_string(&path).unwrap(), "before");
+    });
+}
+
+#[test]
+fn top_shows_the_line_in_which_a_function_was_seen_most() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "stacks/tight_loop.py").start();
+        let pid = target.pid().to_string();
+        let top = sandbox.probing(["-t", &pid, "top", "--once", "--for", "0.5"]);
+        let shown = top.stdout.split("tight_loop.py:").nth(1);
+        let line = shown.and_then(|rest| rest.split(')').next());
+        assert!(
+            line.is_some_and(|line| line.parse::<u32>().is_ok()),
+            "{top:?}"
+        );
     });
 }

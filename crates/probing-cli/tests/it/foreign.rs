@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python};
 use serde_json::json;
 
 use crate::recording::{rings, run};
@@ -48,7 +48,7 @@ fn has_too(sandbox: &Sandbox, pid: u32, table: &str) {
     fs::copy(&path, path.with_file_name(format!("9000-{table}.ring"))).unwrap();
 }
 
-fn check_refused(ran: &Ran, table: &str) {
+fn check_refused(ran: &CommandResult, table: &str) {
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{ran:?}");
     let told = format!("error: {}\n{HINT}\n", words(table));
     assert!(ran.stderr.ends_with(&told), "{ran:?}");
@@ -111,7 +111,7 @@ fn every_command_that_reads_rows_says_that_they_are_of_another_version() {
         check_refused(&of(&["collectives"]), "python.collectives");
         check_refused(&of(&["watch-nan", "--recorded"]), "python.tensors");
         // What can be had without rows is.
-        let top = of(&["top", "--once", "--every", "0.1"]);
+        let top = of(&["top", "--once", "--for", "0.1"]);
         assert_eq!(top.status, 0, "{top:?}");
         let why = words("python.trace_stats");
         assert!(top.stdout.starts_with(&why), "{top:?}");

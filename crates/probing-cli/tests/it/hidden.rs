@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python, root};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python, root};
 
 use crate::attach::system_python;
 use crate::{sandbox, scrubbed};
@@ -13,7 +13,7 @@ fn prepared(sandbox: &Sandbox, python: &Python) -> Target {
     sandbox.probed(python, "hidden.py")
 }
 
-fn backtrace(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Ran {
+fn backtrace(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> CommandResult {
     let pid = target.pid().to_string();
     let command = ["-t", &pid, "backtrace"];
     sandbox.powerless(command.iter().chain(arguments))
@@ -21,7 +21,7 @@ fn backtrace(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Ran {
 
 /// The one line that says how it was read.
 #[track_caller]
-fn assert_through_probe(ran: &Ran) {
+fn assert_through_probe(ran: &CommandResult) {
     let [note] = ran.stderr.lines().collect::<Vec<_>>()[..] else {
         panic!("{ran:?}")
     };
@@ -34,7 +34,7 @@ fn assert_through_probe(ran: &Ran) {
 }
 
 #[track_caller]
-fn assert_has(ran: &Ran, lines: &[&str]) {
+fn assert_has(ran: &CommandResult, lines: &[&str]) {
     for line in lines {
         assert!(ran.stdout.contains(line), "{line}: {ran:?}");
     }
@@ -94,7 +94,7 @@ fn many_readings_go_through_the_probe_too() {
         assert_through_probe(&dump);
         assert_eq!(dump.stdout.matches("in hear\n").count(), 2, "{dump:?}");
         let pid = target.pid().to_string();
-        let flames = ["-t", &pid, "flamegraph", "--seconds", "0.05", "--idle"];
+        let flames = ["-t", &pid, "flamegraph", "--for", "0.05", "--idle"];
         let flames = sandbox.powerless(flames.iter().chain(&["--format", "folded", "-o", "-"]));
         assert_has(&flames, &["<module> (hidden.py:"]);
         assert!(flames.stderr.contains("; read through its probe"));
@@ -168,7 +168,7 @@ fn another_user_hears_that_a_process_asked_to_be_left_alone() {
         let mut nobody = Command::new(&command);
         nobody.env("PROBING_DIR", sandbox.runtime_dir());
         nobody.args(["-t", &pid, "backtrace"]).uid(65534).gid(65534);
-        Ran::to_the_end(nobody)
+        CommandResult::to_the_end(nobody)
     };
     let refused = ask();
     assert_eq!(refused.status, 3, "{refused:?}");
@@ -199,7 +199,7 @@ fn a_process_of_another_container_is_read_through_its_socket() {
         let mut command = Command::new("unshare");
         command.args(unshare).arg(env!("CARGO_BIN_EXE_probing"));
         command.args(["-t", &socket, "backtrace", "--all"]);
-        let ran = Ran::to_the_end(command);
+        let ran = CommandResult::to_the_end(command);
         assert_eq!(
             ran.stderr,
             "note: the process behind this socket cannot be seen from here; read through its probe, \
@@ -208,5 +208,19 @@ fn a_process_of_another_container_is_read_through_its_socket() {
         let main = format!("Thread MainThread ({})", target.pid());
         assert_has(&ran, &[&main, "Thread waiter (", "in hear\n"]);
         assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn an_environment_that_may_not_be_read_is_an_error_and_not_empty() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = prepared(&sandbox, python);
+        let pid = target.pid().to_string();
+        let query = ["-t", &pid, "query", "SELECT name FROM process.envs"];
+        let ran = sandbox.powerless(query);
+        assert_ne!(ran.status, 0, "{ran:?}");
+        let words = "not permitted to read the environment of the process";
+        assert!(ran.stderr.contains(words), "{ran:?}");
     });
 }

@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use probing_testkit::{
-    EVIL, EVIL_SHOWN, Python, Ran, Sandbox, Target, Terminal, every_python, evil_in, forged,
-    obeyed, wait_until,
+    CommandResult, EVIL, EVIL_SHOWN, Python, Sandbox, Target, Terminal, every_python, evil_in,
+    forged, obeyed, wait_until,
 };
 use rustix::process::Signal;
 
@@ -144,9 +144,9 @@ impl Hostile {
     }
 }
 
-fn piped(mut command: Command, end: End) -> Ran {
+fn piped(mut command: Command, end: End) -> CommandResult {
     let Input(lines) = end else {
-        return Ran::to_the_end(command);
+        return CommandResult::to_the_end(command);
     };
     let file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut &file, lines.as_bytes()).unwrap();
@@ -156,7 +156,7 @@ fn piped(mut command: Command, end: End) -> Ran {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    Ran::finished(child.unwrap())
+    CommandResult::finished(child.unwrap())
 }
 
 /// Every character that a terminal would obey and that is not ours; a line that the program forged; nothing hostile at
@@ -328,7 +328,7 @@ fn a_hostile_capture_is_shown_and_names_no_files() {
         (Itself, Anything, &["-o", "taken.probe", "--reason", EVIL]),
     ));
     wrong.extend(hostile.check("export", of, (Itself, Anything, &["--parquet", "exported"])));
-    wrong.extend(hostile.check("flamegraph", of, (Itself, Anything, &["--seconds", "0.2"])));
+    wrong.extend(hostile.check("flamegraph", of, (Itself, Anything, &["--for", "0.2"])));
     for name in files(&folder)
         .difference(&before)
         .chain(&files(&folder.join("exported")))

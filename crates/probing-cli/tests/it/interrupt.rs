@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
-use probing_testkit::{Ran, Sandbox, Target, every_python, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Target, every_python, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sandbox;
@@ -34,7 +34,7 @@ fn wait_until_calm(target: &Target) {
 }
 
 /// Evaluates code that never ends, with a deadline that comes after its begin: the first that does, of ever longer ones.
-fn past_a_deadline(sandbox: &Sandbox, target: &Target, code: &str) -> Ran {
+fn past_a_deadline(sandbox: &Sandbox, target: &Target, code: &str) -> CommandResult {
     let pid = target.pid().to_string();
     let run = |seconds| sandbox.probing(["-t", &pid, "eval", "--timeout", seconds, code]);
     let mut ran = ["0.1", "0.5", "2.0", "8.0"].into_iter().map(run);
@@ -63,7 +63,7 @@ fn ctrl_c_interrupts_the_remote_code() {
         let mut target = sandbox.probed(python, "idle.py");
         let child = endless(&sandbox, &mut target);
         signal(&child, Signal::INT);
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!(
             (ran.status, ran.stdout.as_str()),
             (130, "begun\n"),
@@ -194,7 +194,7 @@ fn who_holds_the_gil_is_told_while_code_still_waits_for_it() {
             crate::scrubbed(&line.replace(&probing_testkit::root().display().to_string(), ""));
         insta::assert_snapshot!(told, @"note: the code waits to begin: thread N (MainThread) holds the GIL in <module> (/tests/targets/holds_gil.py:N)");
         target.say("release");
-        assert_eq!(Ran::finished(child).ok(), "'it ran'\n");
+        assert_eq!(CommandResult::finished(child).ok(), "'it ran'\n");
     });
 }
 
@@ -220,7 +220,7 @@ fn cancelled_many_times(prepare: &str, code: &str, check: &str) {
                 command.spawn().unwrap()
             };
             let children: Vec<Child> = std::iter::repeat_with(start).take(AT_ONCE).collect();
-            for ran in children.into_iter().map(Ran::finished) {
+            for ran in children.into_iter().map(CommandResult::finished) {
                 assert_eq!(ran.status, 124, "{ran:?}");
             }
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python, root, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python, root, wait_until};
 use rustix::process::Signal;
 
 use crate::sandbox;
@@ -43,7 +43,7 @@ impl Keeper {
         }
     }
 
-    fn probing(&self, arguments: &[&str]) -> Ran {
+    fn probing(&self, arguments: &[&str]) -> CommandResult {
         let pid = self.target.pid().to_string();
         let ran = self.sandbox.probing([&["-t", &pid], arguments].concat());
         assert_eq!(ran.status, 0, "{ran:?}");

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python, root, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python, root, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ fn run(target: &mut Target, line: &str) {
     assert_eq!(target.line(), "done", "{line}");
 }
 
-fn ask(sandbox: &Sandbox, pid: u32, arguments: &[&str]) -> Ran {
+fn ask(sandbox: &Sandbox, pid: u32, arguments: &[&str]) -> CommandResult {
     let pid = pid.to_string();
     sandbox.probing([&["-t", &pid], arguments].concat())
 }
@@ -49,7 +49,7 @@ fn is_sampled(sandbox: &Sandbox, pid: u32) -> bool {
 }
 
 /// `probing leak` while the target does something; then Ctrl-C.
-fn leak(sandbox: &Sandbox, target: &mut Target, options: &[&str], work: &str) -> Ran {
+fn leak(sandbox: &Sandbox, target: &mut Target, options: &[&str], work: &str) -> CommandResult {
     let mut command = sandbox.command();
     command.args(["-t", &target.pid().to_string(), "leak", "--for", "10m"]);
     command.args(options);
@@ -58,8 +58,8 @@ fn leak(sandbox: &Sandbox, target: &mut Target, options: &[&str], work: &str) ->
     let said = said_first(child.stderr.as_mut().unwrap());
     run(target, work);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ran = Ran::finished(child);
-    Ran {
+    let ran = CommandResult::finished(child);
+    CommandResult {
         stderr: said + &ran.stderr,
         ..ran
     }

@@ -1,6 +1,6 @@
 //! `probing backtrace --locals` of a target that has a probe.
 
-use probing_testkit::{Python, Ran, Sandbox, Target, TargetBuilder, every_python};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, TargetBuilder, every_python};
 
 use crate::sandbox;
 
@@ -10,7 +10,7 @@ fn waiting(sandbox: &Sandbox, python: &Python, arguments: &[&str]) -> Target {
     target.start()
 }
 
-fn backtrace(sandbox: &Sandbox, target: &Target) -> Ran {
+fn backtrace(sandbox: &Sandbox, target: &Target) -> CommandResult {
     let pid = target.pid().to_string();
     sandbox.probing(["-t", &pid, "backtrace", "--locals"])
 }

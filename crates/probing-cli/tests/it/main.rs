@@ -35,6 +35,7 @@ mod run;
 mod sets;
 mod start;
 mod stress;
+mod surroundings;
 mod switches;
 mod tasks;
 mod threads;
@@ -43,21 +44,8 @@ mod traces;
 mod training;
 mod watch;
 
-use probing_testkit::Sandbox;
+use probing_testkit::{Sandbox, scrubbed};
 
 fn sandbox() -> Sandbox {
     Sandbox::new(env!("CARGO_BIN_EXE_probing"))
-}
-
-/// Numbers that differ from run to run (pids, ages, times) as `N`, runs of spaces as one.
-fn scrubbed(text: &str) -> String {
-    let mut scrubbed = String::new();
-    for character in text.chars() {
-        match (character, scrubbed.chars().last()) {
-            ('0'..='9', Some('N')) | (' ', Some(' ')) => {}
-            ('0'..='9', _) => scrubbed.push('N'),
-            _ => scrubbed.push(character),
-        }
-    }
-    scrubbed
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStderr, Stdio};
+use std::thread;
 
 use probing_testkit::{Python, Sandbox, Target, every_python};
 use serde_json::Value;
@@ -45,6 +46,16 @@ impl Watching {
         stdout.read_to_string(&mut printed).unwrap();
         assert!(self.child.wait().unwrap().success(), "{printed}");
         printed
+    }
+
+    /// What it printed and what it said, at its end.
+    fn said_and_printed(mut self) -> (String, String) {
+        let stdout = self.child.stdout.take().unwrap();
+        let printing = thread::spawn(move || std::io::read_to_string(stdout).unwrap());
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
+        (said, printing.join().unwrap())
     }
 
     /// The one write that it saw.
@@ -187,10 +198,14 @@ fn an_element_is_watched_in_threads_that_come_later_and_for_what_the_kernel_writ
         program.target.say("often(20_000)");
         assert_eq!(program.target.line(), "done");
         assert_eq!(program.target.end().stderr, [""; 0]);
-        let printed = watching.printed();
+        let (said, printed) = watching.said_and_printed();
         assert!(
             printed.contains("; native frames of the write, Python's "),
             "{printed}"
+        );
+        assert!(
+            said.contains(" more writes came too fast to be told\n"),
+            "{said}"
         );
     });
 }

@@ -7,7 +7,7 @@ mod stopping;
 
 use std::process::{Command, Stdio};
 
-use probing_testkit::{Ran, Sandbox, Target, every_python, root};
+use probing_testkit::{CommandResult, Sandbox, Target, every_python, root};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::sandbox;
 use crate::sets::Job;
 
 /// `probing -t PID query …`
-fn query(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Ran {
+fn query(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> CommandResult {
     let pid = target.pid().to_string();
     let mut all = vec!["-t", &pid, "query"];
     all.extend(arguments);
@@ -223,7 +223,7 @@ fn every_example_of_the_documentation_works() {
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
         std::io::Write::write_all(&mut { input }, examples.join(";").as_bytes()).unwrap();
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!(ran.status, 0, "{ran:?}");
         assert_eq!(
             ran.stderr.matches(" ms\n").count(),
@@ -426,7 +426,7 @@ fn whoever_has_seen_enough_may_leave() {
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         drop(child.stdout.take());
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!(
             (ran.status, ran.stderr.as_str()),
             (0, ""),
@@ -457,4 +457,41 @@ fn the_same_is_asked_again_and_again() {
     }
     asked.signal(Signal::INT);
     assert_eq!(asked.wait().status, 0);
+}
+
+#[test]
+fn a_column_that_is_selected_twice_is_named() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let pid = target.pid().to_string();
+        let ask = |sql: &str| sandbox.probing(["-t", &pid, "query", sql]);
+        let ran = ask("SELECT rank, * FROM python.threads");
+        let hint = "hint: `*` has it already: leave it out, or rename it: rank AS the_rank\n";
+        assert_eq!(
+            (ran.status, ran.stderr),
+            (1, format!("error: column selected twice: rank\n{hint}"))
+        );
+        assert_eq!(
+            ask("SELECT rank AS the_rank, * FROM python.threads").status,
+            0
+        );
+    });
+}
+
+#[test]
+fn a_value_that_no_memory_holds_is_an_error_in_words() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let pid = target.pid().to_string();
+        let sql = "SELECT string_agg(repeat('x', 1000000), '') FROM generate_series(1, 100000)";
+        let ran = sandbox.probing(["-t", &pid, "query", sql]);
+        assert_eq!(ran.status, 1, "{ran:?}");
+        assert!(
+            ran.stderr
+                .starts_with("error: not enough memory for this query: "),
+            "{ran:?}"
+        );
+    });
 }

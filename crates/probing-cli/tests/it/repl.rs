@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use probing_testkit::{Ran, Sandbox, Screen, Target, every_python, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Screen, Target, every_python, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sandbox;
@@ -96,6 +96,23 @@ fn tab_completes_live_names_attributes_keys_and_keywords() {
         screen.press("C-c");
         screen.enter("touched");
         screen.wait_for("\n[]\n");
+    });
+}
+
+#[test]
+fn enter_runs_a_line_that_tab_knows_no_completion_for() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.probed(python, "idle.py");
+        let screen = prompt(&sandbox, &target);
+        screen.type_at_once(&["loss * 8.0", "Tab", "Enter"]);
+        screen.wait_for("\n2.0\n");
+        // A menu that was open closes when what is typed fits nothing in it.
+        screen.type_text("lo");
+        screen.press("Tab");
+        screen.type_at_once(&["ss * 12.0", "Tab", "Enter"]);
+        screen.wait_for("\n3.0\n");
+        assert!(!screen.text().contains("NO RECORDS FOUND"));
     });
 }
 
@@ -338,7 +355,7 @@ fn without_a_terminal_lines_are_read_and_nothing_is_painted() {
             .unwrap()
             .write_all(lines.as_bytes())
             .unwrap();
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!(ran.stdout, "1.0\n0\n1\nend\n[1]\n[1]\n", "{ran:?}");
         assert!(
             ran.stderr

@@ -96,6 +96,28 @@ fn python_children_get_it_too() {
 }
 
 #[test]
+fn a_python_that_ignores_the_hook_is_said_to_start_without_the_probe() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let python = python.path.to_str().unwrap();
+        let name = python.rsplit('/').next().unwrap();
+        for option in ["-I", "-S", "-E"] {
+            let target = run(&sandbox, &[python, option, &target("idle.py")]).start();
+            let pid = target.pid().to_string();
+            assert_eq!(sandbox.probing(["-t", &pid, "attach"]).status, 0);
+            assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
+            let words = [
+                format!(
+                    "warning: {name} {option} disables the start-up hook: the program starts without the probe"
+                ),
+                format!("hint: attach after the start: probing -t {pid} attach"),
+            ];
+            assert_eq!(target.end().stderr, words);
+        }
+    });
+}
+
+#[test]
 fn exit_status_and_signals_are_the_programs_own() {
     every_python(|python| {
         let sandbox = sandbox();

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python, root, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python, root, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ impl Job {
     }
 
     /// `probing --ranks` with these of its ranks, and more arguments.
-    pub(crate) fn probing(&self, (first, last): (u32, u32), arguments: &[&str]) -> Ran {
+    pub(crate) fn probing(&self, (first, last): (u32, u32), arguments: &[&str]) -> CommandResult {
         let named = self.named(first, last);
         let mut all = vec!["--ranks", &named];
         all.extend(arguments);
@@ -152,7 +152,7 @@ fn pids_and_names_make_a_set_too() {
         let by_variable = {
             let mut command = job.sandbox.command();
             command.arg("backtrace").env("PROBING_TARGET", &both);
-            Ran::to_the_end(command)
+            CommandResult::to_the_end(command)
         };
         assert_eq!(by_variable.ok(), ran.ok());
         assert_eq!(job.sandbox.probing([&both, "backtrace"]).ok(), ran.ok());
@@ -371,7 +371,7 @@ fn processes_that_end_while_they_are_read_are_no_crash() {
         for target in &job.ranks {
             target.signal(Signal::KILL);
         }
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert!([0, 3].contains(&ran.status), "{ran:?}");
         assert!(job.ranks.iter_mut().all(|target| {
             wait_until("it is dead", || !target.lives());
@@ -446,8 +446,10 @@ fn what_makes_no_sense_for_a_set_is_refused() {
     assert_eq!(repl.status, 2);
     insta::assert_snapshot!(job.shown(&repl.stderr), @"
     error: this command takes one target, and these are 2: ranks 0-1
-    hint: name one of them by pid: -t PID; or by rank: --ranks N
+    hint: name one of them by pid: -t PID; or by rank: --ranks N; to debug whichever comes to a place first, set the breakpoint in all of them (`break PLACE`): `stops` names the one
     ");
+    let debug = job.probing((0, 1), &["debug", "work"]);
+    assert_eq!((debug.status, debug.stderr), (2, repl.stderr));
     let check = |ranks: &str, says: &str| {
         let ran = job.sandbox.probing(["--ranks", ranks, "backtrace"]);
         assert_eq!(ran.status, 2);
@@ -478,7 +480,7 @@ fn another_users_processes_are_told_together() {
     let mut nobody = Command::new(&command);
     nobody.uid(65534);
     nobody.args(["-t", &job.pid(0), "-t", &job.pid(1), "backtrace"]);
-    let ran = Ran::to_the_end(nobody);
+    let ran = CommandResult::to_the_end(nobody);
     assert_eq!(ran.status, 3);
     insta::assert_snapshot!(scrubbed(&ran.stdout), @"
     Not read:

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, Usage, every_python, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, Usage, every_python, wait_until};
 
 use crate::sandbox;
 
@@ -85,7 +85,7 @@ impl<'a> Visited<'a> {
         }
     }
 
-    fn probing(&self, arguments: &[&str]) -> Ran {
+    fn probing(&self, arguments: &[&str]) -> CommandResult {
         let pid = self.target.pid().to_string();
         self.sandbox
             .probing([&["-t", pid.as_str()], arguments].concat())

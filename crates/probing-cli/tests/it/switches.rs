@@ -34,6 +34,10 @@ fn switches(python: &Python) -> Vec<Used> {
         Switch::new("an eval", eval.clone(), eval),
         &["prints", "calls"],
     ));
+    let awaited = json!({"op": "eval", "code": "await nothing()"});
+    let awaited = Switch::new("an eval on a loop", awaited.clone(), awaited);
+    all.push((awaited, &["awaits", "calls"]));
+    all.push((spans(), &["calls", "begins"]));
     let in_detach = [
         "memory",
         "heap",
@@ -89,6 +93,18 @@ fn tracers_and_traces() -> Vec<Used> {
             &["calls", "begins"],
         ),
     ]
+}
+
+/// Blocks that the program has traced itself.
+fn spans() -> Switch {
+    let eval = |code: &str| json!({"op": "eval", "code": code});
+    Switch::new(
+        "a span",
+        eval(
+            "import probing; span = probing.trace('switched', depth=1, watch=['level']); span.__enter__(); calls(1)",
+        ),
+        eval("span.__exit__(None, None, None)"),
+    )
 }
 
 fn breakpoints() -> Vec<Used> {
@@ -148,6 +164,11 @@ fn watches() -> Vec<Used> {
             watch("an item", value("table['count']")),
             &["changes", "calls"],
         ),
+        // In no dictionary: compared at each line.
+        (
+            watch("an item of a list", value("layers[-2]")),
+            &["changes", "calls"],
+        ),
         (watch("the environment", variable), &["changes", "calls"]),
     ]
 }
@@ -167,6 +188,30 @@ fn whatever_can_be_switched_is_beside_threads_that_use_it() {
         }
         // A finder of modules that is no longer needed stays, as a thread may be in it; there is one, and no more.
         assert_eq!(board.value("own_finders()"), "1");
+    });
+}
+
+/// By the command, which gets in from outside, and not by the program itself.
+#[test]
+fn a_command_attaches_and_detaches_beside_threads_that_are_recorded() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, PROGRAM).start();
+        let pid = target.pid().to_string();
+        let probing = |arguments: &[&str]| {
+            let ran = sandbox.probing([&["-t", &pid], arguments].concat());
+            assert_eq!(ran.status, 0, "{ran:?}");
+            ran.stdout
+        };
+        for _ in 0..FEW_SEARCHES {
+            probing(&["attach"]);
+            probing(&["memory", "on"]);
+            probing(&["watch", "level"]);
+            probing(&["break", "inner", "--action", "count"]);
+            assert_eq!(probing(&["eval", "lap()"]), "[]\n");
+            probing(&["detach"]);
+        }
+        assert_eq!(probing(&["eval", "lap()"]), "[]\n");
     });
 }
 

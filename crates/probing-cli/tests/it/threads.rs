@@ -1,11 +1,11 @@
 //! `probing eval --thread` and `--frame`: code on a thread of the program, or with the locals of one of its frames.
 
 use insta::assert_snapshot;
-use probing_testkit::{Ran, Sandbox, Target, every_python, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Target, every_python, wait_until};
 
 use crate::sandbox;
 
-fn eval(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> Ran {
+fn eval(sandbox: &Sandbox, target: &Target, arguments: &[&str]) -> CommandResult {
     let pid = target.pid().to_string();
     sandbox.probing([&["-t", &pid, "eval"], arguments].concat())
 }
@@ -199,8 +199,23 @@ fn a_frame_of_any_thread_shows_its_locals() {
         // Also of a thread that is stuck.
         let ran = eval(&["--thread", "waiter", "--frame", "0", "purpose"]);
         assert_eq!(ran.ok(), "'waits'\n");
-        let ran = eval(&["--thread", "waiter", "--frame", "1", "self.name"]);
-        assert_eq!(ran.ok(), "'waiter'\n");
+        for frame in ["1", "-3", "run"] {
+            let ran = eval(&["--thread", "waiter", "--frame", frame, "self.name"]);
+            assert_eq!(ran.ok(), "'waiter'\n", "{frame}");
+        }
+        let ran = eval(&["--thread", "waiter", "--frame", "none", "1"]);
+        assert_eq!(ran.status, 1, "{ran:?}");
+        assert!(
+            ran.stderr.contains(
+                "error: no frame of a function none\nhint: the stack has, innermost first: "
+            ),
+            "{ran:?}"
+        );
+        let ran = eval(&["--thread", "waiter", "--frame", "-99", "1"]);
+        assert!(
+            ran.stderr.contains("no frame -99: the stack has "),
+            "{ran:?}"
+        );
     });
 }
 

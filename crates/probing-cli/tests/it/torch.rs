@@ -101,6 +101,9 @@ fn several_targets_end_with_the_status_of_one() {
         check(&["watch-nan"], 1, no_torch);
         check(&["untrace", "7"], 1, "7");
         check(&["collectives"], 1, "no operation is recorded");
+        let stacks =
+            "of a job that hangs already, `probing -t … backtrace` shows where each rank is";
+        check(&["collectives"], 1, stacks);
         check(&["collectives", "on"], 1, no_torch);
         check(&["memory", "on"], 0, "");
         other.stop();

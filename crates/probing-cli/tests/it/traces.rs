@@ -472,6 +472,16 @@ fn what_was_muted_is_told_of_again_in_a_program_that_nobody_attached_to() {
 }
 
 #[test]
+fn a_function_that_nothing_else_keeps_is_traced_each_time_it_is_made() {
+    every_python(|python| {
+        let mut traced = Traced::start(python);
+        traced.run("import probing; [probing.probe(lambda x: x + 1)(each) for each in range(3)]");
+        let sql = "select kind, count(*) from python.trace_event where name like '%<lambda>' group by kind order by kind";
+        assert_eq!(traced.query(sql), ["call,3", "return,3"]);
+    });
+}
+
+#[test]
 fn rows_survive_a_kill_and_become_files_of_viewers() {
     every_python(|python| {
         let mut traced = Traced::start(python);

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use probing_testkit::{Ran, Sandbox, Target, Terminal, every_python, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Target, Terminal, every_python, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::{sandbox, scrubbed};
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
-fn backtrace(sandbox: &Sandbox, target: &Target, options: &[&str]) -> Ran {
+fn backtrace(sandbox: &Sandbox, target: &Target, options: &[&str]) -> CommandResult {
     let pid = target.pid().to_string();
     sandbox.probing(["-t", &pid, "backtrace"].iter().chain(options))
 }
@@ -128,7 +128,7 @@ fn a_view_into_a_pipe_goes_on_until_the_end() {
         target.signal(Signal::KILL);
         target.wait();
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!(
             (ran.status, scrubbed(&ran.stderr).as_str()),
             (0, "process N has ended after N readings\n"),

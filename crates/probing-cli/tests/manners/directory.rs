@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use probing_testkit::{Python, Ran, Sandbox, every_python};
+use probing_testkit::{CommandResult, Python, Sandbox, every_python};
 
 use crate::host::{client_of, ended_in_silence, order, probed, sandbox, socket_of, told, value};
 
@@ -153,7 +153,7 @@ fn a_file_in_the_place_of_the_folder_is_refused() {
 }
 
 /// Runs the command as another user, from a folder that everybody can read.
-fn as_nobody(sandbox: &Sandbox, arguments: &[&str]) -> Ran {
+fn as_nobody(sandbox: &Sandbox, arguments: &[&str]) -> CommandResult {
     let command = sandbox.path().join("probing");
     if !command.exists() {
         fs::copy(env!("CARGO_BIN_EXE_probing"), &command).unwrap();
@@ -168,7 +168,7 @@ fn as_nobody(sandbox: &Sandbox, arguments: &[&str]) -> Ran {
         .current_dir("/")
         .uid(NOBODY)
         .gid(NOBODY);
-    Ran::to_the_end(command)
+    CommandResult::to_the_end(command)
 }
 
 #[test]

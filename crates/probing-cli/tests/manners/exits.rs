@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use probing_testkit::{Ended, Python, RawClient, Sandbox, Target, wait_until};
+use probing_testkit::{EndedTarget, Python, RawClient, Sandbox, Target, wait_until};
 use rustix::process::Signal;
 
 use crate::host::{
@@ -12,7 +12,7 @@ use crate::host::{
 
 /// The ends of a target with the probe and of one without.
 #[track_caller]
-fn check_same_end(python: &Python, end: impl Fn(Target) -> Ended) -> Ended {
+fn check_same_end(python: &Python, end: impl Fn(Target) -> EndedTarget) -> EndedTarget {
     let sandbox = sandbox();
     let target = probed(&sandbox, python);
     value(&mut client_of(&sandbox, &target), "loss");
@@ -21,14 +21,14 @@ fn check_same_end(python: &Python, end: impl Fn(Target) -> Ended) -> Ended {
     ended
 }
 
-fn after(code: &str) -> impl Fn(Target) -> Ended {
+fn after(code: &str) -> impl Fn(Target) -> EndedTarget {
     move |mut target| {
         target.say(code);
         target.wait()
     }
 }
 
-fn by(signal: Signal) -> impl Fn(Target) -> Ended {
+fn by(signal: Signal) -> impl Fn(Target) -> EndedTarget {
     move |target| {
         target.signal(signal);
         target.wait()
@@ -38,7 +38,7 @@ fn by(signal: Signal) -> impl Fn(Target) -> Ended {
 #[test]
 fn every_end_is_as_without_the_probe() {
     all_pythons_at_once(|python| {
-        let check = |status, end: &dyn Fn(Target) -> Ended| {
+        let check = |status, end: &dyn Fn(Target) -> EndedTarget| {
             assert_eq!(check_same_end(python, end).status, status);
         };
         check(0, &Target::end);

@@ -8,7 +8,7 @@ use std::thread;
 use probing_proto::message::{Call, Eval, Event, Message, Outcome, Request, RequestId};
 use probing_proto::paths;
 use probing_proto::process::{Pid, ProcessKey, Stat};
-use probing_testkit::{Ended, Python, RawClient, Sandbox, Target, wait_until};
+use probing_testkit::{EndedTarget, Python, RawClient, Sandbox, Target, wait_until};
 
 pub(crate) fn sandbox() -> Sandbox {
     Sandbox::new(env!("CARGO_BIN_EXE_probing"))
@@ -61,8 +61,8 @@ pub(crate) fn told(target: &mut Target, expression: &str) -> String {
 
 /// Checks that a target ended well and printed nothing that the test has not read.
 #[track_caller]
-pub(crate) fn ended_in_silence(ended: Ended) {
-    let silence = Ended {
+pub(crate) fn ended_in_silence(ended: EndedTarget) {
+    let silence = EndedTarget {
         status: 0,
         stdout: Vec::new(),
         stderr: Vec::new(),

@@ -1,7 +1,7 @@
 //! A probe that reads its own process for a client: whatever is asked for, the process goes on.
 
+use probing_proto::message::reads::{FileCall, MAX_RANGES, MAX_READ};
 use probing_proto::message::{Call, Event, Request, RequestId};
-use probing_proto::reads::{FileCall, MAX_RANGES, MAX_READ};
 use probing_proto::wire;
 use probing_testkit::{RawClient, every_python};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use probing_testkit::{Python, Ran, Target, every_python};
+use probing_testkit::{CommandResult, Python, Target, every_python};
 
 use crate::host::{client_of, ended_in_silence, order, probed, sandbox, told, unprobed, value};
 
@@ -150,7 +150,7 @@ fn the_hook_costs_nothing_when_nobody_asks() {
                 .args(["-c", "import sys; print('probing._probe' in sys.modules)"])
                 .env("PROBING_DIR", sandbox.runtime_dir())
                 .env("PROBING", "1");
-            Ran::to_the_end(command).ok().trim() == "True"
+            CommandResult::to_the_end(command).ok().trim() == "True"
         };
         assert_eq!((has_probe(&hooked), has_probe(&unhooked)), (true, false));
         HOOK.check(python, &mut started(&unhooked), &mut started(&hooked));

@@ -75,7 +75,7 @@ fn a_hundred_evals_cost_at_most_four_megabytes() {
         // alone brings it beyond the limit from 3.11 on, and costs 6 MB on 3.14, without cached bytecode 13.
         let limit = match python.version {
             version if version >= (3, 14) => 14 << 10,
-            (3, 11..=13) => FOUR_MEGABYTES + 1280,
+            (3, 11..=13) => FOUR_MEGABYTES + 1536,
             _ => FOUR_MEGABYTES,
         };
         check_a_hundred(python, "pass", &EVALS_THAT_FAIL, limit);

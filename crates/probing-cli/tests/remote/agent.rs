@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::ops::Deref;
 use std::process::Command;
 
-use probing_testkit::{DEADLINE, Ran, Sandbox, Target};
+use probing_testkit::{CommandResult, DEADLINE, Sandbox, Target};
 use rustix::net::{AddressFamily, SocketType};
 use serde_json::Value;
 
@@ -109,8 +109,8 @@ impl Agent {
         &self,
         sandbox: &Sandbox,
         arguments: impl IntoIterator<Item = S>,
-    ) -> Ran {
-        Ran::to_the_end(self.command(sandbox, arguments))
+    ) -> CommandResult {
+        CommandResult::to_the_end(self.command(sandbox, arguments))
     }
 
     /// The same as somebody on another machine, who has the token and trusts the agent when it is first met: `other` is a
@@ -119,12 +119,12 @@ impl Agent {
         &self,
         other: &Sandbox,
         arguments: impl IntoIterator<Item = S>,
-    ) -> Ran {
+    ) -> CommandResult {
         let mut command = self.command(other, arguments);
         command
             .env("PROBING_TOKEN", &self.token)
             .env("PROBING_ACCEPT_NEW", "1");
-        Ran::to_the_end(command)
+        CommandResult::to_the_end(command)
     }
 
     pub(crate) fn command<S: AsRef<OsStr>>(

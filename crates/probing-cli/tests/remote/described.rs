@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use probing_proto::env::PROBING_TEST_SCHEMATHESIS;
-use probing_testkit::{Python, Ran, root};
+use probing_testkit::{CommandResult, Python, root};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -184,7 +184,7 @@ fn schemathesis_finds_nothing_that_is_not_described() {
             "all",
         ])
         .current_dir(sandbox.path());
-    let ran = Ran::to_the_end(command);
+    let ran = CommandResult::to_the_end(command);
     assert_eq!(ran.status, 0, "{}\n{}", ran.stdout, ran.stderr);
     assert_eq!(sandbox.eval(&target, "6 * 7").ok(), "42\n");
     let ended = target.end();

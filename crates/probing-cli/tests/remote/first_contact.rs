@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use probing_testkit::{Python, Ran, Sandbox, Screen, Target, root};
+use probing_testkit::{CommandResult, Python, Sandbox, Screen, Target, root};
 
 use crate::agent::Agent;
 use crate::sandbox;
@@ -28,7 +28,7 @@ fn an_agent_that_was_never_met_is_refused_without_a_terminal() {
     let (here, there) = (sandbox(), sandbox());
     let target = there.probed(&latest(), "idle.py");
     let agent = for_others(&there);
-    let ask = |arguments: &[&str]| Ran::to_the_end(command(&agent, &here, arguments));
+    let ask = |arguments: &[&str]| CommandResult::to_the_end(command(&agent, &here, arguments));
     let refused = ask(&["eval", "noticed = True"]);
     assert_eq!(refused.status, 3, "{refused:?}");
     let (name, seen) = (agent.name(), agent.fingerprint());
@@ -48,7 +48,7 @@ fn an_agent_that_was_never_met_is_refused_without_a_terminal() {
     assert_eq!(ask(&["--fingerprint", &seen, "eval", "6 * 7"]).ok(), "42\n");
     let mut by_variable = command(&agent, &here, &["eval", "6 * 7"]);
     by_variable.env("PROBING_FINGERPRINT", &seen);
-    assert_eq!(Ran::to_the_end(by_variable).ok(), "42\n");
+    assert_eq!(CommandResult::to_the_end(by_variable).ok(), "42\n");
     assert!(!known.exists());
     assert_eq!(ask(&["eval", "1"]).status, 3);
     let first = ask(&["--accept-new", "eval", "6 * 7"]);
@@ -61,7 +61,7 @@ fn an_agent_that_was_never_met_is_refused_without_a_terminal() {
     // A fingerprint that is none is said to be.
     let mut wrong = command(&agent, &here, &["eval", "1"]);
     wrong.env("PROBING_FINGERPRINT", "sha256:12");
-    assert_eq!(Ran::to_the_end(wrong).status, 2);
+    assert_eq!(CommandResult::to_the_end(wrong).status, 2);
     drop(target);
 }
 
@@ -88,7 +88,7 @@ fn on_a_terminal_the_user_is_asked_and_sees_the_certificate() {
     assert!(screen.text().contains("\n42\n"), "{}", screen.text());
     assert!(known.exists());
     // From now on it is known.
-    let ran = Ran::to_the_end(eval);
+    let ran = CommandResult::to_the_end(eval);
     assert_eq!(ran.ok(), "42\n");
     drop(target);
 }
@@ -119,7 +119,7 @@ fn status(there: &Sandbox, agent: &Agent, authorization: &str) -> String {
         .arg(agent.address.port().to_string())
         .arg(there.runtime_dir().join("agents/certificate.pem"))
         .arg(authorization);
-    Ran::to_the_end(client).ok().trim().to_owned()
+    CommandResult::to_the_end(client).ok().trim().to_owned()
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn the_token_never_travels_and_its_proof_is_worth_nothing_elsewhere() {
             .env("XDG_STATE_HOME", here.path().join("state"))
             .env_remove("PROBING_ACCEPT_NEW")
             .env_remove("PROBING_FINGERPRINT");
-        Ran::to_the_end(command)
+        CommandResult::to_the_end(command)
     };
     // Without trust there is a handshake, and nothing else.
     let refused = ask(&[]);

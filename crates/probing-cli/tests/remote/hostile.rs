@@ -10,7 +10,7 @@ use probing_proto::message::{Event, Failure, Hello, Message, PROTOCOL, RequestId
 use probing_proto::process::{Pid, Stat};
 use probing_proto::report::{ListedProcess, ProbeState};
 use probing_proto::wire::{self, Decoder, MAX_ANSWER, MAX_REQUEST};
-use probing_testkit::{EVIL, Ran, Terminal, forged, obeyed};
+use probing_testkit::{CommandResult, EVIL, Terminal, forged, obeyed};
 
 use crate::sandbox;
 
@@ -23,7 +23,7 @@ const COMMANDS: &[&[&str]] = &[
     &["eval", "1"],
     &["query", "SELECT 1"],
     &["query", "SELECT * FROM python.threads", "--csv"],
-    &["flamegraph", "--seconds", "0.1", "-o", "-"],
+    &["flamegraph", "--for", "0.1", "-o", "-"],
     &["breakpoints"],
     &["top", "--once"],
     &["attach"],
@@ -57,6 +57,7 @@ fn targets() -> String {
     let process = ListedProcess {
         pid: Pid(4242),
         rank: None,
+        role: None,
         python: Some(EVIL.to_owned()),
         probe: ProbeState::Running,
         stopped: false,
@@ -119,7 +120,7 @@ fn check(target: &str, commands: &[&[&str]]) -> bool {
     };
     let mut heard = false;
     for arguments in commands {
-        let piped = Ran::to_the_end(command(arguments));
+        let piped = CommandResult::to_the_end(command(arguments));
         let piped = format!("{}{}", piped.stdout, piped.stderr);
         let (_, shown) = Terminal::start(command(arguments)).finish();
         for text in [piped, shown] {
@@ -200,6 +201,7 @@ fn a_hostile_probe_cannot_reach_the_terminal() {
         python: EVIL.to_owned(),
         pid: Pid(std::process::id()),
         start_ticks: Stat::parse(&stat).unwrap().start_ticks,
+        thread: Some(u32::MAX),
         rank: None,
         stops: 0,
     };

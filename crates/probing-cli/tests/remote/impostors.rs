@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use probing_proto::process::{Pid, ProcessKey, Stat};
-use probing_testkit::{Python, Ran, every_python};
+use probing_testkit::{CommandResult, Python, every_python};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
@@ -93,7 +93,7 @@ fn a_listener_on_the_agents_port_of_another_address_never_learns_the_token() {
             .env_remove("PROBING_TOKEN")
             .env_remove("PROBING_TLS");
         command.envs(variables.iter().copied());
-        Ran::to_the_end(command)
+        CommandResult::to_the_end(command)
     };
     let mut rogues = Vec::new();
     for host in ["127.0.0.2", "[::1]"] {

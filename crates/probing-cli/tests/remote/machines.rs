@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use probing_testkit::{Ran, Sandbox, every_python};
+use probing_testkit::{CommandResult, Sandbox, every_python};
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -71,14 +71,14 @@ fn from_the_other(
     machines: &Machines,
     (here, agent): (&Sandbox, &Agent),
     arguments: &[&str],
-) -> Ran {
+) -> CommandResult {
     let mut command = here.command();
     let endpoint = format!("{ONE}:{}", agent.address.port());
     command.args(["-t", &endpoint]).args(arguments);
     command.env("XDG_STATE_HOME", here.path().join("state"));
     command.env("PROBING_TOKEN", &agent.token);
     command.env("PROBING_ACCEPT_NEW", "1");
-    Ran::to_the_end(machines.on(1, &command))
+    CommandResult::to_the_end(machines.on(1, &command))
 }
 
 #[test]

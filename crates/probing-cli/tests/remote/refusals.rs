@@ -81,7 +81,7 @@ fn without_the_right_token_there_is_nothing() {
     let ran = {
         let mut command = agent.command(&guarded.sandbox, ["eval", "noticed = True"]);
         command.env("PROBING_TOKEN", "wrong");
-        probing_testkit::Ran::to_the_end(command)
+        probing_testkit::CommandResult::to_the_end(command)
     };
     assert_eq!(ran.status, 3);
     assert_eq!(
@@ -134,10 +134,13 @@ fn a_token_for_looking_runs_nothing() {
     assert_eq!(looked.status, 200, "{looked:?}");
     let mut command = agent.command(&guarded.sandbox, ["backtrace"]);
     command.env("PROBING_TOKEN", &agent.observe);
-    assert_eq!(probing_testkit::Ran::to_the_end(command).status, 0);
+    assert_eq!(
+        probing_testkit::CommandResult::to_the_end(command).status,
+        0
+    );
     let mut command = agent.command(&guarded.sandbox, ["eval", "noticed = True"]);
     command.env("PROBING_TOKEN", &agent.observe);
-    let ran = probing_testkit::Ran::to_the_end(command);
+    let ran = probing_testkit::CommandResult::to_the_end(command);
     assert_eq!(ran.status, 3);
     assert!(
         ran.stderr

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ fn targets_of_several_machines_are_one_set() {
             command
                 .env("PROBING_TOKEN", TOKEN)
                 .env("PROBING_TLS", "off");
-            Ran::to_the_end(command)
+            CommandResult::to_the_end(command)
         };
         let rows = |sql: &str| ask(&["query", "--json", sql]).json();
         let listed = ask(&["list", "--json"]).json();

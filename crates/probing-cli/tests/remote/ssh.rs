@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use probing_testkit::{Ran, Sandbox, every_python};
+use probing_testkit::{CommandResult, Sandbox, every_python};
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -53,7 +53,7 @@ fn a_process_is_asked_over_ssh_and_nothing_listens() {
         let name = format!("ssh://me@node7:2222/{}", target.pid());
         let ask = |arguments: &[&str]| {
             let arguments = [&["-t", name.as_str()], arguments].concat();
-            Ran::to_the_end(command(&here, &there, &arguments))
+            CommandResult::to_the_end(command(&here, &there, &arguments))
         };
         assert_eq!(ask(&["eval", "print('out'); 6 * 7"]).ok(), "out\n42\n");
         assert_eq!(ask(&["eval", "1 / 0"]).status, 1);
@@ -62,7 +62,7 @@ fn a_process_is_asked_over_ssh_and_nothing_listens() {
         let rows = ask(&["query", "--json", sql]);
         assert_eq!(rows.json(), json!([{"func": "<module>"}]), "{rows:?}");
         let all = ["-t", "ssh://me@node7", "list", "--json"];
-        let listed = Ran::to_the_end(command(&here, &there, &all)).json();
+        let listed = CommandResult::to_the_end(command(&here, &there, &all)).json();
         assert_eq!(listed[0]["pid"], target.pid(), "{listed}");
         let mut repl = here
             .target_command(command(&here, &there, &["-t", &name, "repl"]))
@@ -80,7 +80,7 @@ fn a_process_is_asked_over_ssh_and_nothing_listens() {
         let log = fs::read_to_string(there.path().join("bin/ssh.log")).unwrap();
         assert!(log.starts_with("-T -p 2222 "), "{log}");
         let nowhere = ["-t", "ssh://you@elsewhere/1", "eval", "1"];
-        let refused = Ran::to_the_end(command(&here, &there, &nowhere));
+        let refused = CommandResult::to_the_end(command(&here, &there, &nowhere));
         assert_eq!(refused.status, 3);
         assert!(
             refused.stderr.contains("Could not resolve hostname")

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use probing_testkit::{Ran, every_python, wait_until};
+use probing_testkit::{CommandResult, every_python, wait_until};
 use serde_json::Value;
 
 use crate::agent::Agent;
@@ -45,7 +45,7 @@ fn a_thread_is_stopped_stepped_and_released_through_its_agent_and_that_is_writte
         let mut commands = debugger.stdin.take().unwrap();
         commands.write_all(b"p count\nn\nq\n").unwrap();
         drop(commands);
-        let ran = Ran::finished(debugger);
+        let ran = CommandResult::finished(debugger);
         assert!(ran.status == 0 && ran.stdout.contains("\n2\n"), "{ran:?}");
         assert_eq!(target.line(), "total 2");
 

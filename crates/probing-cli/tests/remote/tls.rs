@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use probing_testkit::{Python, Ran, Sandbox, every_python};
+use probing_testkit::{CommandResult, Python, Sandbox, every_python};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn refused(sandbox: &Sandbox, arguments: &[&str], token: &str) -> String {
         .arg("agent")
         .args(arguments)
         .env("PROBING_TOKEN", token);
-    let ran = Ran::to_the_end(command);
+    let ran = CommandResult::to_the_end(command);
     assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{ran:?}");
     ran.stderr
 }
@@ -82,7 +82,7 @@ fn everything_works_from_another_machine_too() {
             "{wrong:?}"
         );
         let svg = here.path().join("out.folded");
-        let flames = ["flamegraph", "--idle", "--seconds", "0.3", "-o"];
+        let flames = ["flamegraph", "--idle", "--for", "0.3", "-o"];
         let flames: Vec<String> = flames
             .iter()
             .map(ToString::to_string)
@@ -177,7 +177,7 @@ fn a_plain_port_that_is_not_our_own_gets_no_token() {
     command
         .env("PROBING_TOKEN", &agent.token)
         .env("PROBING_TLS", "off");
-    assert_eq!(Ran::to_the_end(command).status, 0);
+    assert_eq!(CommandResult::to_the_end(command).status, 0);
     // Without a token nothing is said at all.
     let none = agent.probing(&here, ["list"]);
     assert_eq!(none.status, 3);
@@ -267,7 +267,7 @@ fn an_authority_may_vouch_for_agents() {
     command
         .env("PROBING_TOKEN", &agent.token)
         .env("PROBING_CA", &ca);
-    assert_eq!(Ran::to_the_end(command).ok(), "False\n");
+    assert_eq!(CommandResult::to_the_end(command).ok(), "False\n");
     drop(target);
 }
 

@@ -1,6 +1,6 @@
 //! Traces of programs of another machine.
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_python, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, every_python, wait_until};
 use rustix::process::Signal;
 
 use crate::agent::Agent;
@@ -101,7 +101,7 @@ fn ranks_of_two_machines_are_traced_and_watched_by_one_command_each() {
             command.args(["-t", &names[0], "-t", &names[1]]);
             command.args(arguments).env("PROBING_TOKEN", TOKEN);
             command.env("PROBING_TLS", "off");
-            Ran::to_the_end(command)
+            CommandResult::to_the_end(command)
         };
         // Lines of each rank, without its name.
         let of_ranks = |text: &str| -> Vec<(String, String)> {
@@ -126,7 +126,7 @@ fn ranks_of_two_machines_are_traced_and_watched_by_one_command_each() {
         wait_until("their sums are taken", || {
             ask(&["query", "--json", sums]).json()[0]["ranks"] == 3
         });
-        let top = ask(&["top", "--once", "--every", "10m"]);
+        let top = ask(&["top", "--once", "--for", "10m"]);
         let lines: Vec<&str> = top.ok().lines().collect();
         assert!(
             lines[1].starts_with("no call was traced in rank 1: "),
@@ -155,7 +155,7 @@ fn ranks_of_two_machines_are_traced_and_watched_by_one_command_each() {
 }
 
 /// One rank dies, another stops, and then a machine is gone: each is named, and the others answer.
-fn the_lost_are_named([near, far]: [Machine; 2], ask: &dyn Fn(&[&str]) -> Ran) {
+fn the_lost_are_named([near, far]: [Machine; 2], ask: &dyn Fn(&[&str]) -> CommandResult) {
     near.ranks[1].signal(Signal::KILL);
     far.ranks[1].stop();
     let far_name = far.agent.name();
@@ -185,7 +185,7 @@ fn the_lost_are_named([near, far]: [Machine; 2], ask: &dyn Fn(&[&str]) -> Ran) {
         assert!(each || is_told("ranks 0,2:"), "{ran:?}");
     }
     // The last sums are shown for a moment.
-    let top = [&all[..], &["top", "--once", "--every", "100ms"]].concat();
+    let top = [&all[..], &["top", "--once", "--for", "100ms"]].concat();
     wait_until("nothing is traced any more", || {
         let sampled = ask(&top);
         assert_eq!(sampled.status, 0, "{sampled:?}");

@@ -237,7 +237,7 @@ fn for_other_machines_it_wants_token_and_tls_by_itself() {
         .env("PROBING_TOKEN", token)
         .env("PROBING_ACCEPT_NEW", "1")
         .env("XDG_STATE_HOME", here.path().join("state"));
-    let ran = probing_testkit::Ran::to_the_end(command);
+    let ran = probing_testkit::CommandResult::to_the_end(command);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "42\n"), "{ran:?}");
     // The token is no secret to whoever may ask for variables by SQL, unless it is kept from them.
     let sql = "SELECT value FROM process.envs WHERE name = 'PROBING_TOKEN'";

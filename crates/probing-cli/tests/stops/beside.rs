@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use probing_proto::stops::{Arm, Place, Point, StopNews};
+use probing_proto::message::breakpoints::{
+    Breakpoint, BreakpointEvent, BreakpointLocation, SetBreakpoint,
+};
 use probing_testkit::{Python, Sandbox, every_python, root, wait_until};
 
 use crate::debugger::{Client, Debugged, arm, at, in_function, line_of, log, sandbox, stop, when};
@@ -14,15 +16,15 @@ fn is_shared(python: &Python) -> bool {
     python.version >= (3, 12)
 }
 
-fn raising() -> Arm {
-    arm(Place::Raise {
+fn raising() -> SetBreakpoint {
+    arm(BreakpointLocation::Raise {
         exception: Some("ValueError".to_owned()),
     })
 }
 
 /// What a point says where it is left out.
 #[track_caller]
-fn is_said(point: &Point) {
+fn is_said(point: &Breakpoint) {
     let note = point.note.as_deref().unwrap_or_default();
     assert!(
         note.starts_with("MainThread") && note.contains("traced by another tool"),
@@ -120,7 +122,7 @@ fn tested(python: &Python, core: &str, is_armed: bool) -> (Vec<String>, serde_js
         .start();
     let mut client = Client::new(&sandbox, &target);
     let place = |mark: &str| {
-        arm(Place::Line {
+        arm(BreakpointLocation::Line {
             file: "prices.py".to_owned(),
             line: line_of("covered/prices.py", mark),
         })
@@ -135,7 +137,7 @@ fn tested(python: &Python, core: &str, is_armed: bool) -> (Vec<String>, serde_js
     if is_armed {
         let mut logged = || {
             client.news(|news| match news {
-                StopNews::Logged { text, .. } => Some(text),
+                BreakpointEvent::Logged { text, .. } => Some(text),
                 _ => None,
             })
         };
@@ -215,7 +217,7 @@ fn a_watch_goes_on_when_profilers_and_trace_functions_come_and_go() {
         let mut debugged = Debugged::start(python);
         debugged.begin("import cProfile; profile = cProfile.Profile(); look = lambda *_: None");
         debugged.ended();
-        debugged.client.arm(arm(Place::Local {
+        debugged.client.arm(arm(BreakpointLocation::Local {
             function: "count".to_owned(),
             name: "step".to_owned(),
         }));
@@ -252,15 +254,18 @@ fn breakpoints_work_beside_another_debugger() {
         let stopped = debugged.client.stopped();
         assert_eq!(debugged.client.value(stopped.stop, 0, "total"), "20");
         if is_shared(python) {
-            debugged
-                .client
-                .step_to(stopped.stop, probing_proto::stops::Step::Over, "third");
+            debugged.client.step_to(
+                stopped.stop,
+                probing_proto::message::breakpoints::Step::Over,
+                "third",
+            );
         } else {
             is_said(&raised);
         }
-        debugged
-            .client
-            .step(stopped.stop, probing_proto::stops::Step::Continue);
+        debugged.client.step(
+            stopped.stop,
+            probing_proto::message::breakpoints::Step::Continue,
+        );
         assert_eq!(debugged.ended(), ["63 True"]);
         let hits = debugged.client.disarm_all().pop().unwrap().hits;
         assert_eq!(hits, u64::from(is_shared(python)));
@@ -277,7 +282,7 @@ fn a_program_that_sets_a_trace_function_is_told_of_and_met_again_afterwards() {
         debugged.client.arm(at("second"));
         let is_left_out = |debugged: &mut Debugged| {
             let points = debugged.client.points();
-            let is_said = |point: &Point| {
+            let is_said = |point: &Breakpoint| {
                 let note = point.note.as_deref().unwrap_or_default();
                 note.contains("traced by another tool")
             };

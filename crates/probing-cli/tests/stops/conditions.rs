@@ -1,7 +1,7 @@
 //! Conditions: what is answered natively is what Python would answer; an error disarms the point.
 
 use probing_proto::message::Call;
-use probing_proto::stops::StopNews;
+use probing_proto::message::breakpoints::BreakpointEvent;
 use probing_testkit::every_python;
 
 use crate::debugger::{Debugged, at, when};
@@ -47,6 +47,24 @@ const CONDITIONS: [(&str, bool); 36] = [
 ];
 
 #[test]
+fn a_condition_without_an_expression_is_refused() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        for condition in ["", "  ", "#", "# value", "\n"] {
+            let refused = debugged
+                .client
+                .refused(Call::Arm(when(condition, at("sum"))));
+            assert_eq!(refused, format!("not an expression: {condition}"));
+        }
+        assert_eq!(debugged.client.points(), []);
+        // An empty tuple is one.
+        debugged.client.arm(when("()", at("sum")));
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
 fn conditions_are_what_python_says_they_are() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
@@ -78,7 +96,7 @@ fn a_condition_that_fails_disarms_its_point_and_nothing_else() {
         debugged.begin("print(trainer.fit(21))");
         assert_eq!(debugged.ended(), ["129"]);
         let (point, reason) = debugged.client.news(|news| match news {
-            StopNews::Disarmed { point, reason } => Some((point, reason)),
+            BreakpointEvent::Disarmed { point, reason } => Some((point, reason)),
             _ => None,
         });
         assert_eq!(point, broken.point);

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use probing_proto::message::breakpoints::{Action, BreakpointLocation, SetBreakpoint};
+use probing_proto::message::trace::{Scope, Trace};
 use probing_proto::message::{Call, Event};
-use probing_proto::stops::{Action, Arm, Place};
-use probing_proto::trace::{Scope, Trace};
 use probing_testkit::{Python, Sandbox, TargetBuilder, every_python};
 
 use crate::debugger::{Client, arm, log, sandbox, when};
@@ -85,10 +85,10 @@ fn outcomes(sandbox: &Sandbox, python: &Python, module: Module, armed: Armed) ->
         for variable in some(&variables, armed.watches) {
             client.arm(watch(variable));
         }
-        client.arm(arm(Place::Raise {
+        client.arm(arm(BreakpointLocation::Raise {
             exception: Some("ValueError".to_owned()),
         }));
-        client.arm(arm(Place::Uncaught));
+        client.arm(arm(BreakpointLocation::Uncaught));
     }
     let traced = some(&functions, armed.traces.max(1)).take(armed.traces);
     for (index, function) in traced.enumerate() {
@@ -136,26 +136,26 @@ fn trace(index: usize, function: &str) -> Trace {
     }
 }
 
-fn watch((function, name): &(Option<String>, String)) -> Arm {
+fn watch((function, name): &(Option<String>, String)) -> SetBreakpoint {
     arm(match function {
-        Some(function) => Place::Local {
+        Some(function) => BreakpointLocation::Local {
             function: function.clone(),
             name: name.clone(),
         },
-        None => Place::Value { path: name.clone() },
+        None => BreakpointLocation::Value { path: name.clone() },
     })
 }
 
 /// Points of all kinds, in turn.
-fn point(index: usize, (file, line): &(String, u32)) -> Arm {
-    let place = arm(Place::Line {
+fn point(index: usize, (file, line): &(String, u32)) -> SetBreakpoint {
+    let place = arm(BreakpointLocation::Line {
         file: file.clone(),
         line: *line,
     });
     match index % 6 {
         0 => place,
         1 => log(place, "{1 + 1}"),
-        2 => Arm {
+        2 => SetBreakpoint {
             action: Action::Snapshot,
             once: true,
             ..place

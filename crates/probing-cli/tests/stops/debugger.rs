@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::fs;
 
-use probing_proto::message::{Call, Eval, Event, Outcome, Request, RequestId};
-use probing_proto::stops::{
-    Action, Arm, Hold, Place, Point, Step, StepCall, Stop, StopId, StopNews, Why,
+use probing_proto::message::breakpoints::{
+    Action, Breakpoint, BreakpointEvent, BreakpointLocation, SetBreakpoint, Step, StepCall, Stop,
+    StopId, StopPolicy, StopReason,
 };
+use probing_proto::message::{Call, Eval, Event, FrameSelector, Outcome, Request, RequestId};
 use probing_testkit::{Python, RawClient, Sandbox, Target};
 
 const PROGRAM: &str = "debugged.py";
@@ -43,7 +44,7 @@ pub(crate) struct Debugged {
 pub(crate) struct Client {
     raw: RawClient,
     last: u64,
-    news: VecDeque<StopNews>,
+    news: VecDeque<BreakpointEvent>,
 }
 
 impl Debugged {
@@ -108,21 +109,21 @@ impl Debugged {
 }
 
 /// Something that does nothing but count, at a line with a mark.
-pub(crate) fn at(mark: &str) -> Arm {
-    arm(Place::Line {
+pub(crate) fn at(mark: &str) -> SetBreakpoint {
+    arm(BreakpointLocation::Line {
         file: PROGRAM.to_owned(),
         line: line(mark),
     })
 }
 
-pub(crate) fn in_function(function: &str) -> Arm {
-    arm(Place::Function {
+pub(crate) fn in_function(function: &str) -> SetBreakpoint {
+    arm(BreakpointLocation::Function {
         function: function.to_owned(),
     })
 }
 
-pub(crate) fn arm(place: Place) -> Arm {
-    Arm {
+pub(crate) fn arm(place: BreakpointLocation) -> SetBreakpoint {
+    SetBreakpoint {
         place,
         condition: None,
         hits: 1,
@@ -132,29 +133,29 @@ pub(crate) fn arm(place: Place) -> Arm {
         own: false,
         ttl_millis: None,
         expression_millis: None,
-        hold: Hold::default(),
+        hold: StopPolicy::default(),
     }
 }
 
 /// One that stops.
-pub(crate) fn stop(arm: Arm) -> Arm {
-    Arm {
+pub(crate) fn stop(arm: SetBreakpoint) -> SetBreakpoint {
+    SetBreakpoint {
         action: Action::Stop,
         ..arm
     }
 }
 
 /// One that logs.
-pub(crate) fn log(arm: Arm, text: &str) -> Arm {
+pub(crate) fn log(arm: SetBreakpoint, text: &str) -> SetBreakpoint {
     let text = text.to_owned();
-    Arm {
+    SetBreakpoint {
         action: Action::Log { text },
         ..arm
     }
 }
 
-pub(crate) fn when(condition: &str, arm: Arm) -> Arm {
-    Arm {
+pub(crate) fn when(condition: &str, arm: SetBreakpoint) -> SetBreakpoint {
+    SetBreakpoint {
         condition: Some(condition.to_owned()),
         ..arm
     }
@@ -230,7 +231,7 @@ impl Client {
 
     /// The next news that are wanted; others are let go by.
     #[track_caller]
-    pub(crate) fn news<T>(&mut self, wanted: impl Fn(StopNews) -> Option<T>) -> T {
+    pub(crate) fn news<T>(&mut self, wanted: impl Fn(BreakpointEvent) -> Option<T>) -> T {
         loop {
             while let Some(news) = self.news.pop_front() {
                 if let Some(found) = wanted(news) {
@@ -243,6 +244,11 @@ impl Client {
         }
     }
 
+    /// All news that have come by now.
+    pub(crate) fn all_news(&mut self) -> Vec<BreakpointEvent> {
+        self.news.drain(..).collect()
+    }
+
     #[track_caller]
     pub(crate) fn follow(&mut self, driving: bool) -> Vec<Stop> {
         match self.ask(Call::Follow { driving }) {
@@ -252,7 +258,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn arm(&mut self, arm: Arm) -> Point {
+    pub(crate) fn arm(&mut self, arm: SetBreakpoint) -> Breakpoint {
         match self.ask(Call::Arm(arm)) {
             Event::Armed(point) => point,
             event => panic!("{event:?}"),
@@ -268,7 +274,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn points(&mut self) -> Vec<Point> {
+    pub(crate) fn points(&mut self) -> Vec<Breakpoint> {
         match self.ask(Call::Points) {
             Event::Points { points } => points,
             event => panic!("{event:?}"),
@@ -276,7 +282,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn disarm_all(&mut self) -> Vec<Point> {
+    pub(crate) fn disarm_all(&mut self) -> Vec<Breakpoint> {
         match self.ask(Call::Disarm { points: Vec::new() }) {
             Event::Points { points } => points,
             event => panic!("{event:?}"),
@@ -295,7 +301,7 @@ impl Client {
     #[track_caller]
     pub(crate) fn stopped(&mut self) -> Stop {
         self.news(|news| match news {
-            StopNews::Stopped { stop } => Some(stop),
+            BreakpointEvent::Stopped { stop } => Some(stop),
             _ => None,
         })
     }
@@ -315,7 +321,7 @@ impl Client {
     pub(crate) fn step_to(&mut self, id: StopId, step: Step, mark: &str) -> Stop {
         self.step(id, step);
         let stopped = self.stopped();
-        assert_eq!((stopped.stop, &stopped.why), (id, &Why::Step));
+        assert_eq!((stopped.stop, &stopped.why), (id, &StopReason::Step));
         check_at(&stopped, mark);
         stopped
     }
@@ -341,7 +347,7 @@ impl Client {
     pub(crate) fn begin_eval(&mut self, stop: StopId, frame: u32, code: &str) -> RequestId {
         self.send(Call::Eval(Eval {
             stop: Some(stop),
-            frame: Some(frame),
+            frame: Some(FrameSelector::from(frame)),
             ..Eval::of(code)
         }))
     }

@@ -1,21 +1,27 @@
 //! How stops end without anybody: deadlines, clients that die, a detach, a fork, the end of the program.
 
+use probing_proto::message::breakpoints::{
+    BreakpointEvent, BreakpointLocation, DisconnectPolicy, ResumeReason, SetBreakpoint, Step,
+    StopPolicy,
+};
 use probing_proto::message::{Call, Event};
-use probing_proto::stops::{Arm, Gone, Hold, Step, StopNews, WentOn};
 use probing_testkit::{Python, every_python, wait_until};
 use rustix::process::Signal;
 
-use crate::debugger::{Client, Debugged, at, check_at, stop};
+use crate::debugger::{Client, Debugged, arm, at, check_at, stop};
 
-fn because(client: &mut Client) -> WentOn {
+/// Children of a program whose threads were held.
+const FORKS: u32 = 60;
+
+fn because(client: &mut Client) -> ResumeReason {
     client.news(|news| match news {
-        StopNews::WentOn { because, .. } => Some(because),
+        BreakpointEvent::WentOn { because, .. } => Some(because),
         _ => None,
     })
 }
 
-fn with(hold: Hold) -> Arm {
-    Arm {
+fn with(hold: StopPolicy) -> SetBreakpoint {
+    SetBreakpoint {
         hold,
         ..stop(at("second"))
     }
@@ -26,18 +32,18 @@ fn a_stop_whose_time_is_over_leaves_a_row_and_goes_on() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         for hold in [
-            Hold {
+            StopPolicy {
                 idle_millis: 30,
-                ..Hold::default()
+                ..StopPolicy::default()
             },
-            Hold {
+            StopPolicy {
                 total_millis: 30,
-                ..Hold::default()
+                ..StopPolicy::default()
             },
         ] {
             debugged.client.arm(with(hold));
             debugged.begin("print(trainer.fit(10))");
-            assert_eq!(because(&mut debugged.client), WentOn::Deadline);
+            assert_eq!(because(&mut debugged.client), ResumeReason::Deadline);
             assert_eq!(debugged.ended(), ["63"]);
             debugged.client.disarm_all();
         }
@@ -59,7 +65,7 @@ fn what_a_client_armed_for_itself_ends_with_it() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let mut other = debugged.another();
-        other.arm(Arm {
+        other.arm(SetBreakpoint {
             own: true,
             ..stop(at("second"))
         });
@@ -76,9 +82,9 @@ fn what_a_client_armed_for_itself_ends_with_it() {
 fn code_that_never_ends_does_not_outlive_the_stop() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
-        debugged.client.arm(with(Hold {
+        debugged.client.arm(with(StopPolicy {
             total_millis: 300,
-            ..Hold::default()
+            ..StopPolicy::default()
         }));
         debugged.begin("print(trainer.fit(10))");
         let stopped = debugged.client.stopped();
@@ -94,11 +100,11 @@ fn code_that_never_ends_does_not_outlive_the_stop() {
 }
 
 /// A client that stops the program, and dies.
-fn abandoned(python: &Python, gone: Gone) -> Debugged {
+fn abandoned(python: &Python, gone: DisconnectPolicy) -> Debugged {
     let mut debugged = Debugged::start(python);
-    debugged.client.arm(with(Hold {
+    debugged.client.arm(with(StopPolicy {
         gone,
-        ..Hold::default()
+        ..StopPolicy::default()
     }));
     debugged.begin("print(trainer.fit(10))");
     let stopped = debugged.client.stopped();
@@ -112,7 +118,7 @@ fn abandoned(python: &Python, gone: Gone) -> Debugged {
 #[test]
 fn a_program_whose_debugger_died_goes_on_if_it_was_to() {
     every_python(|python| {
-        let mut debugged = abandoned(python, Gone::Resume);
+        let mut debugged = abandoned(python, DisconnectPolicy::Resume);
         assert_eq!(debugged.ended(), ["63"]);
         debugged.client.disarm_all();
         debugged.leaves_no_trace();
@@ -122,7 +128,7 @@ fn a_program_whose_debugger_died_goes_on_if_it_was_to() {
 #[test]
 fn a_stop_whose_debugger_died_waits_for_another() {
     every_python(|python| {
-        let mut debugged = abandoned(python, Gone::Keep);
+        let mut debugged = abandoned(python, DisconnectPolicy::Keep);
         let stops = debugged.client.follow(true);
         assert_eq!(stops.len(), 1, "{stops:?}");
         let client = &mut debugged.client;
@@ -187,7 +193,7 @@ fn a_ctrl_c_in_the_program_ends_a_stop_and_other_signals_wait() {
         debugged.begin(caught);
         debugged.client.stopped();
         debugged.target.signal(Signal::INT);
-        assert_eq!(because(&mut debugged.client), WentOn::Interrupted);
+        assert_eq!(because(&mut debugged.client), ResumeReason::Interrupted);
         assert_eq!(debugged.ended(), ["caught"]);
         // One that comes while the driver's code runs is the program's all the same.
         debugged.begin(caught);
@@ -199,7 +205,7 @@ fn a_ctrl_c_in_the_program_ends_a_stop_and_other_signals_wait() {
         );
         debugged.client.printed(id);
         debugged.target.signal(Signal::INT);
-        assert_eq!(because(&mut debugged.client), WentOn::Interrupted);
+        assert_eq!(because(&mut debugged.client), ResumeReason::Interrupted);
         assert_eq!(debugged.ended(), ["caught"]);
         debugged.begin(
             "import signal; signal.signal(signal.SIGTERM, lambda *_: print('term', flush=True))",
@@ -225,5 +231,77 @@ fn the_end_of_the_program_does_not_wait_for_a_stopped_daemon() {
         debugged.client.stopped();
         let ended = debugged.target.end();
         assert_eq!((ended.status, ended.stderr), (0, Vec::new()));
+    });
+}
+
+/// Threads that wait at a line each, and the main thread, which forks right after a line that it stops at.
+const FORKING: &str = "import os, time, warnings; warnings.simplefilter('ignore'); goes_on = True; \
+    exec(compile('def tick():\\n    while goes_on:\\n        time.sleep(0.0005)\\n\
+    def forks():\\n    child = 1\\n    child = os.fork()\\n    child or os._exit(0)\\n    return child\\n\
+    def waited(child):\\n    until = time.monotonic() + 20\\n    while time.monotonic() < until:\\n        if os.waitpid(child, os.WNOHANG)[0]: return True\\n        time.sleep(0.001)\\n    os.kill(child, 9)\\n    return False', 'forking.py', 'exec'), globals()); \
+    tickers = [in_thread(tick) for _ in range(40)]";
+
+#[test]
+fn a_child_that_is_forked_while_held_threads_wake_up_does_not_hang() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(FORKING);
+        debugged.ended();
+        let hold = StopPolicy {
+            all_threads: true,
+            ..StopPolicy::default()
+        };
+        debugged.client.arm(SetBreakpoint {
+            hold,
+            ..stop(arm(BreakpointLocation::Line {
+                file: "forking.py".to_owned(),
+                line: 5,
+            }))
+        });
+        for _ in 0..FORKS {
+            debugged.begin("print(waited(forks()))");
+            let stopped = debugged.client.stopped();
+            // They come to their lines.
+            debugged.client.value(stopped.stop, 0, "time.sleep(0.005)");
+            debugged.client.step(stopped.stop, Step::Continue);
+            assert_eq!(debugged.ended(), ["True"]);
+        }
+        debugged.client.disarm_all();
+        debugged.begin("goes_on = False; [ticker.join() for ticker in tickers]");
+        debugged.ended();
+        debugged.leaves_no_trace();
+    });
+}
+
+/// How long the probe takes to leave at the end of a program, in seconds, after code that was to run at a stop was refused.
+fn leaving_after_refusals(python: &Python) -> f64 {
+    let mut debugged = Debugged::start(python);
+    debugged.client.arm(stop(at("second")));
+    debugged.begin("print(trainer.fit(1))");
+    let stopped = debugged.client.stopped();
+    let endless = "print('begun', flush=True)\nwhile True: pass";
+    let runs = debugged.client.begin_eval(stopped.stop, 0, endless);
+    debugged.client.printed(runs);
+    let waits = debugged.client.begin_eval(stopped.stop, 0, "1");
+    debugged.client.ask(Call::Release { stops: Vec::new() });
+    let refused = debugged.client.answer(waits);
+    assert!(matches!(refused, Event::Failed(_)), "{refused:?}");
+    assert_eq!(debugged.ended(), ["9"]);
+    debugged.client.disarm_all();
+    // What is called at its end, the probe's part among it.
+    debugged.told(
+        "(atexit := __import__('atexit'), now := __import__('time').monotonic, began := now(), atexit._run_exitfuncs(), now() - began)[-1]",
+    )
+    .parse()
+    .unwrap()
+}
+
+#[test]
+fn the_end_of_the_program_does_not_wait_for_code_that_was_refused() {
+    every_python(|python| {
+        // The probe waits for 0.2 s if there is something to wait for, however fast the machine.
+        let fastest = (0..5).map(|_| leaving_after_refusals(python));
+        let fastest = fastest.fold(f64::INFINITY, f64::min);
+        assert!(fastest < 0.2, "{fastest}");
     });
 }

@@ -1,7 +1,9 @@
 //! Expressions that do not end: each has a deadline, and is interrupted with what it belongs to; the program goes on.
 
+use probing_proto::message::breakpoints::{
+    BreakpointEvent, BreakpointId, BreakpointLocation, SetBreakpoint,
+};
 use probing_proto::message::{Call, Eval, Event, Outcome};
-use probing_proto::stops::{Arm, Place, PointId, StopNews};
 use probing_testkit::every_python;
 use rustix::process::Signal;
 
@@ -13,28 +15,28 @@ const BEGUN: &str = "print('inside', flush=True) or any(False for _ in iter(int,
 /// A call into C that waits for what the program holds.
 const STUCK: &str = "print('inside', flush=True) or held_lock.acquire()";
 
-fn within(millis: u64, arm: Arm) -> Arm {
-    Arm {
+fn within(millis: u64, arm: SetBreakpoint) -> SetBreakpoint {
+    SetBreakpoint {
         expression_millis: Some(millis),
         ..arm
     }
 }
 
 /// As long as it takes.
-fn without_limit(arm: Arm) -> Arm {
+fn without_limit(arm: SetBreakpoint) -> SetBreakpoint {
     within(0, arm)
 }
 
 #[track_caller]
-fn disarmed(client: &mut Client) -> (PointId, String) {
+fn disarmed(client: &mut Client) -> (BreakpointId, String) {
     client.news(|news| match news {
-        StopNews::Disarmed { point, reason } => Some((point, reason)),
+        BreakpointEvent::Disarmed { point, reason } => Some((point, reason)),
         _ => None,
     })
 }
 
-fn watch(path: &str) -> Arm {
-    arm(Place::Value {
+fn watch(path: &str) -> SetBreakpoint {
+    arm(BreakpointLocation::Value {
         path: path.to_owned(),
     })
 }
@@ -43,7 +45,7 @@ fn watch(path: &str) -> Arm {
 fn an_expression_that_never_ends_is_interrupted_and_its_breakpoint_is_off() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
-        let local = Place::Local {
+        let local = BreakpointLocation::Local {
             function: "Trainer.fit".to_owned(),
             name: "total".to_owned(),
         };
@@ -140,7 +142,7 @@ fn the_loss_of_its_client_interrupts_an_expression() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let mut owner = debugged.another();
-        owner.arm(Arm {
+        owner.arm(SetBreakpoint {
             own: true,
             ..without_limit(when(BEGUN, at("second")))
         });
@@ -222,5 +224,52 @@ fn an_interrupt_never_comes_to_the_program() {
         }
         assert!(interrupted > 0);
         debugged.leaves_no_trace();
+    });
+}
+
+/// Has whoever looks where the threads are wait until the expression is over, and tell the expression that it looks.
+const SLOW_LOOK: &str = "exec('import os, sys\\nlooks, over = threading.Event(), threading.Event()\\n\
+    def hook(event, args):\\n    if event == \"sys._current_frames\" and open(\"/proc/thread-self/comm\").read() == \"probing-cancel\\\\n\": looks.set(), over.wait()\\n\
+    sys.addaudithook(hook)\\n\
+    def comms():\\n    for task in os.listdir(\"/proc/self/task\"):\\n        try: yield open(f\"/proc/self/task/{task}/comm\").read()\\n        except OSError: pass\\n\
+    def later():\\n    over.set()\\n    while \"probing-cancel\\\\n\" in comms(): pass\\n    return \"went on\"', globals())";
+
+#[test]
+fn an_interrupt_that_comes_late_does_not_come_to_the_program() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin(SLOW_LOOK);
+        debugged.ended();
+        // It ends by itself, when somebody is about to interrupt it.
+        debugged
+            .client
+            .arm(within(50, when("not looks.wait()", at("second"))));
+        debugged.begin("print(trainer.fit(1), later())");
+        assert_eq!(debugged.ended(), ["9 went on"]);
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+/// Raises what stands for a panic of ours, which the binding to Python turns into a panic.
+const PANICS: &str = "exec('raise next(it for it in BaseException.__subclasses__() if it.__name__ == \\'PanicException\\')')";
+
+#[test]
+fn an_expression_that_panics_leaves_its_thread_as_it_was() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(within(50, when(PANICS, at("second"))));
+        debugged
+            .begin("import time; print(trainer.fit(1)); time.sleep(0.3); print(sum(range(10)))");
+        assert_eq!(debugged.ended(), ["9", "45"]);
+        debugged.client.disarm_all();
+        // The next one has its deadline.
+        debugged.client.arm(within(50, when(ENDLESS, at("second"))));
+        debugged.begin("print(trainer.fit(1))");
+        assert_eq!(debugged.ended(), ["9"]);
+        let note = debugged.client.disarm_all().remove(0).note.unwrap();
+        assert!(note.contains("did not end within"), "{note}");
+        // Nothing but what the binding says of its panic.
+        assert_eq!(debugged.target.end().status, 0);
     });
 }

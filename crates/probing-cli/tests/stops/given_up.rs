@@ -3,11 +3,13 @@
 use std::fs;
 use std::process::Stdio;
 
-use probing_proto::message::{Call, Event, Failure, Progress, RequestId};
-use probing_proto::stops::{Arm, Place, Step, StepCall};
-use probing_proto::torch::{TorchCall, Wanted};
-use probing_proto::trace::{Scope, Trace};
-use probing_proto::tracers::{Tracer, TracerCall};
+use probing_proto::message::breakpoints::{
+    BreakpointEvent, BreakpointLocation, Controller, SetBreakpoint, Step, StepCall,
+};
+use probing_proto::message::recorders::{Tracer, TracerCall};
+use probing_proto::message::torch::{TorchCall, TorchOptions};
+use probing_proto::message::trace::{Scope, Trace};
+use probing_proto::message::{Call, Eval, Event, Failure, Progress, RequestId};
 use probing_testkit::{every_python, wait_until};
 use rustix::process::Signal;
 
@@ -82,30 +84,30 @@ fn begin_some(client: &mut Client) {
 
 /// All that can be asked for and changes something.
 fn changes() -> Vec<Call> {
-    let place = |place: Place| Call::Arm(arm(place));
-    let path = |path: &str| place(Place::Value { path: path.into() });
+    let place = |place: BreakpointLocation| Call::Arm(arm(place));
+    let path = |path: &str| place(BreakpointLocation::Value { path: path.into() });
     vec![
         Call::Arm(stop(in_function("Trainer.fit"))),
         Call::Arm(stop(at("count"))),
         path("trainer.lr"),
         path("loss"),
-        place(Place::Local {
+        place(BreakpointLocation::Local {
             function: "count".into(),
             name: "step".into(),
         }),
-        place(Place::Raise {
+        place(BreakpointLocation::Raise {
             exception: Some("ValueError".into()),
         }),
-        place(Place::Uncaught),
-        place(Place::Environment {
+        place(BreakpointLocation::Uncaught),
+        place(BreakpointLocation::Environment {
             name: "HOME".into(),
         }),
         Call::Disarm { points: Vec::new() },
         Call::Trace(traced("Trainer.finish")),
         Call::Untrace { traces: Vec::new() },
-        Call::Torch(TorchCall::On(Wanted {
+        Call::Torch(TorchCall::On(TorchOptions {
             nan: true,
-            ..Wanted::default()
+            ..TorchOptions::default()
         })),
         Call::Torch(TorchCall::Off),
         tracer(Tracer::Collectives, Some(true), false),
@@ -308,9 +310,9 @@ fn a_breakpoint_that_is_given_up_half_set_is_taken_out_and_never_stops() {
         debugged.client.disarm_all();
         // Its functions have been found, and the interpreter tells of them.
         gated(&mut debugged, "forget_globals");
-        let half: [Arm; 2] = [
+        let half: [SetBreakpoint; 2] = [
             stop(in_function("Trainer.fit")),
-            arm(Place::Local {
+            arm(BreakpointLocation::Local {
                 function: "count".into(),
                 name: "step".into(),
             }),
@@ -392,6 +394,90 @@ fn a_search_gives_the_gil_back_and_is_told_to_nobody() {
             debugged.told("lines[0]"),
         );
         assert_eq!((beats.as_str(), lines.as_str()), ("True", "0"));
+        end(debugged);
+    });
+}
+
+#[test]
+fn steps_that_wait_at_a_stop_go_with_their_client() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(in_function("factorial")));
+        debugged.begin("print(factorial(2))");
+        let stopped = debugged.client.stopped();
+        for step in [Step::Continue, Step::Over, Step::Jump { line: 1 }] {
+            let mut gone = debugged.another();
+            let drive = Call::Drive {
+                stop: stopped.stop,
+                take: true,
+            };
+            assert_eq!(gone.ask(drive), Event::Done);
+            let id = gone.begin_eval(
+                stopped.stop,
+                0,
+                "print('begun', flush=True)\nwhile True: pass",
+            );
+            gone.printed(id);
+            gone.begin_eval(stopped.stop, 0, "number = 7");
+            let step = Call::Step(StepCall {
+                stop: stopped.stop,
+                step,
+                my_code: false,
+            });
+            gone.send(step);
+            // All of it was read, since this comes after.
+            gone.points();
+            drop(gone);
+            let driven = |news| match news {
+                BreakpointEvent::Driven { driver, .. } => Some(driver),
+                _ => None,
+            };
+            while debugged.client.news(driven) != Controller::You {}
+            assert_eq!(debugged.client.stops().len(), 1);
+            assert_eq!(debugged.client.value(stopped.stop, 0, "number"), "2");
+        }
+        debugged.client.disarm_all();
+        debugged.client.step(stopped.stop, Step::Continue);
+        assert_eq!(debugged.ended(), ["2"]);
+        end(debugged);
+    });
+}
+
+#[test]
+fn a_detach_that_is_given_up_while_an_expression_runs_leaves_the_probe() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.begin("held_lock = threading.Lock(); held_lock.acquire()");
+        debugged.ended();
+        // A call into C, which nothing interrupts.
+        let stuck = "print('inside', flush=True) or not held_lock.acquire()";
+        debugged.client.arm(SetBreakpoint {
+            expression_millis: Some(0),
+            condition: Some(stuck.to_owned()),
+            ..arm(BreakpointLocation::Function {
+                function: "count".to_owned(),
+            })
+        });
+        debugged.begin("print(count(3))");
+        assert_eq!(debugged.target.line(), "inside");
+        let request = debugged.client.send(Call::Detach);
+        debugged.client.send(Call::Cancel { request });
+        assert_eq!(debugged.client.answer(request), given_up());
+        let points = debugged.client.points();
+        assert!(
+            points[0]
+                .note
+                .as_ref()
+                .is_none_or(|note| !note.contains("disarmed")),
+            "{points:?}"
+        );
+        let event = debugged
+            .client
+            .ask(Call::Eval(Eval::of("held_lock.release()")));
+        assert!(matches!(event, Event::Evaluated(_)), "{event:?}");
+        assert_eq!(debugged.ended(), ["3"]);
+        // It is still there, and leaves when somebody means it.
+        assert_eq!(debugged.client.points().len(), 1);
         end(debugged);
     });
 }

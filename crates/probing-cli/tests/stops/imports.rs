@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use probing_proto::stops::{Arm, Place, Step};
+use probing_proto::message::breakpoints::{BreakpointLocation, SetBreakpoint, Step};
 use probing_testkit::{Python, every_python};
 
 use crate::debugger::{Debugged, arm, at, check_at, in_function, stop};
 
 const SLOW: &str = "first = 1\nimport quick\nsecond = first + quick.one\n";
 
-fn line_of(file: &str, line: u32) -> probing_proto::stops::Arm {
+fn line_of(file: &str, line: u32) -> probing_proto::message::breakpoints::SetBreakpoint {
     let file = file.to_owned();
-    arm(Place::Line { file, line })
+    arm(BreakpointLocation::Line { file, line })
 }
 
 /// A program that can import `slow`, which imports `quick`, and `other`.
@@ -124,7 +124,7 @@ fn forking(python: &Python) -> Debugged {
 fn nothing_stops_inside_a_fork() {
     every_python(|python| {
         let mut debugged = forking(python);
-        let once = Arm {
+        let once = SetBreakpoint {
             once: true,
             ..stop(in_function("before_fork"))
         };

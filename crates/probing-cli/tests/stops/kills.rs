@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use probing_proto::stops::{Arm, Gone, Hold};
+use probing_proto::message::breakpoints::{DisconnectPolicy, SetBreakpoint, StopPolicy};
 use probing_testkit::{Sandbox, Target, every_python, wait_until};
 
 use crate::debugger::{Client, at, in_function, sandbox, stop};
@@ -65,7 +65,7 @@ fn debugger(sandbox: &Sandbox, target: &Target, dice: &mut Dice) -> Child {
 }
 
 /// Of who goes on at once and who waits, of whose other threads wait, too: any, where nothing is said.
-fn killed_again_and_again(rounds: u32, gone: Option<Gone>, all_threads: Option<bool>) {
+fn killed_again_and_again(rounds: u32, gone: Option<DisconnectPolicy>, all_threads: Option<bool>) {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "debugged.py");
@@ -73,20 +73,21 @@ fn killed_again_and_again(rounds: u32, gone: Option<Gone>, all_threads: Option<b
         let mut dice = Dice::new();
         let seed = dice.0;
         for round in 0..rounds {
-            let hold = Hold {
+            let hold = StopPolicy {
                 connect_millis: 40,
-                gone: gone.unwrap_or([Gone::Keep, Gone::Resume][dice.below(2)]),
+                gone: gone
+                    .unwrap_or([DisconnectPolicy::Keep, DisconnectPolicy::Resume][dice.below(2)]),
                 all_threads: all_threads.unwrap_or(dice.below(4) == 0),
-                ..Hold::default()
+                ..StopPolicy::default()
             };
             for _ in 0..2 {
                 let place = at(PLACES[dice.below(PLACES.len())]);
-                client.arm(Arm {
+                client.arm(SetBreakpoint {
                     hold,
                     ..stop(place)
                 });
             }
-            client.arm(Arm {
+            client.arm(SetBreakpoint {
                 hold,
                 ..stop(in_function("Trainer.finish"))
             });
@@ -115,23 +116,23 @@ fn a_program_goes_on_when_its_debuggers_are_killed() {
 #[test]
 #[ignore = "some minutes: `make stress`"]
 fn a_program_that_waits_for_another_debugger_goes_on_when_many_are_killed() {
-    killed_again_and_again(MANY, Some(Gone::Keep), Some(false));
+    killed_again_and_again(MANY, Some(DisconnectPolicy::Keep), Some(false));
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
 fn a_program_that_waits_for_none_goes_on_when_many_are_killed() {
-    killed_again_and_again(MANY, Some(Gone::Resume), Some(false));
+    killed_again_and_again(MANY, Some(DisconnectPolicy::Resume), Some(false));
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
 fn all_threads_that_wait_for_another_debugger_go_on_when_many_are_killed() {
-    killed_again_and_again(MANY, Some(Gone::Keep), Some(true));
+    killed_again_and_again(MANY, Some(DisconnectPolicy::Keep), Some(true));
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
 fn all_threads_that_wait_for_none_go_on_when_many_are_killed() {
-    killed_again_and_again(MANY, Some(Gone::Resume), Some(true));
+    killed_again_and_again(MANY, Some(DisconnectPolicy::Resume), Some(true));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use probing_proto::stops::{Action, Arm, Place};
+use probing_proto::message::breakpoints::{Action, BreakpointLocation, SetBreakpoint};
 use probing_testkit::{Python, every_python};
 
 use crate::debugger::{Debugged, arm, log};
@@ -33,9 +33,9 @@ def names_of(function):
 ";
 
 /// In the line of [`THINGS`] in which both are so.
-fn there() -> Arm {
+fn there() -> SetBreakpoint {
     let before = THINGS.split("things = [thing]").next().unwrap();
-    arm(Place::Line {
+    arm(BreakpointLocation::Line {
         file: "things.py".to_owned(),
         line: before.lines().count() as u32,
     })
@@ -58,7 +58,7 @@ fn what_points_meet_is_let_go_of_at_once() {
         let mut debugged = making_things(python);
         let named = debugged.told("things.names_of_threads()");
         debugged.client.arm(log(there(), "{thing.no_such_name}"));
-        debugged.client.arm(Arm {
+        debugged.client.arm(SetBreakpoint {
             action: Action::Snapshot,
             ..there()
         });

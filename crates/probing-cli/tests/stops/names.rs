@@ -4,17 +4,17 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use probing_proto::message::breakpoints::{Breakpoint, BreakpointLocation, Step};
 use probing_proto::message::{Call, Event};
-use probing_proto::stops::{Place, Point, Step};
 use probing_testkit::{Python, every_python};
 
 use crate::debugger::{Debugged, arm, stop};
 
 const MODEL: &str = "def scale(value):\n    twice = value * 2\n    return twice\n";
 
-fn at(file: &str, line: u32) -> probing_proto::stops::Arm {
+fn at(file: &str, line: u32) -> probing_proto::message::breakpoints::SetBreakpoint {
     let file = file.to_owned();
-    arm(Place::Line { file, line })
+    arm(BreakpointLocation::Line { file, line })
 }
 
 /// A program that stands in a folder with `real/MODULE.py`, a link `link` to that folder and a link `MODULE_too.py` to the file.
@@ -45,7 +45,7 @@ fn all_are_met(debugged: &mut Debugged, call: &str, times: u64) {
         assert_eq!(debugged.told(call), "6");
     }
     let points = debugged.client.points();
-    let missed: Vec<&Point> = points.iter().filter(|it| it.hits != times).collect();
+    let missed: Vec<&Breakpoint> = points.iter().filter(|it| it.hits != times).collect();
     assert!(missed.is_empty(), "{missed:?}");
 }
 
@@ -178,6 +178,48 @@ fn code_that_is_in_no_file_is_met_by_the_name_that_it_has() {
             all_are_met(&mut debugged, "cell(3)", 1);
         }
         debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn a_name_never_means_code_of_the_probe() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        // Names in what looks for code, and runs while it looks.
+        for name in ["<lambda>", "_frames", "_look_at_frames", "find"] {
+            let function = name.to_owned();
+            let point = debugged
+                .client
+                .arm(arm(BreakpointLocation::Function { function }));
+            let ours = point.bound.iter().filter(|spot| spot.file == "<probing>");
+            assert_eq!(ours.count(), 0, "{point:?}");
+        }
+        debugged.client.disarm_all();
+        debugged.leaves_no_trace();
+    });
+}
+
+#[test]
+fn code_in_no_file_takes_a_breakpoint_by_its_name_and_one_by_its_line() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        let source = MODEL.replace("scale", "made");
+        debugged.begin(&format!(
+            "exec(compile({source:?}, '<made>', 'exec'), globals())"
+        ));
+        debugged.ended();
+        let function = "made".to_owned();
+        let by_name = debugged
+            .client
+            .arm(arm(BreakpointLocation::Function { function }));
+        assert_eq!(by_name.bound.len(), 1, "{by_name:?}");
+        debugged.client.arm(at("<made>", 2));
+        debugged.client.arm(at("<made>", 3));
+        all_are_met(&mut debugged, "made(3)", 2);
+        for point in debugged.client.disarm_all() {
+            assert_eq!(point.bound.len(), 1, "{point:?}");
+        }
         debugged.leaves_no_trace();
     });
 }

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use probing_proto::message::Call;
-use probing_proto::stops::{Action, Arm, Place, StopNews};
+use probing_proto::message::breakpoints::{
+    Action, BreakpointEvent, BreakpointLocation, NO_PYTHON_CODE, SetBreakpoint,
+};
 use probing_testkit::every_python;
 
 use crate::debugger::{Debugged, arm, at, in_function, line, log, stop, when};
@@ -18,7 +20,7 @@ fn a_line_and_a_function_are_counted_and_nothing_stays() {
         assert_eq!(second.note, None);
         let finish = debugged.client.arm(in_function("Trainer.finish"));
         assert_eq!(finish.bound.len(), 1, "{finish:?}");
-        let hits = Arm {
+        let hits = SetBreakpoint {
             hits: 3,
             ..at("third")
         };
@@ -27,9 +29,10 @@ fn a_line_and_a_function_are_counted_and_nothing_stays() {
             debugged.begin("trainer.fit(1)");
             debugged.ended();
         }
-        let counts = |points: Vec<probing_proto::stops::Point>| -> Vec<(u64, u64)> {
-            points.iter().map(|it| (it.hits, it.fired)).collect()
-        };
+        let counts =
+            |points: Vec<probing_proto::message::breakpoints::Breakpoint>| -> Vec<(u64, u64)> {
+                points.iter().map(|it| (it.hits, it.fired)).collect()
+            };
         assert_eq!(counts(debugged.client.points()), [(4, 4), (4, 4), (4, 2)]);
         let gone = debugged.client.disarm_all();
         assert_eq!(counts(gone), [(4, 4), (4, 4), (4, 2)]);
@@ -46,7 +49,7 @@ fn a_log_point_writes_what_an_f_string_would() {
         debugged.client.arm(log(at("second"), text));
         debugged.begin("trainer.fit(3)");
         let logged = debugged.client.news(|news| match news {
-            StopNews::Logged {
+            BreakpointEvent::Logged {
                 text,
                 at,
                 thread_name,
@@ -63,10 +66,24 @@ fn a_log_point_writes_what_an_f_string_would() {
         debugged.client.arm(broken);
         debugged.begin("trainer.fit(3)");
         let text = debugged.client.news(|news| match news {
-            StopNews::Logged { text, .. } => Some(text),
+            BreakpointEvent::Logged { text, .. } => Some(text),
             _ => None,
         });
         assert!(text.starts_with("<raised NameError"), "{text}");
+        debugged.ended();
+        debugged.client.disarm_all();
+        // A part that fails leaves the others as they are; what is not bound yet is such a part, too.
+        let broken =
+            "{batch}: {1 / 0:>{batch}} {total!r} {squares} {'x':d} {[n for n in (batch, 2)]}";
+        debugged.client.arm(log(at("first"), broken));
+        debugged.begin("trainer.fit(3)");
+        let text = debugged.client.news(|news| match news {
+            BreakpointEvent::Logged { text, .. } => Some(text),
+            _ => None,
+        });
+        let expected = "3: <raised ZeroDivisionError: division by zero> <raised NameError: name 'total' is not defined> \
+                        <raised NameError: name 'squares' is not defined> <raised ValueError: Unknown format code 'd' for object of type 'str'> [3, 2]";
+        assert_eq!(text, expected);
         debugged.ended();
         let refused = debugged
             .client
@@ -82,7 +99,7 @@ fn what_points_record_is_asked_for_with_sql() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(log(at("count"), "step {step}"));
-        let snapshot = Arm {
+        let snapshot = SetBreakpoint {
             action: Action::Snapshot,
             ..at("second")
         };
@@ -131,7 +148,7 @@ fn log_lines_that_come_too_fast_are_counted_and_left_out() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(log(at("count"), "step {step}"));
-        let snapshot = Arm {
+        let snapshot = SetBreakpoint {
             action: Action::Snapshot,
             ..at("count")
         };
@@ -170,7 +187,7 @@ fn a_point_says_where_it_went_or_what_it_waits_for() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let empty = line("first") + 1;
-        let moved = debugged.client.arm(arm(Place::Line {
+        let moved = debugged.client.arm(arm(BreakpointLocation::Line {
             file: "debugged.py".to_owned(),
             line: empty,
         }));
@@ -187,7 +204,7 @@ fn a_point_says_where_it_went_or_what_it_waits_for() {
                 && note.contains("Trainer.finish"),
             "{note}"
         );
-        let waits = debugged.client.arm(arm(Place::Line {
+        let waits = debugged.client.arm(arm(BreakpointLocation::Line {
             file: "later.py".to_owned(),
             line: 2,
         }));
@@ -226,7 +243,7 @@ fn a_name_means_a_function_of_the_program_before_one_of_a_library() {
 fn code_that_comes_later_is_found_when_it_begins() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
-        let waiting = arm(Place::Line {
+        let waiting = arm(BreakpointLocation::Line {
             file: "<later>".to_owned(),
             line: 2,
         });
@@ -256,7 +273,7 @@ fn a_function_that_loops_already_is_met_at_its_next_line() {
         let mut debugged = Debugged::start(python);
         debugged.begin("worker = in_thread(count, 10**12)");
         debugged.ended();
-        let once = Arm {
+        let once = SetBreakpoint {
             once: true,
             ..stop(at("count"))
         };
@@ -268,9 +285,10 @@ fn a_function_that_loops_already_is_met_at_its_next_line() {
         assert!(disarmed.note.unwrap().starts_with("disarmed: "));
         assert_eq!(debugged.client.value(stopped.stop, 0, "step > 0"), "True");
         debugged.client.value(stopped.stop, 0, "limit = 0");
-        debugged
-            .client
-            .step(stopped.stop, probing_proto::stops::Step::Continue);
+        debugged.client.step(
+            stopped.stop,
+            probing_proto::message::breakpoints::Step::Continue,
+        );
         assert_eq!(debugged.told("worker.join()"), "None");
         debugged.client.disarm_all();
         debugged.leaves_no_trace();
@@ -281,13 +299,13 @@ fn a_function_that_loops_already_is_met_at_its_next_line() {
 fn a_point_ends_when_its_time_is_over() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
-        let short = Arm {
+        let short = SetBreakpoint {
             ttl_millis: Some(1),
             ..when("batch == 1", stop(at("second")))
         };
         let point = debugged.client.arm(short);
         let (id, reason) = debugged.client.news(|news| match news {
-            StopNews::Disarmed { point, reason } => Some((point, reason)),
+            BreakpointEvent::Disarmed { point, reason } => Some((point, reason)),
             _ => None,
         });
         assert_eq!((id, reason.as_str()), (point.point, "its time is over"));
@@ -391,7 +409,6 @@ fn what_has_no_python_code_is_called_what_it_is() {
              fast.other = kind('fast', 'Other')",
         );
         debugged.ended();
-        let after = ": armed in case a function of Python's is called so later";
         for (name, what) in [
             (
                 "time.sleep",
@@ -427,7 +444,11 @@ fn what_has_no_python_code_is_called_what_it_is() {
             ),
         ] {
             let point = debugged.client.arm(in_function(name));
-            assert_eq!(point.note, Some(format!("{what}{after}")), "{name}");
+            assert_eq!(
+                point.note,
+                Some(format!("{what}{NO_PYTHON_CODE}")),
+                "{name}"
+            );
             assert_eq!(point.bound, []);
         }
         debugged.client.disarm_all();

@@ -1,7 +1,9 @@
 //! A stopped thread: what it evaluates, who drives it, who hears of it.
 
+use probing_proto::message::breakpoints::{
+    BreakpointEvent, Controller, ResumeReason, Step, StopPolicy, StopReason,
+};
 use probing_proto::message::{Call, Eval, Event, Outcome};
-use probing_proto::stops::{Driver, Hold, Step, StopNews, WentOn, Why};
 use probing_testkit::every_python;
 
 use crate::debugger::{Debugged, at, check_at, line, stop};
@@ -15,8 +17,11 @@ fn a_stopped_thread_shows_its_frames_and_takes_assignments() {
         let stopped = debugged.client.stopped();
         check_at(&stopped, "second");
         let id = stopped.stop;
-        let breakpoint = Why::Breakpoint { point: point.point };
-        assert_eq!((&stopped.why, stopped.driver), (&breakpoint, Driver::You));
+        let breakpoint = StopReason::Breakpoint { point: point.point };
+        assert_eq!(
+            (&stopped.why, stopped.driver),
+            (&breakpoint, Controller::You)
+        );
         assert_eq!(stopped.thread_name, "MainThread");
         assert_eq!(stopped.thread_id, debugged.target.pid());
         assert!(
@@ -62,10 +67,10 @@ fn a_stopped_thread_shows_its_frames_and_takes_assignments() {
         client.step(id, Step::Continue);
         assert_eq!(debugged.ended(), ["1503"]);
         let because = debugged.client.news(|news| match news {
-            StopNews::WentOn { because, .. } => Some(because),
+            BreakpointEvent::WentOn { because, .. } => Some(because),
             _ => None,
         });
-        assert_eq!(because, WentOn::Asked);
+        assert_eq!(because, ResumeReason::Asked);
         assert!(debugged.client.stops().is_empty());
         debugged.leaves_no_trace();
     });
@@ -79,7 +84,10 @@ fn a_program_stops_itself_if_somebody_is_there() {
         debugged.ended();
         debugged.begin("print(probing.breakpoint())");
         let stopped = debugged.client.stopped();
-        assert_eq!((&stopped.why, stopped.driver), (&Why::Asked, Driver::You));
+        assert_eq!(
+            (&stopped.why, stopped.driver),
+            (&StopReason::Asked, Controller::You)
+        );
         assert_eq!(stopped.frames[0].file, "<string>");
         debugged.client.step(stopped.stop, Step::Continue);
         assert_eq!(debugged.ended(), ["True"]);
@@ -122,6 +130,62 @@ fn code_at_a_stop_is_cancelled_and_meets_no_breakpoints() {
 }
 
 #[test]
+fn whoever_takes_a_stop_last_is_told_so_last() {
+    every_python(|python| {
+        let mut debugged = Debugged::start(python);
+        debugged.client.arm(stop(at("second")));
+        debugged.begin("trainer.fit(10)");
+        let id = debugged.client.stopped().stop;
+        let mut takers: Vec<_> = (0..3)
+            .map(|_| {
+                let mut taker = debugged.another();
+                taker.follow(true);
+                taker
+            })
+            .collect();
+        for _ in 0..20 {
+            // All at once: nobody waits for the answer of another.
+            let sent: Vec<_> = takers
+                .iter_mut()
+                .map(|taker| {
+                    taker.send(Call::Drive {
+                        stop: id,
+                        take: true,
+                    })
+                })
+                .collect();
+            for (taker, sent) in takers.iter_mut().zip(sent) {
+                assert_eq!(taker.answer(sent), Event::Done);
+            }
+            let truth: Vec<Controller> = takers
+                .iter_mut()
+                .map(|taker| taker.stops()[0].driver)
+                .collect();
+            let drivers = truth.iter().filter(|driver| **driver == Controller::You);
+            assert_eq!(drivers.count(), 1, "{truth:?}");
+            for (taker, truth) in takers.iter_mut().zip(truth) {
+                // The last that each has been told is what is so.
+                let mut told = taker.all_news().into_iter().filter_map(|news| match news {
+                    BreakpointEvent::Driven { driver, .. } => Some(driver),
+                    _ => None,
+                });
+                if let Some(last) = told.next_back() {
+                    assert_eq!(last, truth);
+                }
+            }
+        }
+        drop(takers);
+        let take = Call::Drive {
+            stop: id,
+            take: true,
+        };
+        assert_eq!(debugged.client.ask(take), Event::Done);
+        debugged.client.step(id, Step::Continue);
+        debugged.ended();
+    });
+}
+
+#[test]
 fn several_look_on_and_one_drives() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
@@ -131,10 +195,13 @@ fn several_look_on_and_one_drives() {
         debugged.begin("trainer.fit(10)");
         let stopped = debugged.client.stopped();
         let seen = other.stopped();
-        assert_eq!((seen.stop, seen.driver), (stopped.stop, Driver::Another));
+        assert_eq!(
+            (seen.stop, seen.driver),
+            (stopped.stop, Controller::Another)
+        );
         assert_eq!(seen.followers, 2);
         let step = |stop| {
-            Call::Step(probing_proto::stops::StepCall {
+            Call::Step(probing_proto::message::breakpoints::StepCall {
                 stop,
                 step: Step::Over,
                 my_code: false,
@@ -152,10 +219,10 @@ fn several_look_on_and_one_drives() {
         other.refused(drive(false));
         assert_eq!(other.ask(drive(true)), Event::Done);
         let driver = debugged.client.news(|news| match news {
-            StopNews::Driven { driver, .. } => Some(driver),
+            BreakpointEvent::Driven { driver, .. } => Some(driver),
             _ => None,
         });
-        assert_eq!(driver, Driver::Another);
+        assert_eq!(driver, Controller::Another);
         other.step_to(stopped.stop, Step::Over, "third");
         check_at(&debugged.client.stopped(), "third");
         let released = debugged.client.ask(Call::Release { stops: Vec::new() });
@@ -174,14 +241,16 @@ fn other_threads_wait_at_their_next_line_if_asked_to() {
         debugged.ended();
         debugged.begin("exec(compile('def tick():\\n    global ticks\\n    while goes_on:\\n        ticks += 1\\n', '<tick>', 'exec'), globals()); ticker = in_thread(tick)");
         debugged.ended();
-        let hold = Hold {
+        let hold = StopPolicy {
             all_threads: true,
-            ..Hold::default()
+            ..StopPolicy::default()
         };
-        debugged.client.arm(probing_proto::stops::Arm {
-            hold,
-            ..stop(at("second"))
-        });
+        debugged
+            .client
+            .arm(probing_proto::message::breakpoints::SetBreakpoint {
+                hold,
+                ..stop(at("second"))
+            });
         debugged.begin("trainer.fit(10)");
         let stopped = debugged.client.stopped();
         // It may be in the middle of a line; at the second look it stands.

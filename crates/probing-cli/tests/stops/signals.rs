@@ -4,13 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use probing_proto::message::breakpoints::{Action, BreakpointLocation, SetBreakpoint};
+use probing_proto::message::recorders::{Tracer, TracerCall};
+use probing_proto::message::trace::{Scope, Trace};
 use probing_proto::message::{Call, Eval, Event};
-use probing_proto::stops::{Action, Arm, Place};
-use probing_proto::trace::{Scope, Trace};
 use probing_testkit::{Python, every_python};
 use rustix::process::Signal;
 
-use crate::debugger::{Client, Debugged, arm, in_function, line_of, log, when};
+use crate::debugger::{Client, Debugged, arm, in_function, line_of, log, stop, when};
 
 const PROGRAM: &str = "signalled.py";
 /// Each handler, raising and not, and Python's own of Ctrl-C, which raises but counts nothing.
@@ -19,50 +20,63 @@ const SIGNALS: [(Signal, [u32; 2]); 3] = [
     (Signal::TERM, [1, 1]),
     (Signal::INT, [0, 1]),
 ];
+/// Sent at once: each handler counts, and none raises, as another might run before what it raised is caught.
+const BURST: [Signal; 4] = [Signal::USR1, Signal::USR2, Signal::HUP, Signal::WINCH];
 /// In the usual run, and in the long one.
 const FEW: u32 = 12;
 const MANY: u32 = 1000;
 /// A condition that only Python can answer, and one that the program answers and that swallows what it can.
 const GENERAL: &str = "any(value < 0 for value in values)";
+/// One for code of Python's own, which writes the environment and has none of the program's names.
+const NAMELESS: &str = "any(value < 0 for value in (1, 2, 3))";
 const SWALLOWING: &str = "slow(-1)";
 
 /// What is done to the program meanwhile.
 enum Meanwhile {
-    Armed(Vec<Arm>),
+    Armed(Vec<SetBreakpoint>),
     Traced(Vec<Trace>),
+    Recorded(Tracer),
     Evaluated,
+    /// Stopped again and again, where a client has code evaluated.
+    Stopped(SetBreakpoint),
 }
 
-fn at_line() -> Arm {
-    arm(Place::Line {
+fn at_line() -> SetBreakpoint {
+    arm(BreakpointLocation::Line {
         file: PROGRAM.to_owned(),
         line: line_of(PROGRAM, "line"),
     })
 }
 
-fn watch_local() -> Arm {
-    arm(Place::Local {
+fn watch_local() -> SetBreakpoint {
+    arm(BreakpointLocation::Local {
         function: "busy".to_owned(),
         name: "total".to_owned(),
     })
 }
 
-fn watch_value() -> Arm {
-    arm(Place::Value {
+fn watch_value() -> SetBreakpoint {
+    arm(BreakpointLocation::Value {
         path: "state['k']".to_owned(),
     })
 }
 
-fn snapshot(arm: Arm) -> Arm {
-    Arm {
+fn watch_environment() -> SetBreakpoint {
+    arm(BreakpointLocation::Environment {
+        name: "SIGNALLED".to_owned(),
+    })
+}
+
+fn snapshot(arm: SetBreakpoint) -> SetBreakpoint {
+    SetBreakpoint {
         action: Action::Snapshot,
         ..arm
     }
 }
 
-fn raising() -> Arm {
+fn raising() -> SetBreakpoint {
     let exception = Some("LookupError".to_owned());
-    arm(Place::Raise { exception })
+    arm(BreakpointLocation::Raise { exception })
 }
 
 fn trace(lines: bool) -> Trace {
@@ -83,8 +97,8 @@ fn trace(lines: bool) -> Trace {
 
 /// Each kind of thing that runs in a thread of the program.
 fn kinds() -> Vec<(&'static str, Meanwhile)> {
-    let armed = |arm: Arm| Meanwhile::Armed(vec![arm]);
-    let general = |arm: Arm| Meanwhile::Armed(vec![when(GENERAL, arm)]);
+    let armed = |arm: SetBreakpoint| Meanwhile::Armed(vec![arm]);
+    let general = |arm: SetBreakpoint| Meanwhile::Armed(vec![when(GENERAL, arm)]);
     vec![
         ("a line, simple", armed(when("k < 0", at_line()))),
         ("a line, general", general(at_line())),
@@ -113,7 +127,21 @@ fn kinds() -> Vec<(&'static str, Meanwhile)> {
         ),
         ("a trace", Meanwhile::Traced(vec![trace(false)])),
         ("a trace of lines", Meanwhile::Traced(vec![trace(true)])),
+        (
+            "a variable of the environment",
+            armed(when(NAMELESS, watch_environment())),
+        ),
+        (
+            "what nobody catches",
+            general(arm(BreakpointLocation::Uncaught)),
+        ),
+        ("memory", Meanwhile::Recorded(Tracer::Memory)),
+        ("the heap", Meanwhile::Recorded(Tracer::Heap)),
         ("evaluated code", Meanwhile::Evaluated),
+        (
+            "code at a stop",
+            Meanwhile::Stopped(stop(when("k % 100 == 0", at_line()))),
+        ),
     ]
 }
 
@@ -132,6 +160,66 @@ fn send(debugged: &mut Debugged, so_far: &mut [u32; 2], count: u32, kind: &str) 
         }
         assert_eq!(line, expected, "{kind}: {signal:?}");
     }
+    for signal in BURST {
+        debugged.target.signal(signal);
+    }
+    let before = so_far[0];
+    so_far[0] += BURST.len() as u32;
+    let expected = format!("{} {}", so_far[0], so_far[1]);
+    let between: Vec<_> = (before + 1..so_far[0])
+        .map(|count| format!("{count} {}", so_far[1]))
+        .collect();
+    loop {
+        let line = debugged.target.line();
+        if line == expected {
+            return;
+        }
+        assert!(
+            between.contains(&line),
+            "{kind}, a burst: {line}, not {expected}"
+        );
+    }
+}
+
+/// Has a stopped thread evaluate code and lets it go on, until nobody wants that any more.
+fn stopping(client: &mut Client, goes_on: &AtomicBool) {
+    let mut there = client.follow(true);
+    loop {
+        let stopped = there.pop().unwrap_or_else(|| client.stopped()).stop;
+        // A signal may end the stop, or what is evaluated there.
+        let (stop, take) = (stopped, true);
+        client.ask(Call::Drive { stop, take });
+        let evaluated = client.begin_eval(stop, 0, "sum(sum(range(each)) for each in range(200))");
+        client.answer(evaluated);
+        let is_wanted = goes_on.load(Ordering::Acquire);
+        if !is_wanted {
+            client.disarm_all();
+        }
+        client.ask(Call::Release { stops: Vec::new() });
+        if !is_wanted {
+            return;
+        }
+    }
+}
+
+/// Sends signals beside something that another client does.
+fn send_beside(
+    debugged: &mut Debugged,
+    so_far: &mut [u32; 2],
+    (count, kind): (u32, &str),
+    work: fn(&mut Client, &AtomicBool),
+) {
+    let mut another = debugged.another();
+    let goes_on = AtomicBool::new(true);
+    thread::scope(|scope| {
+        let works = scope.spawn(|| work(&mut another, &goes_on));
+        let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            send(debugged, so_far, count, kind);
+        }));
+        goes_on.store(false, Ordering::Release);
+        works.join().unwrap();
+        sent.unwrap();
+    });
 }
 
 /// Has the main thread evaluate code without end.
@@ -143,6 +231,16 @@ fn evaluating(client: &mut Client, goes_on: &AtomicBool) {
         }));
         assert!(matches!(event, Event::Evaluated(_)), "{event:?}");
     }
+}
+
+fn record(client: &mut Client, tracer: Tracer, on: bool) {
+    let call = TracerCall {
+        tracer,
+        on: Some(on),
+        borrowed: false,
+    };
+    let event = client.ask(Call::Tracer(call));
+    assert!(matches!(event, Event::Tracer(_)), "{event:?}");
 }
 
 fn none_is_lost(python: &Python, count: u32) {
@@ -171,18 +269,17 @@ fn none_is_lost(python: &Python, count: u32) {
                 send(&mut debugged, &mut so_far, count, kind);
                 debugged.client.ask(Call::Untrace { traces: Vec::new() });
             }
+            Meanwhile::Recorded(tracer) => {
+                record(&mut debugged.client, tracer, true);
+                send(&mut debugged, &mut so_far, count, kind);
+                record(&mut debugged.client, tracer, false);
+            }
             Meanwhile::Evaluated => {
-                let mut another = debugged.another();
-                let goes_on = AtomicBool::new(true);
-                thread::scope(|scope| {
-                    let evaluates = scope.spawn(|| evaluating(&mut another, &goes_on));
-                    let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                        send(&mut debugged, &mut so_far, count, kind);
-                    }));
-                    goes_on.store(false, Ordering::Release);
-                    evaluates.join().unwrap();
-                    sent.unwrap();
-                });
+                send_beside(&mut debugged, &mut so_far, (count, kind), evaluating);
+            }
+            Meanwhile::Stopped(arm) => {
+                debugged.client.arm(arm);
+                send_beside(&mut debugged, &mut so_far, (count, kind), stopping);
             }
         }
     }

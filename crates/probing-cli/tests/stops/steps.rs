@@ -1,8 +1,10 @@
 //! Steps: over, into, out, until, jump; across calls, yields, awaits, exceptions, recursion and decorators.
 
+use probing_proto::message::breakpoints::Step::{Continue, Into, Jump, Out, Over, Return, Until};
+use probing_proto::message::breakpoints::{
+    BreakpointEvent, ResumeReason, Step, StepCall, StopId, StopReason,
+};
 use probing_proto::message::{Call, Event};
-use probing_proto::stops::Step::{Continue, Into, Jump, Out, Over, Return, Until};
-use probing_proto::stops::{Step, StepCall, StopId, StopNews, WentOn, Why};
 use probing_testkit::every_python;
 
 use crate::debugger::{Debugged, at, check_at, in_function, line, stop};
@@ -53,7 +55,7 @@ fn a_step_to_the_return_stops_there_with_the_value() {
             debugged.client.step(id, Return { frame: 0 });
             let stopped = debugged.client.stopped();
             match &stopped.why {
-                Why::Returned { value } => (value.clone(), stopped),
+                StopReason::Returned { value } => (value.clone(), stopped),
                 why => panic!("{why:?}"),
             }
         };
@@ -140,7 +142,7 @@ fn a_function_stops_at_the_first_line_of_its_body() {
         let stopped = debugged.client.stopped();
         check_at(&stopped, "finish");
         let point = point.point;
-        assert_eq!(stopped.why, Why::Breakpoint { point });
+        assert_eq!(stopped.why, StopReason::Breakpoint { point });
         assert_eq!(debugged.client.value(stopped.stop, 0, "value"), "3");
         assert_eq!(debugged.client.value(stopped.stop, 1, "batch"), "1");
         debugged.client.step_to(stopped.stop, Over, "sum");
@@ -228,10 +230,10 @@ fn a_thread_that_ends_in_the_middle_of_a_step_leaves_nothing_behind() {
         });
         assert_eq!(debugged.client.ask(out), Event::Done);
         let because = debugged.client.news(|news| match news {
-            StopNews::WentOn { because, .. } => Some(because),
+            BreakpointEvent::WentOn { because, .. } => Some(because),
             _ => None,
         });
-        assert_eq!(because, WentOn::ThreadEnded);
+        assert_eq!(because, ResumeReason::ThreadEnded);
         assert_eq!(debugged.told("worker.join()"), "None");
         assert_eq!(debugged.client.stops(), []);
         debugged.leaves_no_trace();
@@ -249,7 +251,7 @@ fn a_breakpoint_ends_a_step() {
         debugged.client.step(stopped.stop, Over);
         let again = debugged.client.stopped();
         assert_eq!(again.stop, stopped.stop);
-        assert!(matches!(again.why, Why::Breakpoint { .. }));
+        assert!(matches!(again.why, StopReason::Breakpoint { .. }));
         check_at(&again, "sum");
         debugged.client.disarm_all();
         debugged.client.step(stopped.stop, Continue);

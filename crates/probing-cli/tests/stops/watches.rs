@@ -1,7 +1,9 @@
 //! Watches: what changes is recorded, with where and by whom; and may stop who changes it.
 
 use probing_proto::message::Call;
-use probing_proto::stops::{Action, Arm, Place, Point, Step, StopNews, Why};
+use probing_proto::message::breakpoints::{
+    Action, Breakpoint, BreakpointEvent, BreakpointLocation, SetBreakpoint, Step, StopReason,
+};
 use probing_testkit::{Python, every_python};
 
 use crate::debugger::{Debugged, arm, line_of, stop, when};
@@ -22,7 +24,7 @@ impl Watched {
         }
     }
 
-    fn arm(&mut self, arm: Arm) -> Point {
+    fn arm(&mut self, arm: SetBreakpoint) -> Breakpoint {
         self.debugged.client.arm(arm)
     }
 
@@ -33,7 +35,7 @@ impl Watched {
     }
 
     /// What a watch has recorded, in order.
-    fn rows(&self, point: &Point, columns: &str) -> Vec<String> {
+    fn rows(&self, point: &Breakpoint, columns: &str) -> Vec<String> {
         let pid = self.debugged.target.pid().to_string();
         let sql = format!(
             "SELECT {columns} FROM python.variables WHERE point = {} ORDER BY ts",
@@ -49,7 +51,7 @@ impl Watched {
     }
 
     #[track_caller]
-    fn check(&self, point: &Point, expected: &[Row]) {
+    fn check(&self, point: &Breakpoint, expected: &[Row]) {
         let rows = self.rows(point, "coalesce(old, '-'), coalesce(new, '-'), line");
         let line = |mark: &str| line_of(PROGRAM, mark);
         let expected: Vec<String> = expected
@@ -66,15 +68,15 @@ impl Watched {
     }
 }
 
-fn local(function: &str, name: &str) -> Arm {
-    arm(Place::Local {
+fn local(function: &str, name: &str) -> SetBreakpoint {
+    arm(BreakpointLocation::Local {
         function: function.to_owned(),
         name: name.to_owned(),
     })
 }
 
-fn value(path: &str) -> Arm {
-    arm(Place::Value {
+fn value(path: &str) -> SetBreakpoint {
+    arm(BreakpointLocation::Value {
         path: path.to_owned(),
     })
 }
@@ -183,7 +185,7 @@ fn who_writes_a_local_stops_right_behind_the_write() {
             ("4", "body"),
         ] {
             let stopped = watched.debugged.client.stopped();
-            assert!(matches!(&stopped.why, Why::Changed { new, .. } if new == value));
+            assert!(matches!(&stopped.why, StopReason::Changed { new, .. } if new == value));
             assert_eq!(stopped.frames[0].lineno, line_of(PROGRAM, mark), "{value}");
             let seen = watched.debugged.client.value(stopped.stop, 0, "value");
             assert_eq!(seen, value);
@@ -194,7 +196,7 @@ fn who_writes_a_local_stops_right_behind_the_write() {
             watched.debugged.client.disarm_all();
             watched.debugged.client.step(stopped.stop, Step::Over);
             let stopped = watched.debugged.client.stopped();
-            assert_eq!(stopped.why, Why::Step);
+            assert_eq!(stopped.why, StopReason::Step);
             assert_eq!(stopped.frames[0].lineno, line_of(PROGRAM, "loop"));
             watched.debugged.client.step(stopped.stop, Step::Continue);
         }
@@ -212,7 +214,7 @@ fn a_local_of_a_function_that_loops_already_is_watched_from_its_next_line_on() {
         watched.run("thread.start()");
         let point = watched.arm(local("forever", "turn"));
         let (at, func, thread) = watched.debugged.client.news(|news| match news {
-            StopNews::Changed {
+            BreakpointEvent::Changed {
                 at, thread_name, ..
             } => Some((at.lineno, at.func, thread_name)),
             _ => None,
@@ -240,6 +242,9 @@ fn a_variable_of_a_comprehension_is_not_that_of_the_function() {
         let rows = watched.rows(&x, "coalesce(old, '-'), coalesce(new, '-')");
         assert_eq!(rows, ["-,5", "5,7"]);
         watched.check(&other, &[("-", "8", "both")]);
+        // A variable of a function around it, which it only reads, is its own nevertheless.
+        let read = watched.arm(local("read_around", "x"));
+        assert_eq!(read.bound.len(), 1);
         watched.end();
     });
 }
@@ -253,7 +258,7 @@ fn globals_attributes_items_and_the_environment_tell_who_changed_them() {
         let lr = watched.arm(value("options.lr"));
         let deep = watched.arm(value("network.fc.lr"));
         let item = watched.arm(value("config['lr']"));
-        let environment = watched.arm(arm(Place::Environment {
+        let environment = watched.arm(arm(BreakpointLocation::Environment {
             name: "WATCHED".to_owned(),
         }));
         assert!(
@@ -267,7 +272,9 @@ fn globals_attributes_items_and_the_environment_tell_who_changed_them() {
         watched.run("set_global(0.2); set_global(0.2); set_global('a')");
         watched.run("options.set_rate(3); options.other = 5; options.set_rate(4)");
         watched.run("set_item(1.5); set_all(2.5)");
-        watched.run("set_variable('x'); set_variable('y'); os.environ.pop('WATCHED')");
+        // The same value once more is no change.
+        watched.run("set_variable('x'); set_variable('x'); set_variable('y')");
+        watched.run("set_variable('y'); os.environ.pop('WATCHED')");
         // What is on the way may be replaced, and is followed.
         watched.run("network._modules['fc'].set_rate(9); options = Options(); options.set_rate(7)");
         watched.run("network._modules['fc'] = Options(); network._modules['fc'].set_rate(0.7)");
@@ -285,9 +292,45 @@ fn globals_attributes_items_and_the_environment_tell_who_changed_them() {
         let rows = watched.rows(&environ, "coalesce(old, '-'), coalesce(new, '-')");
         assert_eq!(rows, ["-,b'x'", "b'x',b'y'", "b'y',-"]);
         let same = watched.rows(&environment, "coalesce(old, '-'), coalesce(new, '-')");
-        assert_eq!(same, rows);
+        assert_eq!(same, ["-,'x'", "'x','y'", "'y',-"]);
+        watched.run("set_variable('ü' * 90); set_variable('ü' * 90); set_variable('18')");
+        let rows = watched.rows(&environment, "new");
+        assert_eq!(
+            rows[3..],
+            [format!("'{}'", "ü".repeat(90)), "'18'".to_owned()]
+        );
+        let long = "set_variable('a' * 3000); set_variable('a' * 3000)";
+        watched.run(long);
+        assert_eq!(watched.rows(&environment, "new").len(), 6);
         let functions = watched.rows(&environment, "line");
         assert!(!functions[0].is_empty(), "{functions:?}");
+        watched.end();
+    });
+}
+
+#[test]
+fn a_watch_says_what_its_value_is_now() {
+    every_python(|python| {
+        let mut watched = Watched::start(python);
+        watched.arm(value("rate"));
+        watched.arm(when("value == 'never'", value("layers[-2]")));
+        let notes = |watched: &mut Watched| {
+            let points = watched.debugged.client.points();
+            let notes = points.into_iter().map(|point| point.note.unwrap());
+            notes.collect::<Vec<_>>()
+        };
+        assert_eq!(notes(&mut watched), ["now 0.1", "now 2"]);
+        watched.run("set_global(0.2); set_layer(20); set_layer(20)");
+        assert_eq!(notes(&mut watched), ["now 0.2", "now 20"]);
+        // More than are recorded in a second; the last one may be in the next.
+        watched.run("for value in range(5000): set_global(value)");
+        let said = notes(&mut watched).remove(0);
+        let is_behind = said.ends_with(" when a change was last recorded");
+        assert!(is_behind || said == "now 4999", "{said}");
+        watched.run("del rate; set_layer(20)");
+        let said = notes(&mut watched).remove(0);
+        assert!(!said.starts_with("now"), "{said}");
+        watched.run("rate = 0.1");
         watched.end();
     });
 }
@@ -315,7 +358,7 @@ fn a_watch_stops_who_changes_it_and_asks_conditions_there() {
         watched.run("set_global(0.5)");
         watched.debugged.begin("in_thread(set_global, 2)");
         let stopped = watched.debugged.client.stopped();
-        let why = Why::Changed {
+        let why = StopReason::Changed {
             point: point.point,
             name: "rate".to_owned(),
             old: "0.5".to_owned(),
@@ -335,7 +378,7 @@ fn a_watch_stops_who_changes_it_and_asks_conditions_there() {
         );
         watched.debugged.client.step(stopped.stop, Step::Continue);
         watched.debugged.ended();
-        let once = Arm {
+        let once = SetBreakpoint {
             once: true,
             hits: 2,
             ..stop(local("count", "step"))
@@ -363,7 +406,7 @@ fn changes_are_told_as_they_come_and_too_many_are_counted() {
         let point = watched.arm(local("count", "step"));
         watched.debugged.begin("in_thread(count, 5000)");
         let news = watched.debugged.client.news(|news| match news {
-            StopNews::Changed {
+            BreakpointEvent::Changed {
                 name,
                 old,
                 new,
@@ -394,7 +437,7 @@ fn values_are_told_without_any_code_of_the_program() {
     every_python(|python| {
         let mut watched = Watched::start(python);
         let voice = watched.arm(local("loudly", "voice"));
-        let logged = Arm {
+        let logged = SetBreakpoint {
             action: Action::Snapshot,
             ..value("options.kind")
         };
@@ -417,8 +460,22 @@ fn values_are_told_without_any_code_of_the_program() {
 fn what_cannot_be_watched_is_refused_with_the_reason() {
     every_python(|python| {
         let mut watched = Watched::start(python);
+        // Its code is part of the function's from 3.12 on.
+        let (no_each, no_made) = if python.version >= (3, 12) {
+            (
+                "squares_of has each only inside a comprehension",
+                "makers_of has made only inside a comprehension",
+            )
+        } else {
+            (
+                "squares_of has no variable each",
+                "makers_of has no variable made",
+            )
+        };
         for (place, said) in [
             (local("count", "stepp"), "count has no variable stepp"),
+            (local("squares_of", "each"), no_each),
+            (local("makers_of", "made"), no_made),
             (
                 value("options.half"),
                 "cannot watch options.half: half is a property: only its code knows its value",

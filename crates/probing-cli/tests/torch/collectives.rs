@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::process::Command;
 
-use probing_testkit::{Ran, Sandbox, Target, every_torch, root, wait_until};
+use probing_testkit::{CommandResult, Sandbox, Target, every_torch, root, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -13,9 +14,9 @@ use crate::sandbox;
 const RANKS: usize = 3;
 const PROGRAM: &str = "tests/targets/with_torch/collectives.py";
 
-struct Job {
-    sandbox: Sandbox,
-    torchrun: Target,
+pub(crate) struct Job {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) torchrun: Target,
     pids: Pids,
 }
 
@@ -41,7 +42,7 @@ impl Job {
     }
 
     /// A program whose ranks say who they are, after `word`.
-    fn of(program: &str, word: &str, ranks: usize, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(program: &str, word: &str, ranks: usize, variables: &[(&str, &str)]) -> Self {
         let sandbox = sandbox();
         let mut command = sandbox.command();
         command
@@ -67,12 +68,24 @@ impl Job {
         }
     }
 
-    fn probing(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn probing(&self, arguments: &[&str]) -> CommandResult {
         let all = self.pids.0.join(",");
         self.sandbox.probing([&["-t", &all], arguments].concat())
     }
 
-    fn rows(&self, sql: &str) -> Vec<Value> {
+    /// The same command, to be started.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.sandbox.command();
+        command.args(["-t", &self.pids.0.join(",")]).args(arguments);
+        command
+    }
+
+    pub(crate) fn kill_rank(&self, rank: usize) {
+        let pid = Pid::from_raw(self.pids.0[rank].parse().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    pub(crate) fn rows(&self, sql: &str) -> Vec<Value> {
         let told = self.probing(&["query", "--json", sql]).json();
         told.as_array().unwrap().clone()
     }

@@ -2,9 +2,11 @@
 
 use std::process::Command;
 
-use probing_testkit::{Python, Ran, Sandbox, root, wait_until};
+use probing_testkit::{
+    CommandResult, Console, Python, Sandbox, console_blocks, needs_torch, root, wait_until,
+};
 
-use crate::sandbox;
+use crate::{job, sandbox};
 
 /// The commands of a section, with the process that they are for.
 fn commands(section: &str, pid: &str) -> Vec<String> {
@@ -49,7 +51,7 @@ fn a_slow_module_is_found() {
         .target_command(shell(&sandbox, &start))
         .start_without_waiting();
     let pid = pid_in(&target.line());
-    let run = |command: &str| Ran::to_the_end(shell(&sandbox, command));
+    let run = |command: &str| CommandResult::to_the_end(shell(&sandbox, command));
     let commands = commands("A slow module", &pid);
     let [_, on, slowest, off] = commands.as_slice() else {
         panic!("{commands:?}");
@@ -75,13 +77,13 @@ fn where_a_nan_began_is_found_after_the_end() {
     let sandbox = sandbox();
     let start = &commands("A NaN", "")[0];
     // A shell cannot `exec` an assignment.
-    let ran = Ran::to_the_end(shell(&sandbox, &format!("env {start}")));
+    let ran = CommandResult::to_the_end(shell(&sandbox, &format!("env {start}")));
     assert_eq!(
         (ran.status, ran.stderr.as_str()),
         (1, "step 57: the loss is nan\n")
     );
     let pid = pid_in(ran.stdout.trim_end());
-    let found = Ran::to_the_end(shell(&sandbox, &commands("A NaN", &pid)[1]));
+    let found = CommandResult::to_the_end(shell(&sandbox, &commands("A NaN", &pid)[1]));
     let mut lines = found.ok().lines();
     assert_eq!(
         lines.next().unwrap(),
@@ -91,4 +93,18 @@ fn where_a_nan_began_is_found_after_the_end() {
         .find(|line| line.trim_start().starts_with("input"))
         .unwrap();
     assert!(input.contains("(8, 16) float32"), "{found:?}");
+}
+
+#[test]
+fn the_blocks_of_the_readme_that_need_torch_happen_as_shown() {
+    let command = std::path::Path::new(env!("CARGO_BIN_EXE_probing"));
+    let (python, torchrun) = (Python::with_torch().path, job::torchrun());
+    let folders = [command, &python, &torchrun].map(|program| program.parent().unwrap());
+    let blocks = console_blocks("README.md");
+    let blocks: Vec<_> = blocks.iter().filter(|block| needs_torch(block)).collect();
+    assert!(blocks.len() >= 2, "{blocks:?}");
+    for block in blocks {
+        let sandbox = sandbox();
+        Console::start(&sandbox, &folders).check(block);
+    }
 }

@@ -48,7 +48,7 @@ impl Job {
     }
 
     /// `probing` with both ranks as targets; others may run on this machine.
-    fn probing(&self, arguments: &[&str]) -> probing_testkit::Ran {
+    fn probing(&self, arguments: &[&str]) -> probing_testkit::CommandResult {
         let both = self.pids.join(",");
         self.sandbox.probing([&["-t", &both], arguments].concat())
     }

@@ -11,12 +11,17 @@ mod collectives;
 mod compiled;
 mod examples;
 mod job;
+mod nan;
 mod remote;
 mod rows;
+mod scalars;
 mod sets;
+mod signals;
+mod steps;
 mod switches;
 mod trace;
 mod training;
+mod unranked;
 mod watches;
 
 use probing_testkit::Sandbox;

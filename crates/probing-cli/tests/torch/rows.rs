@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use probing_testkit::{Python, Ran};
+use probing_testkit::{CommandResult, Python};
 
 use crate::sandbox;
 
@@ -59,7 +59,7 @@ fn files_and_streams_are_read_by_others() {
         &path("python.trace_event.parquet"),
         &path("user.train.parquet"),
     ]);
-    let read = Ran::to_the_end({
+    let read = CommandResult::to_the_end({
         read.args([asked, streamed]);
         read
     });

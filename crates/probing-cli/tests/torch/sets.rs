@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use probing_testkit::{Python, Ran, Sandbox, Target, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -75,8 +75,8 @@ impl Job {
         command
     }
 
-    fn ask(&self, arguments: &[&str]) -> Ran {
-        Ran::to_the_end(self.command(arguments))
+    fn ask(&self, arguments: &[&str]) -> CommandResult {
+        CommandResult::to_the_end(self.command(arguments))
     }
 
     #[track_caller]
@@ -121,7 +121,12 @@ fn a_training_on_two_machines_is_recorded_watched_and_explained() {
 fn recorded(job: &Job) {
     let nothing = job.ask(&["collectives"]);
     assert_eq!(nothing.status, 1, "{nothing:?}");
-    assert!(nothing.stderr.contains("switch it on with"), "{nothing:?}");
+    assert!(
+        nothing
+            .stderr
+            .contains("`probing -t … collectives on` records"),
+        "{nothing:?}"
+    );
     let on = job.told(&["torch", "on"]);
     assert!(on.starts_with("ranks 0-1:\n  on, by "), "{on}");
     let on = job.told(&["collectives", "on"]);
@@ -155,6 +160,8 @@ fn recorded(job: &Job) {
 
 /// `watch-nan` waits, and names the rank that was first.
 fn first_nan(job: &Job) {
+    // What others look for goes on after the first is found.
+    job.eval("all", "import probing; probing.torch.enable(nan=True)");
     let mut command = job.command(&["watch-nan"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut watching = command.spawn().unwrap();
@@ -164,8 +171,10 @@ fn first_nan(job: &Job) {
     );
     job.eval("1", "is_bad = True");
     job.eval("all", "turns.release()");
-    let found = Ran::finished(watching);
-    let first = found.ok().lines().next().unwrap();
+    let found = CommandResult::finished(watching);
+    assert_eq!(found.status, 0, "{found:?}");
+    assert!(!found.stderr.contains("aligned"), "{found:?}");
+    let first = found.stdout.lines().next().unwrap();
     assert!(
         first.starts_with("step 3: output of module.0 has 0 NaN, 8 Inf of 64 (rank 1, pid "),
         "{found:?}"
@@ -174,6 +183,7 @@ fn first_nan(job: &Job) {
         job.eval("all", "steps") == "ranks 0-1: 4\n"
     });
     let told = job.ask(&["watch-nan", "--recorded", "--json"]).json();
+    assert_eq!(told["missing"], Value::Null, "{told:#}");
     let ranks: Vec<&Value> = told["found"]
         .as_array()
         .unwrap()

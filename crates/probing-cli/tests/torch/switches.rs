@@ -28,6 +28,8 @@ fn switches() -> Vec<Switch> {
     let kinds = json!(["parameters", "gradients", "activations"]);
     let value = |path: &str| json!({"on": "value", "path": path});
     let count = || json!({"do": "count"});
+    let mut with_numbers = Switch::armed("a watch with numbers", value("watched"), count());
+    with_numbers.on[0]["stats"] = json!(true);
     let mut all = vec![
         tracer("collectives"),
         torch(
@@ -45,6 +47,7 @@ fn switches() -> Vec<Switch> {
             eval("hook = probing.hook_tensor(watched, name='watched')"),
             eval("hook.remove()"),
         ),
+        with_numbers,
     ];
     all.push(Switch::ended_by_detach(&all[..8]));
     all
@@ -75,6 +78,25 @@ fn what_is_recorded_of_torch_is_switched_beside_threads_that_train_and_reduce() 
         assert_eq!(board.value("own_hooks()"), format!("({of_optimizers}, 0)"));
         // So do those of process groups: one for each group, however often it was switched.
         assert_eq!(board.value("callables('operation_begins')"), "3");
+    });
+}
+
+/// Modes of torch hear in Python what a tensor is asked, and other threads come in meanwhile: not in the middle of a store.
+#[test]
+fn tensors_are_watched_beside_threads_with_modes_of_torch() {
+    every_torch(|python| {
+        let sandbox = sandbox();
+        let target = sandbox.target(python, "with_torch/modes.py");
+        let target = target.env("PROBING", "1").env("OMP_NUM_THREADS", "1");
+        let mut board = Switchboard::new(&sandbox, target.start());
+        for path in ["weight", "table['weight']"] {
+            let place = json!({"on": "value", "path": path});
+            let mut watch = Switch::armed("a watch of a tensor", place, json!({"do": "count"}));
+            board.turn(&watch, FEW_CYCLES);
+            watch.on[0]["stats"] = json!(true);
+            board.turn(&watch, FEW_CYCLES);
+        }
+        assert_eq!(board.value("heard"), "[]");
     });
 }
 
@@ -117,6 +139,32 @@ fn what_is_recorded_of_torch_is_switched_five_hundred_times() {
             let (major, minor) = python.version;
             eprintln!("{major}.{minor} {} {variables:?}: {done:?}", switch.name);
             done.assert_flat();
+        }
+    });
+}
+
+/// Torch destroys such a group when the interpreter is gone: hooks that need its GIL must not be freed then.
+#[test]
+fn a_program_whose_process_group_is_never_destroyed_ends_well() {
+    every_torch(|python| {
+        let sandbox = sandbox();
+        let start = || {
+            let target = sandbox.target(python, "with_torch/undestroyed.py");
+            target.env("GLOO_SOCKET_IFNAME", "lo").start()
+        };
+        for leave in [&["collectives", "off"][..], &["detach"], &["eval", "1"]] {
+            let target = start();
+            let pid = target.pid().to_string();
+            for arguments in [&["collectives", "on"][..], leave] {
+                let ran = sandbox.probing([&["-t", &pid], arguments].concat());
+                assert_eq!(ran.status, 0, "{ran:?}");
+            }
+            let ended = target.end();
+            assert_eq!(
+                (ended.status, ended.stdout),
+                (0, vec!["child 0".to_owned(), "over".to_owned()])
+            );
+            assert_eq!(ended.stderr, [""; 0], "{leave:?}");
         }
     });
 }

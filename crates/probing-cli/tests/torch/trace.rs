@@ -1,6 +1,8 @@
 //! What a training does, recorded: modules, backward passes, steps, and the first value that is not finite.
 
-use probing_testkit::{Python, Ran, Sandbox, Target, every_torch, root};
+use probing_proto::message::torch::{TorchCall, TorchOptions};
+use probing_proto::message::{Call, Event, Request, RequestId};
+use probing_testkit::{CommandResult, Python, RawClient, Sandbox, Target, every_torch, root};
 use rustix::process::Signal;
 
 use crate::sandbox;
@@ -36,9 +38,23 @@ impl Traced {
         line
     }
 
-    fn probing(&self, arguments: &[&str]) -> Ran {
+    fn probing(&self, arguments: &[&str]) -> CommandResult {
         self.sandbox
             .probing([&["-t", &self.pid], arguments].concat())
+    }
+
+    /// Has every value looked at, as `PROBING_TORCH=nan` does from the start.
+    fn look_for_nan(&self) {
+        let options = TorchOptions {
+            nan: true,
+            ..TorchOptions::default()
+        };
+        let mut client = RawClient::of(&self.sandbox, &self.target);
+        let id = RequestId(1);
+        let call = Call::Torch(TorchCall::On(options));
+        client.send(&Request { id, call });
+        let answer = client.receive().unwrap();
+        assert!(matches!(answer.event, Event::Torch(_)), "{answer:?}");
     }
 
     fn rows(&self, sql: &str) -> Vec<String> {
@@ -192,6 +208,8 @@ fn parameters_that_come_and_go(traced: &mut Traced) {
 fn what_is_not_finite(traced: &mut Traced) {
     let nothing = traced.probing(&["watch-nan", "--for", "1ms"]);
     assert_eq!((nothing.status, nothing.stdout.as_str()), (0, ""));
+    // It has switched off what it switched on: what comes now is looked at because a client asks for that.
+    traced.look_for_nan();
     traced.run("steps(1)");
     traced.run("model.poisoned = 0");
     traced.run("steps(1)");
@@ -286,11 +304,11 @@ fn results_are_the_same_and_statistics_are_torchs_own() {
         let sandbox = sandbox();
         let mut command = python.run([program]);
         command.env("PROBING_DIR", sandbox.runtime_dir());
-        let ran = Ran::to_the_end(command);
+        let ran = CommandResult::to_the_end(command);
         insta::assert_snapshot!(ran.ok(), @r"
         results True 6 AdamW 0
         statistics 260 0 3
-        graphs 1 0 9
+        graphs 1 0 10
         ");
     });
 }

@@ -2,10 +2,10 @@
 
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Write as _};
 
-use super::stream::Stream;
+use crate::agent::stream::Stream;
 
 /// No head of an answer, and no line between its parts, is longer.
-const MOST_HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// What came back.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ type Headers = Vec<(String, String)>;
 #[derive(Debug)]
 pub(crate) struct Body {
     reader: BufReader<Stream>,
-    rest: Rest,
+    rest: BodyRemainder,
     trailers: Headers,
 }
 
 /// What is still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum BodyRemainder {
     Bytes(u64),
     /// So many of this piece, then others.
     Piece(u64),
@@ -53,11 +53,11 @@ pub(crate) fn exchange(mut stream: Stream, request: &[u8]) -> io::Result<Respons
     let is_chunked = value(&headers, "transfer-encoding")
         .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
     let rest = match value(&headers, "content-length").map(str::parse) {
-        _ if status == 101 => Rest::Nothing,
-        _ if is_chunked => Rest::NextPiece,
-        Some(Ok(length)) => Rest::Bytes(length),
+        _ if status == 101 => BodyRemainder::Nothing,
+        _ if is_chunked => BodyRemainder::NextPiece,
+        Some(Ok(length)) => BodyRemainder::Bytes(length),
         Some(Err(_)) => return Err(malformed("a length that is no number")),
-        None => Rest::UntilClosed,
+        None => BodyRemainder::UntilClosed,
     };
     Ok(Response {
         status,
@@ -92,7 +92,7 @@ fn head(reader: &mut BufReader<Stream>) -> io::Result<Vec<u8>> {
         if is_end {
             return Ok(head);
         }
-        if head.len() > MOST_HEAD {
+        if head.len() > MAX_HEAD_BYTES {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
                 "a head without an end",
@@ -104,11 +104,11 @@ fn head(reader: &mut BufReader<Stream>) -> io::Result<Vec<u8>> {
 /// With its end.
 fn line(reader: &mut BufReader<Stream>) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
-    let mut limited = reader.by_ref().take(MOST_HEAD as u64);
+    let mut limited = reader.by_ref().take(MAX_HEAD_BYTES as u64);
     limited.read_until(b'\n', &mut line)?;
     match line.last() {
         Some(b'\n') => Ok(line),
-        Some(_) if line.len() == MOST_HEAD => Err(io::Error::new(
+        Some(_) if line.len() == MAX_HEAD_BYTES => Err(io::Error::new(
             ErrorKind::InvalidData,
             "a line without an end",
         )),
@@ -148,14 +148,14 @@ impl Body {
     }
 
     /// The length of the next piece; behind the last, the trailers.
-    fn next_piece(&mut self) -> io::Result<Rest> {
+    fn next_piece(&mut self) -> io::Result<BodyRemainder> {
         let line = line(&mut self.reader)?;
         let text = String::from_utf8_lossy(&line);
         let digits = text.trim_end().split(';').next().unwrap_or_default();
         let length = u64::from_str_radix(digits, 16)
             .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         if length > 0 {
-            return Ok(Rest::Piece(length));
+            return Ok(BodyRemainder::Piece(length));
         }
         let trailers = head(&mut self.reader)?;
         let mut fields = [httparse::EMPTY_HEADER; 16];
@@ -164,7 +164,7 @@ impl Body {
         {
             self.trailers = fields.iter().map(owned).collect();
         }
-        Ok(Rest::Nothing)
+        Ok(BodyRemainder::Nothing)
     }
 }
 
@@ -173,26 +173,30 @@ impl Read for Body {
         if buffer.is_empty() {
             return Ok(0);
         }
-        while self.rest == Rest::NextPiece {
+        while self.rest == BodyRemainder::NextPiece {
             self.rest = self.next_piece()?;
         }
         let most = match self.rest {
-            Rest::Nothing | Rest::Bytes(0) => return Ok(0),
-            Rest::Bytes(left) | Rest::Piece(left) => left.min(buffer.len() as u64) as usize,
-            Rest::UntilClosed | Rest::NextPiece => buffer.len(),
+            BodyRemainder::Nothing | BodyRemainder::Bytes(0) => return Ok(0),
+            BodyRemainder::Bytes(left) | BodyRemainder::Piece(left) => {
+                left.min(buffer.len() as u64) as usize
+            }
+            BodyRemainder::UntilClosed | BodyRemainder::NextPiece => buffer.len(),
         };
         let length = self.reader.read(&mut buffer[..most])?;
         let left = |left: u64| left - length as u64;
         match self.rest {
-            Rest::Bytes(_) | Rest::Piece(_) if length == 0 => {
+            BodyRemainder::Bytes(_) | BodyRemainder::Piece(_) if length == 0 => {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            Rest::Bytes(before) => self.rest = Rest::Bytes(left(before)),
-            Rest::Piece(before) if left(before) > 0 => self.rest = Rest::Piece(left(before)),
-            Rest::Piece(_) => {
+            BodyRemainder::Bytes(before) => self.rest = BodyRemainder::Bytes(left(before)),
+            BodyRemainder::Piece(before) if left(before) > 0 => {
+                self.rest = BodyRemainder::Piece(left(before));
+            }
+            BodyRemainder::Piece(_) => {
                 // The end of the piece's line.
                 line(&mut self.reader)?;
-                self.rest = Rest::NextPiece;
+                self.rest = BodyRemainder::NextPiece;
             }
             _ => {}
         }

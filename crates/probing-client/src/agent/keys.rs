@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::pinned::Fingerprint;
+use crate::agent::cert_pinning::Fingerprint;
 
 /// As the user gave them, for all agents of a command.
 #[derive(Clone, Default)]

@@ -8,65 +8,74 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_process::peer::Peer;
-use probing_process::processes;
+use probing_process::access::peer::Peer;
+use probing_process::procfs::processes;
 use probing_proto::agent::AgentState;
-use probing_proto::env::PROBING_DIR;
 use probing_proto::paths::{self, AGENTS};
 use probing_proto::process::ProcessKey;
 
-use super::endpoint::Endpoint;
-use super::way;
+use crate::agent::endpoint::Endpoint;
+use crate::agent::route;
 use crate::error::ClientError;
-use crate::private::PrivateFolder;
+use crate::probe::private_socket::PrivateFolder;
+use crate::targets::socket_path;
 
 /// Between two attempts to connect to an agent that is busy.
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// An agent that has been here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct LocalAgent {
     pub port: u16,
+    /// The private folder in which it says so.
+    runtime_dir: PathBuf,
     pub state: AgentState,
     /// Whether its process lives.
     pub lives: bool,
 }
 
 /// All of them, by their ports.
-pub fn agents_here() -> Vec<Standing> {
-    let Some(runtime_dir) = private_dir() else {
-        return Vec::new();
-    };
-    let entries = fs::read_dir(paths::agents_dir(&runtime_dir));
+pub fn local_agents() -> Vec<LocalAgent> {
+    let folders = socket_path::our_runtime_dirs().into_iter();
+    let entries = folders.map(|folder| fs::read_dir(paths::agents_dir(&folder)));
     let port = |name: &str| name.strip_suffix(".json")?.parse().ok();
     let mut ports: Vec<u16> = entries
-        .into_iter()
+        .flatten()
         .flatten()
         .flatten()
         .filter_map(|entry| port(entry.file_name().to_str()?))
         .collect();
     ports.sort_unstable();
+    ports.dedup();
     ports.into_iter().filter_map(at).collect()
 }
 
 /// The one on this port.
-pub(crate) fn at(port: u16) -> Option<Standing> {
-    let text = fs::read(paths::agent_state_path(&private_dir()?, port)).ok()?;
-    let state: AgentState = serde_json::from_slice(&text).ok()?;
-    let key = ProcessKey {
-        pid: state.pid,
-        start_ticks: state.start_ticks,
-    };
-    Some(Standing {
-        port,
-        lives: processes::is_alive(key),
-        state,
-    })
+pub(crate) fn at(port: u16) -> Option<LocalAgent> {
+    let folders = socket_path::our_runtime_dirs().into_iter();
+    let standing: Vec<LocalAgent> = folders
+        .filter_map(|runtime_dir| {
+            let text = fs::read(paths::agent_state_path(&runtime_dir, port)).ok()?;
+            let state: AgentState = serde_json::from_slice(&text).ok()?;
+            let key = ProcessKey {
+                pid: state.pid,
+                start_ticks: state.start_ticks,
+            };
+            Some(LocalAgent {
+                port,
+                runtime_dir,
+                lives: processes::is_alive(key),
+                state,
+            })
+        })
+        .collect();
+    // One that is gone may have left its word in another folder.
+    standing.into_iter().max_by_key(|standing| standing.lives)
 }
 
 /// The one of this user that listens at one of these addresses of this machine: the whole address, and not only its port. Who
 /// listens on the same port of another loopback address may be anybody.
-pub(crate) fn listening(addresses: &[SocketAddr], port: u16) -> Option<Standing> {
+pub(crate) fn listening(addresses: &[SocketAddr], port: u16) -> Option<LocalAgent> {
     let standing = at(port).filter(|found| found.lives && found.state.trouble.is_none())?;
     let listen: SocketAddr = standing.state.listen.parse().ok()?;
     let is_there = |address: &SocketAddr| address.ip().is_loopback() && covers(listen, *address);
@@ -85,14 +94,13 @@ fn covers(listen: SocketAddr, address: SocketAddr) -> bool {
 
 /// Connects to the socket of an agent of this user, and checks that it is its process that listens there.
 pub(crate) fn dial(
-    standing: &Standing,
+    standing: &LocalAgent,
     endpoint: &Endpoint,
     patience: Duration,
 ) -> Result<UnixStream, ClientError> {
     let uid = rustix::process::geteuid().as_raw();
-    let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
-    let unreachable = |source: io::Error| way::unreachable(endpoint, source);
-    let folder = PrivateFolder::open(&runtime_dir, uid)?;
+    let unreachable = |source: io::Error| route::unreachable(endpoint, source);
+    let folder = PrivateFolder::open(&standing.runtime_dir, uid)?;
     let agents = folder.map(|folder| folder.enter(AGENTS)).transpose()?;
     let socket = match agents.flatten() {
         Some(agents) => agents.socket(&paths::agent_socket_name(standing.port))?,
@@ -119,15 +127,6 @@ pub(crate) fn dial(
         return Err(ClientError::OtherProbe { socket, why });
     }
     Ok(stream)
-}
-
-/// What is written there, nobody else has written.
-pub(crate) fn private_dir() -> Option<PathBuf> {
-    let uid = rustix::process::geteuid().as_raw();
-    let runtime_dir = paths::runtime_dir(uid, PROBING_DIR.value());
-    let metadata = fs::symlink_metadata(&runtime_dir).ok()?;
-    paths::check_private(&runtime_dir, &metadata, uid).ok()?;
-    Some(runtime_dir)
 }
 
 #[cfg(test)]

@@ -17,39 +17,39 @@ use serde::de::DeserializeOwned;
 use tungstenite::handshake::client::generate_key;
 use tungstenite::handshake::derive_accept_key;
 
-use super::endpoint::Endpoint;
-use super::http::{self, Response};
-use super::keys::Keys;
-use super::stream::{Stream, Timed};
-use super::way::{self, Way, strange};
-use super::{relay, ssh};
-use crate::connection::PATIENCE;
+use crate::agent::endpoint::Endpoint;
+use crate::agent::http::{self, Response};
+use crate::agent::keys::Keys;
+use crate::agent::route::{self, Route, strange};
+use crate::agent::stream::{Stream, Timed};
+use crate::agent::{relay, ssh};
 use crate::error::ClientError;
 use crate::probe::Probe;
-use crate::target::Entry;
+use crate::probe::connection::CONNECT_TIMEOUT;
+use crate::targets::target::Entry;
 
 /// Beyond what it does itself, for a request to travel and wait for its turn.
 const TRAVEL: Duration = Duration::from_secs(10);
 /// An agent ends queries that take longer than it allows; this only notices one that is gone.
-const LONGEST_QUERY: Duration = Duration::from_hours(1);
+const QUERY_TIMEOUT: Duration = Duration::from_hours(1);
 /// Beyond this an answer is not kept in memory.
-const MOST: u64 = 256 << 20;
+const MAX_ANSWER_BYTES: u64 = 256 << 20;
 
 /// The agent of one machine.
 pub struct Node {
     endpoint: Endpoint,
     keys: Keys,
-    way: Mutex<Found>,
+    way: Mutex<RouteState>,
     /// What its machine is called, once it was said.
     host: OnceLock<String>,
 }
 
 /// What is known of the way to it.
 #[derive(Debug, Default)]
-enum Found {
+enum RouteState {
     #[default]
     Nothing,
-    Way(Arc<Way>),
+    Resolved(Arc<Route>),
     /// Nobody has met it before, and the user does not trust its certificate.
     Refused {
         seen: String,
@@ -163,7 +163,7 @@ impl Node {
     }
 
     /// The rows that a query gives, as a stream of Arrow's IPC format.
-    pub fn query(&self, sql: &str, pids: Vec<Pid>) -> Result<Rows, ClientError> {
+    pub fn query(&self, sql: &str, pids: Vec<Pid>) -> Result<RowStream, ClientError> {
         let request = QueryRequest {
             sql: sql.to_owned(),
             rank: None,
@@ -177,10 +177,10 @@ impl Node {
             accept: ARROW_STREAM,
             body: serde_json::to_vec(&request).ok(),
             upgrade: None,
-            patience: LONGEST_QUERY,
+            patience: QUERY_TIMEOUT,
         };
         let response = self.answered(&ask)?;
-        Ok(Rows {
+        Ok(RowStream {
             endpoint: self.endpoint.clone(),
             response,
         })
@@ -210,12 +210,14 @@ impl Node {
         let attached = attached.and_then(|text| serde_json::from_str(text).ok());
         let (stream, ahead) = response.into_stream();
         let socket = relay::bridged(stream, ahead).map_err(|source| self.broken(source))?;
-        Ok((Probe::over(socket, 2 * PATIENCE)?, attached))
+        Ok((Probe::over(socket, 2 * CONNECT_TIMEOUT)?, attached))
     }
 
     fn json<R: DeserializeOwned>(&self, ask: &Ask<'_>) -> Result<R, ClientError> {
         let mut response = self.answered(ask)?;
-        let bytes = response.bytes(MOST).map_err(|source| self.broken(source))?;
+        let bytes = response
+            .bytes(MAX_ANSWER_BYTES)
+            .map_err(|source| self.broken(source))?;
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error.to_string()))
     }
 
@@ -269,30 +271,30 @@ impl Node {
     }
 
     /// How it is reached. Found once, and the user is asked at most once: whoever else needs it waits.
-    fn way(&self, place: (&str, u16)) -> Result<Arc<Way>, ClientError> {
+    fn way(&self, place: (&str, u16)) -> Result<Arc<Route>, ClientError> {
         let mut found = self.way.lock().unwrap_or_else(PoisonError::into_inner);
         match &*found {
-            Found::Way(way) => return Ok(Arc::clone(way)),
-            Found::Refused { seen } => {
+            RouteState::Resolved(way) => return Ok(Arc::clone(way)),
+            RouteState::Refused { seen } => {
                 return Err(ClientError::NewAgent {
                     endpoint: self.endpoint.to_string(),
                     seen: seen.clone(),
                 });
             }
-            Found::Nothing => {}
+            RouteState::Nothing => {}
         }
-        match Way::find(&self.endpoint, place, &self.keys) {
-            Ok(way::Found { way, note }) => {
+        match Route::find(&self.endpoint, place, &self.keys) {
+            Ok(route::ResolvedRoute { way, note }) => {
                 if let (Some(note), Some(on_note)) = (note, self.keys.on_note) {
                     on_note(&note);
                 }
                 let way = Arc::new(way);
-                *found = Found::Way(Arc::clone(&way));
+                *found = RouteState::Resolved(Arc::clone(&way));
                 Ok(way)
             }
             Err(error) => {
                 if let ClientError::NewAgent { seen, .. } = &error {
-                    *found = Found::Refused { seen: seen.clone() };
+                    *found = RouteState::Refused { seen: seen.clone() };
                 }
                 Err(error)
             }
@@ -305,7 +307,7 @@ impl Node {
     }
 
     fn broken(&self, source: io::Error) -> ClientError {
-        way::broken(&self.endpoint, source)
+        route::broken(&self.endpoint, source)
     }
 
     fn strange(&self, what: &str) -> ClientError {
@@ -329,12 +331,12 @@ impl Eq for Node {}
 
 /// Rows on their way, as bytes of Arrow's stream format.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RowStream {
     endpoint: Endpoint,
     response: Response,
 }
 
-impl Rows {
+impl RowStream {
     /// What is known when all have come.
     pub fn end(&mut self) -> Result<QueryEnd, ClientError> {
         // Readers of Arrow stop at its mark, which is before the end.
@@ -349,7 +351,7 @@ impl Rows {
     }
 }
 
-impl Read for Rows {
+impl Read for RowStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.response.body.read(buffer)
     }

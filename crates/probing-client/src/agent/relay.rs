@@ -7,14 +7,14 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use probing_proto::packets::Packet;
+use probing_proto::wire::websocket::Packet;
 use probing_proto::wire::{Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tungstenite::protocol::{Role, WebSocketConfig};
 use tungstenite::{Error, Message, WebSocket};
 
-use super::stream::{Duplex as _, Stream};
+use crate::agent::stream::{Duplex as _, Stream};
 
 /// More than this waits for the Unix socket: the WebSocket is not read any further.
 const HIGH: usize = 1 << 20;
@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_secs(20);
 /// Who does not say so by then is not.
 const GONE: Duration = Duration::from_mins(1);
 /// For the other end of a WebSocket to say goodbye, too.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both ends of it.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Relay {
 }
 
 /// Why it is over.
-enum End {
+enum CloseReason {
     /// The WebSocket has ended.
     Socket,
     /// The Unix socket has.
@@ -49,10 +49,10 @@ enum End {
 impl Relay {
     /// Of the WebSocket, `ahead` has been read; `unix` leads to what takes the far end for a probe.
     fn new(stream: Stream, ahead: Vec<u8>, unix: UnixStream) -> Self {
-        const MOST: usize = MAX_ANSWER + 64;
+        const MAX_MESSAGE_BYTES: usize = MAX_ANSWER + 64;
         let config = WebSocketConfig::default()
-            .max_message_size(Some(MOST))
-            .max_frame_size(Some(MOST));
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
         Self {
             socket: WebSocket::from_partially_read(stream, ahead, Role::Client, Some(config)),
             unix,
@@ -71,16 +71,16 @@ impl Relay {
             match self.pass_all() {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
-                Err(_) => break End::Socket,
+                Err(_) => break CloseReason::Socket,
             }
             self.wait()?;
             if self.heard.elapsed() > GONE {
-                break End::Socket;
+                break CloseReason::Socket;
             }
         };
         match end {
-            End::Socket => self.unix.shutdown(Shutdown::Both),
-            End::Unix => {
+            CloseReason::Socket => self.unix.shutdown(Shutdown::Both),
+            CloseReason::Unix => {
                 self.say_goodbye();
                 Ok(())
             }
@@ -88,25 +88,25 @@ impl Relay {
     }
 
     /// As long as anything moves.
-    fn pass_all(&mut self) -> Result<Option<End>, Error> {
+    fn pass_all(&mut self) -> Result<Option<CloseReason>, Error> {
         loop {
             let mut moved = false;
             while self.to_unix.len() < HIGH {
                 match self.socket.read() {
                     Ok(packet) => self.take(packet)?,
                     Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(_) => return Ok(Some(End::Socket)),
+                    Err(_) => return Ok(Some(CloseReason::Socket)),
                 }
                 self.heard = Instant::now();
                 moved = true;
             }
             match self.write_unix() {
                 Ok(wrote) => moved |= wrote,
-                Err(_) => return Ok(Some(End::Unix)),
+                Err(_) => return Ok(Some(CloseReason::Unix)),
             }
             match self.read_unix()? {
                 Some(read) => moved |= read,
-                None => return Ok(Some(End::Unix)),
+                None => return Ok(Some(CloseReason::Unix)),
             }
             self.flush()?;
             if !moved {
@@ -221,7 +221,7 @@ impl Relay {
 
     /// Ends the WebSocket as one should: the other end has read all that was said before.
     fn say_goodbye(&mut self) {
-        let until = Instant::now() + FAREWELL;
+        let until = Instant::now() + CLOSE_TIMEOUT;
         if self.socket.close(None).is_err() && !self.blocked {
             return;
         }

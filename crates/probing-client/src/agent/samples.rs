@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probing_proto::agent::{SampledPlace, SamplesReport, SamplesRequest};
+use probing_proto::agent::{SampledFrame, SamplesReport, SamplesRequest};
 
-use super::node::Node;
-use crate::calls::Place;
+use crate::agent::node::Node;
 use crate::error::ClientError;
-use crate::pace::Stop;
-use crate::samples::{Plan, Samples, SamplesEnd};
+use crate::sampling::call_tree::FrameLocation;
+use crate::sampling::samples::{Plan, Samples, SamplesEnd};
+use crate::sampling::ticker::Stop;
 use probing_proto::process::Pid;
 use probing_stacks::Pause;
 
@@ -79,7 +79,7 @@ fn add(samples: &mut Samples, report: SamplesReport) {
     samples.cpu += seconds(report.cpu_seconds);
     samples.wanted_was_seen |= report.wanted_was_seen;
     samples.names = report.names;
-    let places: Vec<Place> = report.places.into_iter().map(place).collect();
+    let places: Vec<FrameLocation> = report.places.into_iter().map(place).collect();
     for (stack, seen) in report.stacks {
         // An index that leads nowhere names nothing.
         let stack = stack.iter().filter_map(|index| places.get(*index).cloned());
@@ -88,8 +88,8 @@ fn add(samples: &mut Samples, report: SamplesReport) {
     samples.calls.add_cut(report.cut);
 }
 
-fn place(place: SampledPlace) -> Place {
-    Place {
+fn place(place: SampledFrame) -> FrameLocation {
+    FrameLocation {
         func: place.func.into(),
         file: place.file.map(|file| Arc::from(Path::new(&file))),
         line: place.line,
@@ -99,7 +99,7 @@ fn place(place: SampledPlace) -> Place {
 impl Samples {
     /// As an agent tells them.
     pub fn report(&self) -> SamplesReport {
-        let told = |place: &Place| SampledPlace {
+        let told = |place: &FrameLocation| SampledFrame {
             func: place.func.to_string(),
             file: place.file.as_ref().map(|file| file.display().to_string()),
             line: place.line,

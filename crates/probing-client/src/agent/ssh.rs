@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 
-use super::local;
+use crate::targets::socket_path;
 
 /// What is run there. The shell's own process becomes it, and its end is the end of both.
 const REMOTE: &str = "exec probing agent --stdio";
@@ -23,7 +23,8 @@ pub(crate) fn start(destination: &str, port: Option<u16>) -> io::Result<(UnixStr
         command.args(["-p", &port.to_string()]);
     }
     // A command has several things to say, and another may follow.
-    let folder = local::private_dir().map(|folder| folder.join("ssh-"));
+    let folder = socket_path::our_runtime_dirs().into_iter().next();
+    let folder = folder.map(|folder| folder.join("ssh-"));
     let folder = folder.filter(|folder| folder.as_os_str().len() < LONGEST_PATH);
     if let Some(folder) = folder {
         command.args(["-o", "ControlMaster=auto", "-o"]);

@@ -11,12 +11,12 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value;
 
-use super::{JsonTable, Scales};
-use crate::answer::Answer;
+use crate::answer::ResultStream;
 use crate::error::EngineError;
+use crate::formats::{JsonTable, Scales};
 
 /// One object a line, in an array. Columns of the same name follow each other: the last counts for most readers.
-pub(super) fn write(answer: &mut Answer, out: &mut dyn Write) -> Result<(), EngineError> {
+pub(super) fn write(answer: &mut ResultStream, out: &mut dyn Write) -> Result<(), EngineError> {
     let not_written = |source| EngineError::NotWritten { source };
     let schema = answer.schema();
     let names: Vec<String> = schema
@@ -40,7 +40,7 @@ pub(super) fn write(answer: &mut Answer, out: &mut dyn Write) -> Result<(), Engi
     out.write_all(end.as_bytes()).map_err(not_written)
 }
 
-pub(super) fn table(answer: &mut Answer, most: usize) -> Result<JsonTable, EngineError> {
+pub(super) fn table(answer: &mut ResultStream, most: usize) -> Result<JsonTable, EngineError> {
     let schema = answer.schema();
     let columns = schema.fields().iter().map(|field| field.name().clone());
     let mut table = JsonTable {

@@ -11,12 +11,12 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
-use super::{in_schema, without_views};
-use crate::answer::Answer;
+use crate::answer::ResultStream;
 use crate::error::EngineError;
+use crate::formats::{in_schema, without_views};
 
 /// Writes beside `path` and renames when all is written: nobody finds half of a file.
-pub(super) fn write(answer: &mut Answer, path: &Path) -> Result<(), EngineError> {
+pub(super) fn write(answer: &mut ResultStream, path: &Path) -> Result<(), EngineError> {
     let not_written = |source| EngineError::NotWritten { source };
     let folder = path
         .parent()
@@ -29,14 +29,16 @@ pub(super) fn write(answer: &mut Answer, path: &Path) -> Result<(), EngineError>
     Ok(())
 }
 
-fn rows(answer: &mut Answer, file: &mut File) -> Result<(), EngineError> {
+fn rows(answer: &mut ResultStream, file: &mut File) -> Result<(), EngineError> {
     let schema = without_views(&answer.schema());
     let properties = Some(properties(&schema));
-    let mut writer = ArrowWriter::try_new(file, schema.clone(), properties).map_err(told)?;
+    let mut writer = ArrowWriter::try_new(file, schema.clone(), properties).map_err(write_error)?;
     while let Some(batch) = answer.blocking_next()? {
-        writer.write(&in_schema(&batch, &schema)?).map_err(told)?;
+        writer
+            .write(&in_schema(&batch, &schema)?)
+            .map_err(write_error)?;
     }
-    writer.close().map_err(told)?;
+    writer.close().map_err(write_error)?;
     Ok(())
 }
 
@@ -55,7 +57,7 @@ fn properties(schema: &Schema) -> WriterProperties {
     properties.build()
 }
 
-fn told(error: ParquetError) -> EngineError {
+fn write_error(error: ParquetError) -> EngineError {
     EngineError::NotWritten {
         source: io::Error::other(error),
     }
@@ -69,7 +71,7 @@ mod tests {
     use probing_client::{Members, Ranks};
 
     use super::*;
-    use crate::answer::Terms;
+    use crate::answer::QueryLimits;
     use crate::engine::Engine;
 
     #[test]
@@ -83,7 +85,7 @@ mod tests {
         let sql = "SELECT * FROM (VALUES (1, 'a', 1.5, true, TIMESTAMP '2026-01-02T03:04:05.000000006'), \
                    (NULL, 'a text of more than twelve bytes', 'NaN'::double, NULL, NULL)) AS t(n, text, x, ok, ts)";
         let engine = Engine::start().unwrap();
-        let answer = engine.blocking_ask(sql, &members, &Terms::default());
+        let answer = engine.blocking_ask(sql, &members, &QueryLimits::default());
         assert_eq!(answer.unwrap().write_parquet(&path).unwrap().rows, 2);
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
         let batches: Result<Vec<RecordBatch>, _> = reader.build().unwrap().collect();

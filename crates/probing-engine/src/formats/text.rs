@@ -4,7 +4,7 @@ use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use probing_proto::visible;
+use probing_proto::text::visible;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 const GAP: &str = "  ";
@@ -12,7 +12,7 @@ const MARK: char = '…';
 /// A column is not made narrower than this to save room for others.
 const NARROWEST: usize = 8;
 /// A text longer than this is cut even where there is room: nobody reads it in a table.
-const LONGEST: usize = 10_000;
+const MAX_CELL_CHARS: usize = 10_000;
 const NULL: &str = "NULL";
 const LINE_BREAK: &str = "⏎";
 
@@ -43,7 +43,7 @@ pub(super) fn table(
         for batch in batches {
             cells.extend(texts(batch.column(index).as_ref(), layout)?);
         }
-        columns.push(Drawn {
+        columns.push(TextColumn {
             width: cells.iter().map(|cell| cell.width()).max().unwrap_or(0),
             cells,
             is_number: field.data_type().is_numeric(),
@@ -98,13 +98,13 @@ fn plans(batches: &[RecordBatch]) -> Result<String, ArrowError> {
 }
 
 /// A column with its heading.
-struct Drawn {
+struct TextColumn {
     cells: Vec<String>,
     width: usize,
     is_number: bool,
 }
 
-impl Drawn {
+impl TextColumn {
     fn cell(&self, row: usize) -> String {
         let cell = cut(&self.cells[row], self.width);
         let space = " ".repeat(self.width - cell.width());
@@ -117,7 +117,7 @@ impl Drawn {
 }
 
 /// Makes wide columns narrower until all fit; how many at the end do not even so.
-fn fit(columns: &mut [Drawn], room: usize) -> usize {
+fn fit(columns: &mut [TextColumn], room: usize) -> usize {
     let total = |widths: &mut dyn Iterator<Item = usize>| {
         let widths: Vec<usize> = widths.collect();
         widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
@@ -177,7 +177,7 @@ fn texts(array: &dyn Array, layout: Layout) -> Result<Vec<String>, ArrowError> {
         .with_display_error(true);
     let formatter = ArrayFormatter::try_new(array, &options)?;
     let longest = if layout.width.is_some() {
-        LONGEST
+        MAX_CELL_CHARS
     } else {
         usize::MAX
     };

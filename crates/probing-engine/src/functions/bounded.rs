@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 };
 
 /// For one batch of rows.
-pub(super) const MOST_BYTES: i64 = 64 << 20;
+pub(super) const MAX_BYTES: i64 = 64 << 20;
 /// Of one character, at most.
 const CHARACTER_BYTES: i64 = 4;
 
@@ -75,7 +75,7 @@ impl Bounded {
 
 /// What is said instead of so many bytes.
 pub(super) fn too_large(name: &str, bytes: i64) -> DataFusionError {
-    let most = MOST_BYTES >> 20;
+    let most = MAX_BYTES >> 20;
     let message = format!("{name} makes more than {most} MB of text at once: {bytes} bytes");
     DataFusionError::ResourcesExhausted(message)
 }
@@ -103,7 +103,7 @@ impl ScalarUDFImpl for Bounded {
 
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let bytes = self.bytes(&call)?;
-        if bytes > MOST_BYTES {
+        if bytes > MAX_BYTES {
             return Err(too_large(self.name(), bytes));
         }
         self.unbounded.inner().invoke_with_args(call)

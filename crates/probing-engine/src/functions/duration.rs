@@ -42,12 +42,12 @@ impl ScalarUDFImpl for Duration {
         let nanos = arrays.remove(0);
         let texts: StringViewArray = if *nanos.data_type() == DataType::Float64 {
             let nanos = nanos.as_primitive::<Float64Type>();
-            nanos.iter().map(|nanos| nanos.map(told)).collect()
+            nanos.iter().map(|nanos| nanos.map(format_nanos)).collect()
         } else {
             let nanos = nanos.as_primitive::<Int64Type>();
             nanos
                 .iter()
-                .map(|nanos| nanos.map(|nanos| told(nanos as f64)))
+                .map(|nanos| nanos.map(|nanos| format_nanos(nanos as f64)))
                 .collect()
         };
         Ok(ColumnarValue::Array(Arc::new(texts) as ArrayRef))
@@ -57,7 +57,7 @@ impl ScalarUDFImpl for Duration {
 const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
 
 /// Three digits, and two units from a minute on.
-fn told(nanos: f64) -> String {
+fn format_nanos(nanos: f64) -> String {
     if !nanos.is_finite() {
         return nanos.to_string();
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_time_is_told_in_the_unit_that_people_would_use() {
-        let check = |nanos: f64, text| assert_eq!(told(nanos), text, "{nanos}");
+        let check = |nanos: f64, text| assert_eq!(format_nanos(nanos), text, "{nanos}");
         check(0.0, "0 ns");
         check(1.0, "1 ns");
         check(999.0, "999 ns");

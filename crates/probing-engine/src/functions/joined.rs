@@ -16,10 +16,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::expressions::Literal;
 
-use super::bounded::{MOST_BYTES, too_large};
+use crate::functions::bounded::{MAX_BYTES, too_large};
 
 /// Of a separator: short texts must not become long ones by what stands between them.
-const LONGEST_SEPARATOR: usize = 256;
+const MAX_SEPARATOR_BYTES: usize = 256;
 
 /// The function.
 pub(super) fn joined() -> Arc<AggregateUDF> {
@@ -37,11 +37,11 @@ fn separator(call: &AccumulatorArgs<'_>) -> Result<usize> {
     let literal = literal.and_then(|separator| separator.downcast_ref::<Literal>());
     let text = literal.and_then(|literal| literal.value().try_as_str().flatten());
     let bytes = text.map_or(0, str::len);
-    if bytes <= LONGEST_SEPARATOR {
+    if bytes <= MAX_SEPARATOR_BYTES {
         return Ok(bytes);
     }
     Err(DataFusionError::ResourcesExhausted(format!(
-        "string_agg puts at most {LONGEST_SEPARATOR} bytes between texts: {bytes} bytes"
+        "string_agg puts at most {MAX_SEPARATOR_BYTES} bytes between texts: {bytes} bytes"
     )))
 }
 
@@ -109,7 +109,7 @@ struct Bounded {
 }
 
 fn within_bounds(bytes: usize) -> Result<()> {
-    if bytes as i64 <= MOST_BYTES {
+    if bytes as i64 <= MAX_BYTES {
         Ok(())
     } else {
         Err(too_large("string_agg", bytes as i64))

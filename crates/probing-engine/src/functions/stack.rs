@@ -8,7 +8,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, Expr, Signature, TypeSignature, Volatility, lit,
 };
 
-use super::joined::joined;
+use crate::functions::joined::joined;
 
 const BETWEEN: &str = ";";
 

@@ -2,9 +2,9 @@
 
 use probing_proto::report::{FrameType, GilState, ReportedFrame, ReportedThread};
 
-use crate::rows::{Rows, Value};
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Column, Kind, Table, col};
+use crate::sources::rows::{RowsBuilder, Value};
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::{Column, Kind, Table, col};
 
 const COLUMNS: &[Column] = &[
     col(
@@ -97,14 +97,18 @@ pub(crate) const WITH_NATIVE: Table = Table {
 
 /// Which frames of a reading are shown. One that was made for both tables has those of native code in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum FrameFilter {
     Python,
     All,
 }
 
-use Which::{All, Python};
+use FrameFilter::{All, Python};
 
-fn fill(seen: &Seen, rows: &mut Rows, which: Which) -> Result<(), Unseen> {
+fn fill(
+    seen: &TargetSnapshot,
+    rows: &mut RowsBuilder,
+    which: FrameFilter,
+) -> Result<(), ReadFailure> {
     let with_locals = rows.wants("locals");
     for thread in &seen.stacks()?.threads {
         let frames = thread.frames.iter();
@@ -121,7 +125,7 @@ fn fill(seen: &Seen, rows: &mut Rows, which: Which) -> Result<(), Unseen> {
 }
 
 fn push(
-    rows: &mut Rows,
+    rows: &mut RowsBuilder,
     thread: &ReportedThread,
     frame: &ReportedFrame,
     depth: usize,

@@ -1,10 +1,10 @@
 //! `python.breakpoints`: what is armed.
 
-use probing_proto::stops::{Action, Place, Point};
+use probing_proto::message::breakpoints::{Action, Breakpoint, BreakpointLocation};
 
-use crate::rows::Rows;
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Kind, Table, col};
+use crate::sources::rows::RowsBuilder;
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::{Kind, Table, col};
 
 pub(crate) const TABLE: Table = Table {
     name: "python.breakpoints",
@@ -67,9 +67,13 @@ pub(crate) const TABLE: Table = Table {
     fill,
 };
 
-fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+fn fill(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
     for point in seen.points()? {
-        let Point { armed, bound, .. } = point;
+        let Breakpoint {
+            request: armed,
+            bound,
+            ..
+        } = point;
         let (kind, place) = place(&armed.place);
         let (action, text) = match &armed.action {
             Action::Stop => ("stop", None),
@@ -103,14 +107,14 @@ fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
 }
 
 /// Its kind, and how it is written.
-fn place(place: &Place) -> (&'static str, String) {
+fn place(place: &BreakpointLocation) -> (&'static str, String) {
     match place {
-        Place::Line { file, line } => ("line", format!("{file}:{line}")),
-        Place::Function { function } => ("function", function.clone()),
-        Place::Raise { exception } => ("raise", exception.clone().unwrap_or_default()),
-        Place::Uncaught => ("uncaught", String::new()),
-        Place::Local { function, name } => ("local", format!("{function}:{name}")),
-        Place::Value { path } => ("value", path.clone()),
-        Place::Environment { name } => ("environment", name.clone()),
+        BreakpointLocation::Line { file, line } => ("line", format!("{file}:{line}")),
+        BreakpointLocation::Function { function } => ("function", function.clone()),
+        BreakpointLocation::Raise { exception } => ("raise", exception.clone().unwrap_or_default()),
+        BreakpointLocation::Uncaught => ("uncaught", String::new()),
+        BreakpointLocation::Local { function, name } => ("local", format!("{function}:{name}")),
+        BreakpointLocation::Value { path } => ("value", path.clone()),
+        BreakpointLocation::Environment { name } => ("environment", name.clone()),
     }
 }

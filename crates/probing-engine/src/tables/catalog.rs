@@ -1,12 +1,12 @@
 //! `probing.tables` and `probing.columns`: what can be asked for, as rows.
 
-use probing_proto::own;
+use probing_proto::tables::builtin;
 
-use crate::arrays;
-use crate::rows::{Rows, Value};
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Kind, Table, WHOSE, col};
+use crate::sources::arrays;
+use crate::sources::rows::{RowsBuilder, Value};
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
 use crate::tables::ALL;
+use crate::tables::definition::{Kind, Table, WHOSE, col};
 
 pub(crate) const TABLES: Table = Table {
     name: "probing.tables",
@@ -50,7 +50,7 @@ pub(crate) const COLUMNS: Table = Table {
     fill: columns,
 };
 
-fn tables(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+fn tables(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
     for table in ALL {
         rows.push([
             table.name.into(),
@@ -69,7 +69,7 @@ fn tables(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
     for name in &unreadable {
         rows.push(recorded_table(name, None));
     }
-    for table in own::ALL {
+    for table in builtin::ALL {
         if !is_among(recorded, table.name) && !unreadable.contains(&table.name) {
             rows.push(recorded_table(table.name, Some(0)));
         }
@@ -77,7 +77,7 @@ fn tables(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
     Ok(())
 }
 
-fn columns(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+fn columns(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
     for table in ALL {
         for (place, column) in table.all_columns().enumerate() {
             rows.push([
@@ -93,7 +93,7 @@ fn columns(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
     for table in recorded {
         recorded_columns(table.name(), table.columns(), rows);
     }
-    for table in own::ALL {
+    for table in builtin::ALL {
         if !is_among(recorded, table.name) {
             recorded_columns(table.name, &table.all_columns(), rows);
         }
@@ -106,7 +106,7 @@ fn is_among(tables: &[probing_store::Table], name: &str) -> bool {
 }
 
 fn recorded_table(name: &str, rows: Option<usize>) -> [Value<'_>; 5] {
-    let own = own::named(name);
+    let own = builtin::named(name);
     let example = match own {
         Some(table) => table.example.into(),
         None => format!("SELECT * FROM {name} ORDER BY ts DESC LIMIT 10").into(),
@@ -121,7 +121,7 @@ fn recorded_table(name: &str, rows: Option<usize>) -> [Value<'_>; 5] {
     ]
 }
 
-fn recorded_columns(table: &str, columns: &[probing_store::Column], rows: &mut Rows) {
+fn recorded_columns(table: &str, columns: &[probing_store::Column], rows: &mut RowsBuilder) {
     let whose = WHOSE.iter().map(|column| {
         let doc = Value::from(column.doc);
         (column.name.to_owned(), column.kind.word(), doc)
@@ -147,9 +147,9 @@ fn recorded_columns(table: &str, columns: &[probing_store::Column], rows: &mut R
 
 /// Tables that are only in files that cannot be read, each once.
 fn unreadable<'a>(
-    seen: &'a Seen,
+    seen: &'a TargetSnapshot,
     readable: &[probing_store::Table],
-) -> Result<Vec<&'a str>, Unseen> {
+) -> Result<Vec<&'a str>, ReadFailure> {
     let Some(recorded) = seen.recorded()? else {
         return Ok(Vec::new());
     };
@@ -163,7 +163,7 @@ fn unreadable<'a>(
     Ok(names)
 }
 
-fn recorded(seen: &Seen) -> Result<&[probing_store::Table], Unseen> {
+fn recorded(seen: &TargetSnapshot) -> Result<&[probing_store::Table], ReadFailure> {
     Ok(seen
         .recorded()?
         .map_or(&[], |recorded| recorded.store.tables()))

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::rows::{Rows, Value};
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Kind, Table, col};
+use crate::sources::rows::{RowsBuilder, Value};
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::{Kind, Table, col};
 
 pub(crate) const TABLE: Table = Table {
     name: "process.envs",
@@ -66,8 +66,17 @@ const SECRET_STARTS: [&str; 14] = [
     "-----BEGIN",
 ];
 
-fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
-    for (name, value) in &seen.facts()?.variables {
+fn fill(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
+    let Some(variables) = &seen.facts()?.variables else {
+        return Err(ReadFailure {
+            message: "not permitted to read the environment of the process".to_owned(),
+            hint: Some(
+                "run `probing` as the user of the process, or as root (docs/permissions.md)"
+                    .to_owned(),
+            ),
+        });
+    };
+    for (name, value) in variables {
         rows.push([name.into(), Value::Text(shown(name, value))]);
     }
     Ok(())

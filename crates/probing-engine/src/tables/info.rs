@@ -2,9 +2,9 @@
 
 use probing_store::Storage;
 
-use crate::rows::{Rows, Value};
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Kind, Table, col};
+use crate::sources::rows::{RowsBuilder, Value};
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::{Kind, Table, col};
 
 pub(crate) const TABLE: Table = Table {
     name: "process.info",
@@ -61,7 +61,7 @@ pub(crate) const TABLE: Table = Table {
     fill,
 };
 
-fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+fn fill(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
     if let Some(kept) = &seen.kept {
         let (command, python) = (kept.command.join(" ").into(), (&kept.python).into());
         let mut row = [const { Value::Null }; TABLE.columns.len()];

@@ -1,8 +1,8 @@
 //! `process.threads`: the threads that the kernel runs, Python's and others.
 
-use crate::rows::{Rows, Value};
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Kind, Table, col};
+use crate::sources::rows::{RowsBuilder, Value};
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::{Kind, Table, col};
 
 pub(crate) const TABLE: Table = Table {
     name: "process.threads",
@@ -51,7 +51,7 @@ pub(crate) const TABLE: Table = Table {
     fill,
 };
 
-fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+fn fill(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
     for thread in seen.threads()? {
         rows.push([
             thread.thread_id.into(),

@@ -2,9 +2,9 @@
 
 use probing_proto::report::{FrameType, GilState};
 
-use crate::rows::Rows;
-use crate::sight::{Needs, Seen, Unseen};
-use crate::table::{Kind, Table, col};
+use crate::sources::rows::RowsBuilder;
+use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::{Kind, Table, col};
 
 pub(crate) const TABLE: Table = Table {
     name: "python.threads",
@@ -53,7 +53,7 @@ pub(crate) const TABLE: Table = Table {
     fill,
 };
 
-fn fill(seen: &Seen, rows: &mut Rows) -> Result<(), Unseen> {
+fn fill(seen: &TargetSnapshot, rows: &mut RowsBuilder) -> Result<(), ReadFailure> {
     let threads = seen.stacks()?.threads.iter();
     for thread in threads.filter(|thread| thread.ident != 0) {
         let mut python = thread

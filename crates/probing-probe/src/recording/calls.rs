@@ -14,10 +14,10 @@ use pyo3::ffi::{self, Py_ssize_t, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::sites::Site;
-use super::values::{Plain, fit, in_words, plain_of, simplified};
-use super::{kind_named, storage, trace, with_tables};
-use probing_proto::store::{Kind, Storage};
+use crate::recording::call_site_cache::Site;
+use crate::recording::values::{Plain, fit, in_words, plain_of, simplified};
+use crate::recording::{kind_named, storage, trace, with_tables};
+use probing_proto::tables::schema::{Kind, Storage};
 
 /// Puts the functions into the module.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -88,7 +88,7 @@ unsafe extern "C" fn event(
 }
 
 /// What was passed: one argument by position, the others by name.
-pub(super) struct Passed<'a, 'py> {
+pub(super) struct CallArguments<'a, 'py> {
     pub(super) py: Python<'py>,
     first: *mut PyObject,
     /// A tuple, or null.
@@ -105,7 +105,7 @@ unsafe fn called(
     arguments: *const *mut PyObject,
     positional: Py_ssize_t,
     names: *mut PyObject,
-    work: fn(&Passed<'_, '_>) -> PyResult<()>,
+    work: fn(&CallArguments<'_, '_>) -> PyResult<()>,
 ) -> *mut PyObject {
     let body = || {
         // SAFETY: whoever calls a function of a module has the GIL.
@@ -128,7 +128,7 @@ unsafe fn called(
                 std::slice::from_raw_parts(arguments.add(1), count),
             )
         };
-        work(&Passed {
+        work(&CallArguments {
             py,
             first,
             names,
@@ -152,7 +152,7 @@ unsafe fn called(
     }
 }
 
-impl<'py> Passed<'_, 'py> {
+impl<'py> CallArguments<'_, 'py> {
     pub(super) fn first(&self) -> PyResult<Bound<'py, PyString>> {
         // SAFETY: an argument is alive while the call lasts.
         let first: Bound<'py, PyAny> = unsafe { Bound::from_borrowed_ptr(self.py, self.first) };
@@ -199,8 +199,8 @@ pub(super) fn plainly(object: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     }
 }
 
-fn record_row(passed: &Passed<'_, '_>) -> PyResult<()> {
-    let Passed {
+fn record_row(passed: &CallArguments<'_, '_>) -> PyResult<()> {
+    let CallArguments {
         py,
         first,
         names,
@@ -215,7 +215,7 @@ fn record_row(passed: &Passed<'_, '_>) -> PyResult<()> {
 
 /// A row of a table, or with keys, or with values that have not been seen before.
 #[cold]
-fn record_new(passed: &Passed<'_, '_>) -> PyResult<()> {
+fn record_new(passed: &CallArguments<'_, '_>) -> PyResult<()> {
     let name = passed.first()?;
     let mut values = passed.values()?;
     let table = name.to_str()?;
@@ -267,7 +267,11 @@ struct Outcome {
 }
 
 /// So that the next row from the same line is written without looking anything up.
-fn remember(passed: &Passed<'_, '_>, name: &Bound<'_, PyString>, outcome: Outcome) -> PyResult<()> {
+fn remember(
+    passed: &CallArguments<'_, '_>,
+    name: &Bound<'_, PyString>,
+    outcome: Outcome,
+) -> PyResult<()> {
     let Some(names) = passed.names()? else {
         return Ok(());
     };
@@ -324,7 +328,7 @@ fn span_end(
     trace::end(
         py,
         name,
-        &trace::Left {
+        &trace::EndedSpan {
             span,
             parent,
             error,

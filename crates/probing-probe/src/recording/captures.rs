@@ -1,14 +1,14 @@
 //! Rows of what breakpoints and watches saw: `python.captures`, `python.exceptions` and `python.variables`.
 
-use probing_proto::own::{CAPTURES, EXCEPTIONS, MEMORY, OwnTable, VARIABLES};
-use probing_proto::stops::Spot;
+use probing_proto::message::breakpoints::SourceLocation;
+use probing_proto::tables::builtin::{CAPTURES, EXCEPTIONS, MEMORY, OwnTable, VARIABLES};
 use probing_store::Value;
 use pyo3::prelude::*;
 
-use super::tables::Table;
-use super::trace::thread_id;
-use super::with_tables;
-use crate::usage::Usage;
+use crate::recorders::memory::rss::Usage;
+use crate::recording::tables::Table;
+use crate::recording::trace::thread_id;
+use crate::recording::with_tables;
 
 /// A row of `python.captures`.
 pub(crate) struct Capture<'a> {
@@ -16,7 +16,7 @@ pub(crate) struct Capture<'a> {
     pub(crate) kind: &'a str,
     pub(crate) text: Option<&'a str>,
     pub(crate) thread_name: &'a str,
-    pub(crate) at: Option<&'a Spot>,
+    pub(crate) at: Option<&'a SourceLocation>,
     pub(crate) frames: Option<&'a str>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Exception<'a> {
     pub(crate) class: &'a str,
     pub(crate) message: &'a str,
     pub(crate) thread_name: &'a str,
-    pub(crate) at: Option<&'a Spot>,
+    pub(crate) at: Option<&'a SourceLocation>,
     pub(crate) chain: Option<&'a str>,
     pub(crate) frames: Option<&'a str>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Variable<'a> {
     /// Who changed it, when that is not this thread.
     pub(crate) thread: Option<u32>,
     pub(crate) thread_name: &'a str,
-    pub(crate) at: Option<&'a Spot>,
+    pub(crate) at: Option<&'a SourceLocation>,
     /// What changed a tensor in place.
     pub(crate) operation: Option<&'a str>,
 }
@@ -65,7 +65,7 @@ fn number(number: Option<u32>) -> Value<'static> {
 }
 
 fn step() -> Value<'static> {
-    crate::step::now().map_or(Value::Null, Value::I64)
+    crate::recording::step::now().map_or(Value::Null, Value::I64)
 }
 
 fn symbol(table: &mut Table, text: &str) -> Value<'static> {
@@ -73,7 +73,7 @@ fn symbol(table: &mut Table, text: &str) -> Value<'static> {
 }
 
 /// Function, file and line.
-fn place(table: &mut Table, at: Option<&Spot>) -> [Value<'static>; 3] {
+fn place(table: &mut Table, at: Option<&SourceLocation>) -> [Value<'static>; 3] {
     match at {
         Some(at) => [
             symbol(table, &at.func),

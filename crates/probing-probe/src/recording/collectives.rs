@@ -1,11 +1,11 @@
 //! Rows of what the ranks of a job do together: `python.collectives`.
 
-use probing_proto::own::COLLECTIVES;
+use probing_proto::tables::builtin::COLLECTIVES;
 use probing_store::Value;
 use pyo3::prelude::*;
 
-use super::captures::append;
-use super::with_tables;
+use crate::recording::captures::append;
+use crate::recording::with_tables;
 
 /// What became of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use probing_proto::env;
 use probing_proto::process::{Pid, ProcessKey, Stat};
-use probing_proto::store::{Recorder, Storage};
+use probing_proto::tables::schema::{Recorder, Storage};
 use pyo3::prelude::*;
+
+use crate::recorders::collectives;
 
 /// Words of the command line that are kept, and bytes of them.
 const MAX_COMMAND: usize = 4096;
@@ -35,7 +36,7 @@ pub(super) fn recorder(
         pid: key.pid,
         start_ticks: key.start_ticks,
         boot_id: boot_id.trim().to_owned(),
-        rank: env::rank(env::Variable::value),
+        rank: collectives::rank(),
         python: Some(format!(
             "{}.{}.{}",
             version.major, version.minor, version.patch

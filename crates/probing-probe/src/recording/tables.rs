@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use probing_proto::env::{PROBING_DIR, PROBING_STORE_BYTES};
-use probing_proto::own::OwnTable;
-use probing_proto::paths;
 use probing_proto::process::ProcessKey;
-use probing_proto::size;
-use probing_proto::store::{
+use probing_proto::tables::builtin::OwnTable;
+use probing_proto::tables::schema::{
     Column, Kind, LeftOut, MAX_COLUMNS, Recorder, Schema, SchemaError, Storage, TIME, USER,
 };
-use probing_store::{Budget, Place, Value, Writer};
+use probing_proto::text::byte_size;
+use probing_store::{Budget, PlaceError, RingDir, Value, Writer, make_runtime_dir};
 use pyo3::prelude::*;
 
-use super::RecordError;
-use super::process;
-use super::sites::{LEFT_OUT, NO_COLUMN_YET, Sites};
+use crate::recorders::collectives;
+use crate::recording::RecordError;
+use crate::recording::call_site_cache::{LEFT_OUT, NO_COLUMN_YET, Sites};
+use crate::recording::process;
 
 /// Tables of one process at most.
 const MAX_TABLES: usize = 256;
@@ -32,8 +32,9 @@ const RESERVED: [&str; 4] = ["python", "process", "probing", "cluster"];
 pub(super) struct Tables {
     generation: u32,
     key: ProcessKey,
-    runtime_dir: PathBuf,
-    place: Result<Place, String>,
+    /// None: there is no private folder.
+    runtime_dir: Option<PathBuf>,
+    place: Result<RingDir, String>,
     budget: Arc<Budget>,
     recorder: Recorder,
     pub(super) all: Vec<Table>,
@@ -46,7 +47,7 @@ pub(super) struct Tables {
 /// What the program's environment asks for; nonsense asks for nothing, since a guest has nobody to tell.
 fn asked_bytes() -> Option<u64> {
     let text = PROBING_STORE_BYTES.value()?;
-    size::bytes(text.to_str()?).ok()
+    byte_size::bytes(text.to_str()?).ok()
 }
 
 /// One table.
@@ -63,9 +64,12 @@ impl Tables {
     pub(super) fn new(py: Python<'_>, generation: u32, parent: Option<&Self>) -> Self {
         let key = process::key();
         let uid = rustix::process::geteuid().as_raw();
-        let runtime_dir: PathBuf = paths::runtime_dir(uid, PROBING_DIR.value());
-        let place =
-            Place::make(&runtime_dir, key).map_err(|error| format!("{error}; {}", error.hint()));
+        let made = make_runtime_dir(uid, PROBING_DIR.value());
+        let runtime_dir = made.as_ref().ok().cloned();
+        let place = made
+            .map_err(PlaceError::from)
+            .and_then(|runtime_dir| RingDir::make(&runtime_dir, key))
+            .map_err(|error| format!("{error}; {}", error.hint()));
         let budget_bytes = place
             .as_ref()
             .map_or(0, |place| Budget::within(place.free_bytes(), asked_bytes()));
@@ -227,9 +231,20 @@ impl Tables {
         Ok(writer)
     }
 
+    /// The rank, where it was not known before.
+    pub(super) fn describe_rank(&mut self) {
+        let rank = collectives::rank();
+        if self.recorder.rank != rank {
+            self.recorder.rank = rank;
+            self.describe();
+        }
+    }
+
     fn describe(&self) {
         // Without it the rings say who wrote them; there is nobody to tell.
-        probing_store::describe(&self.runtime_dir, &self.recorder).ok();
+        if let Some(runtime_dir) = &self.runtime_dir {
+            probing_store::describe(runtime_dir, &self.recorder).ok();
+        }
     }
 }
 

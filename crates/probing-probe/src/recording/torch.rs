@@ -1,13 +1,14 @@
 //! Rows of what modules of torch do, and of what tensors hold: `python.torch_trace` and `python.tensors`.
 
-use probing_proto::own::{OwnTable, TENSORS, TORCH_TRACE};
+use probing_proto::tables::builtin::{OwnTable, TENSORS, TORCH_TRACE};
 use probing_store::Value;
 use pyo3::prelude::*;
 
-use super::tables::{Table, Tables};
-use super::trace::thread_id;
-use super::with_tables;
-use crate::torch::Statistics;
+use crate::recorders::torch::Statistics;
+use crate::recording::step;
+use crate::recording::tables::{Table, Tables};
+use crate::recording::trace::thread_id;
+use crate::recording::with_tables;
 
 /// Where something of a module is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,9 @@ pub(crate) struct TensorRow<'a> {
     pub(crate) kind: &'a str,
     pub(crate) name: &'a str,
     pub(crate) module: &'a str,
+    pub(crate) class: &'a str,
+    /// File and line of the module's `forward`.
+    pub(crate) forward: Option<(&'a str, u32)>,
     pub(crate) dtype: &'a str,
     pub(crate) shape: &'a str,
     pub(crate) device: &'a str,
@@ -138,13 +142,15 @@ pub(crate) fn tensor_row(py: Python<'_>, nanos: i64, row: &TensorRow<'_>) {
         let Some(table) = table(tables, &TENSORS) else {
             return;
         };
-        let [kind, name, module, dtype, shape, device] = [
-            row.kind, row.name, row.module, row.dtype, row.shape, row.device,
+        let mut symbol = |text: &str| Value::Symbol(table.writer.symbol(text));
+        let [kind, name, module, class, dtype, shape, device] = [
+            row.kind, row.name, row.module, row.class, row.dtype, row.shape, row.device,
         ]
-        .map(|text| Value::Symbol(table.writer.symbol(text)));
-        let role = row.finding.map_or(Value::Null, |(_, role)| {
-            Value::Symbol(table.writer.symbol(role))
-        });
+        .map(&mut symbol);
+        let role = row.finding.map_or(Value::Null, |(_, role)| symbol(role));
+        let file = row.forward.map_or(Value::Null, |(file, _)| symbol(file));
+        let counted_by = row.step.map_or(Value::Null, |_| symbol(step::counted_by()));
+        let line = |(_, line)| Value::I64(i64::from(line));
         let told = &row.statistics;
         let number = |number: Option<f64>| number.map_or(Value::Null, Value::F64);
         let count = |count: u64| Value::I64(i64::try_from(count).unwrap_or(i64::MAX));
@@ -156,6 +162,9 @@ pub(crate) fn tensor_row(py: Python<'_>, nanos: i64, row: &TensorRow<'_>) {
                 kind,
                 name,
                 module,
+                class,
+                file,
+                row.forward.map_or(Value::Null, line),
                 dtype,
                 shape,
                 device,
@@ -170,6 +179,7 @@ pub(crate) fn tensor_row(py: Python<'_>, nanos: i64, row: &TensorRow<'_>) {
                 number(told.zero_share()),
                 row.finding.map_or(Value::Null, |(id, _)| Value::I64(id)),
                 role,
+                counted_by,
             ],
         );
     });

@@ -3,15 +3,15 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use probing_proto::own::TRACE_EVENT;
+use probing_proto::tables::builtin::TRACE_EVENT;
 use probing_store::{Value, monotonic_nanos};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::calls::{Passed, plainly};
-use super::values::{Plain, plain_of};
-use super::with_tables;
-use crate::forked;
+use crate::process::fork_child;
+use crate::recording::calls::{CallArguments, plainly};
+use crate::recording::values::{Plain, plain_of};
+use crate::recording::with_tables;
 
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
@@ -28,14 +28,14 @@ struct Row<'a> {
 }
 
 /// A span that was left.
-pub(super) struct Left<'a> {
+pub(super) struct EndedSpan<'a> {
     /// Its number, and when it was entered.
     pub(super) span: (i64, i64),
     pub(super) parent: Option<i64>,
     pub(super) error: Option<&'a str>,
 }
 
-pub(super) fn event(passed: &Passed<'_, '_>) -> PyResult<()> {
+pub(super) fn event(passed: &CallArguments<'_, '_>) -> PyResult<()> {
     let name = passed.first()?;
     let values = passed.values()?;
     let attributes = json(&values);
@@ -78,7 +78,7 @@ pub(super) fn begin(
 pub(super) fn end(
     py: Python<'_>,
     name: &str,
-    left: &Left<'_>,
+    left: &EndedSpan<'_>,
     attributes: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
     let now = monotonic_nanos();
@@ -122,7 +122,7 @@ fn write(py: Python<'_>, row: &Row<'_>) -> PyResult<()> {
                 Value::Null,
                 Value::Null,
                 Value::Null,
-                int(crate::step::now()),
+                int(crate::recording::step::now()),
             ],
         );
         Ok(())
@@ -132,7 +132,7 @@ fn write(py: Python<'_>, row: &Row<'_>) -> PyResult<()> {
 /// The kernel's number of this thread; asked for once per thread, and again in the child of a fork.
 pub(crate) fn thread_id() -> u32 {
     thread_local!(static KNOWN: Cell<Option<(u32, u32)>> = const { Cell::new(None) });
-    let generation = forked::generation();
+    let generation = fork_child::generation();
     KNOWN.with(|known| match known.get() {
         Some((since, id)) if since == generation => id,
         _ => {

@@ -1,12 +1,13 @@
 //! Rows of tracers: their own rings, `python.trace_stats` and `python.probe_budget`.
 
-use probing_proto::own::{PROBE_BUDGET, TRACE_STATS};
-use probing_proto::stops::Spot;
-use probing_store::{Value, Writer, packed};
+use probing_proto::message::breakpoints::SourceLocation;
+use probing_proto::tables::builtin::{PROBE_BUDGET, TRACE_STATS};
+use probing_store::ring::packed;
+use probing_store::{Value, Writer};
 use pyo3::prelude::*;
 
-use super::captures::append;
-use super::with_tables;
+use crate::recording::captures::append;
+use crate::recording::with_tables;
 
 /// A ring for calls and returns, for one thread at a time. `None` without memory for it.
 #[expect(unsafe_code, reason = "events come with the GIL held")]
@@ -19,7 +20,7 @@ pub(crate) fn ring_of_tracers() -> Option<Writer> {
 /// A row of `python.trace_stats`.
 pub(crate) struct Sums<'a> {
     pub(crate) trace: u32,
-    pub(crate) at: &'a Spot,
+    pub(crate) at: &'a SourceLocation,
     pub(crate) calls: u64,
     pub(crate) errors: u64,
     pub(crate) total: i64,

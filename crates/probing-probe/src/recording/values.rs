@@ -7,13 +7,13 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use probing_proto::store::Kind;
+use probing_proto::tables::schema::Kind;
 use probing_store::Value;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyString};
 
-use crate::guarded;
+use crate::python::call;
 
 /// A value that can be recorded as it is, or that cannot.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -143,15 +143,15 @@ pub(super) fn simplified<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py,
     let py = object.py();
     if object.is_instance_of::<PyString>() {
         // A text that has no UTF-8.
-        return guarded::call(&object.getattr("encode")?, ("utf-8", "backslashreplace"))
-            .and_then(|bytes| guarded::call(&bytes.getattr("decode")?, ()));
+        return call::call(&object.getattr("encode")?, ("utf-8", "backslashreplace"))
+            .and_then(|bytes| call::call(&bytes.getattr("decode")?, ()));
     }
     if matches!(object.get_type().name()?.to_str()?, "bool" | "bool_") {
         return Ok(object.is_truthy()?.into_pyobject(py)?.to_owned().into_any());
     }
     for way in ["__index__", "__float__"] {
         if let Ok(convert) = object.getattr(way)
-            && let Some(number) = tried(guarded::call(&convert, ()))?
+            && let Some(number) = tried(call::call(&convert, ()))?
             // What calls itself a number may still not be one.
             && !matches!(plain_of(&number), Plain::Odd | Plain::Text(_) | Plain::Null)
         {
@@ -167,7 +167,7 @@ pub(super) fn in_words<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
     if object.is_instance_of::<PyFloat>() {
         return Ok(object.repr()?.into_any());
     }
-    let text = guarded::call(py.get_type::<PyString>().as_any(), (object,));
+    let text = call::call(py.get_type::<PyString>().as_any(), (object,));
     match tried(text)? {
         Some(text) if !matches!(plain_of(&text), Plain::Odd) => Ok(text),
         Some(text) if text.is_instance_of::<PyString>() => simplified(&text),

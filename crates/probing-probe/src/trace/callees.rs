@@ -7,24 +7,25 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use probing_proto::stops::Spot;
+use probing_proto::message::breakpoints::SourceLocation;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::table::table_if_free;
-use super::tap::Wants;
-use super::traces::Trace;
-use super::tracing::Role;
-use super::{arming, thread, tool};
-use crate::codes::{self, Found};
-use crate::interned::interned;
-use crate::stops::{frame, site, symbols};
+use crate::instrument::probe_call;
+use crate::python::code_search::{self, FoundCode};
+use crate::python::interned::interned;
+use crate::python::{frame, symbols};
+use crate::trace::code_table::table_if_free;
+use crate::trace::function_stats::Role;
+use crate::trace::tap::EventSet;
+use crate::trace::traces::Trace;
+use crate::trace::{monitoring_tool, setting, thread};
 
 /// The folder of the files whose functions are ours, not the program's.
 static OWN_FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 /// Follows nothing in this file and those beside it.
-pub(super) fn leave_out(file: &str) {
+pub(crate) fn leave_out(file: &str) {
     OWN_FOLDER.get_or_init(|| {
         let folder = Path::new(file).parent();
         folder.map(Path::to_owned).unwrap_or_default()
@@ -37,7 +38,7 @@ fn is_ours(file: &str) -> bool {
 }
 
 /// A function that is followed calls something: from now on that is followed, too.
-pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
+pub(crate) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
     let Some(code) = code_of(callable) else {
         return;
     };
@@ -50,13 +51,13 @@ pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
         };
         let there = table.entry_there(code.as_ptr() as usize);
         if let Some(known) = there.and_then(|entry| entry.tracing.as_mut()) {
-            let is_deeper = levels > 1 && !known.wants.has(Wants::CALLS);
+            let is_deeper = levels > 1 && !known.wants.has(EventSet::CALLS);
             if !is_deeper {
                 return;
             }
-            known.wants = known.wants.and(Wants::CALLS);
+            known.wants = known.wants.and(EventSet::CALLS);
             drop(table);
-            tool::tell(&code);
+            monitoring_tool::tell(&code);
             return;
         }
         let Some(tracing) = table
@@ -73,7 +74,7 @@ pub(super) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
 
 /// Code that nobody knows of begins: it may have been called by a function that is followed, through C, which does not say
 /// what it calls.
-pub(super) fn began(code: &Bound<'_, PyAny>) {
+pub(crate) fn began(code: &Bound<'_, PyAny>) {
     let inside = thread::with_own(|thread| thread.follows()).flatten();
     if let Some(inside) = inside
         && let Some(frame) = frame::current(code.py())
@@ -84,20 +85,21 @@ pub(super) fn began(code: &Bound<'_, PyAny>) {
 
 /// Code that nobody knows of begins in this frame, inside a function whose calls are followed so far. Whether it is followed,
 /// too: not if something in between is not; and a trace may have ended before the function did.
-pub(super) fn follow(
+pub(crate) fn follow(
     code: Bound<'_, PyAny>,
     frame: &Bound<'_, PyAny>,
     (caller, levels): (usize, u32),
 ) -> bool {
-    let is_its = frame::caller_of(frame)
-        .is_some_and(|frame| site::own_code(frame::code_of(&frame)).as_ptr() as usize == caller);
+    let is_its = frame::caller_of(frame).is_some_and(|frame| {
+        probe_call::own_code(frame::code_of(&frame)).as_ptr() as usize == caller
+    });
     let trace = table_if_free().and_then(|mut table| {
         let tracing = table.entry_there(caller)?.tracing.as_ref()?;
         Some(Arc::clone(&tracing.trace))
     });
     match trace.filter(|_| is_its) {
         Some(trace) => {
-            let name = codes::qualname_of(&code, frame);
+            let name = code_search::qualname_of(&code, frame);
             follow_for(&trace, (code, name), levels);
             true
         }
@@ -110,17 +112,17 @@ fn follow_for(trace: &Arc<Trace>, (code, func): (Bound<'_, PyAny>, String), leve
     if trace.is_over() || is_ours(&file) {
         return;
     }
-    let spot = Spot {
+    let spot = SourceLocation {
         func,
         file,
         lineno: frame::first_line_of(&code),
     };
     let role = Role::Callee { levels: levels - 1 };
-    arming::bind(trace, vec![Found { code, spot }], role);
+    setting::bind(trace, vec![FoundCode { code, spot }], role);
 }
 
 /// The code that a call runs, if it is of Python. Runs none.
-fn code_of<'py>(callable: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+pub(crate) fn code_of<'py>(callable: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     let py = callable.py();
     let kinds = kinds(py)?;
     let kind = callable.get_type().as_ptr() as usize;
@@ -135,7 +137,7 @@ fn code_of<'py>(callable: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     };
     let is_function = found.get_type().as_ptr() as usize == kinds.function;
     let code = is_function.then(|| found.getattr(interned!(py, "__code__")).ok())?;
-    code.map(site::own_code)
+    code.map(probe_call::own_code)
 }
 
 /// The classes of functions and of bound methods, which live as long as the interpreter.
@@ -158,7 +160,7 @@ fn kinds(py: Python<'_>) -> Option<&'static Kinds> {
 }
 
 /// What a class has under a name, as it is stored.
-fn of_class<'py>(
+pub(crate) fn of_class<'py>(
     class: &Bound<'py, PyType>,
     name: &Bound<'py, PyString>,
 ) -> Option<Bound<'py, PyAny>> {

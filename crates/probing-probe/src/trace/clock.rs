@@ -20,13 +20,13 @@ static FACTOR: AtomicU64 = AtomicU64::new(0);
 
 /// Now, as `probing_store::monotonic_nanos` tells it.
 #[inline]
-pub(super) fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     now_by_counter().unwrap_or_else(monotonic_nanos)
 }
 
 /// The same, where that takes no call.
 #[inline]
-pub(super) fn now_by_counter() -> Option<i64> {
+pub(crate) fn now_by_counter() -> Option<i64> {
     let factor = FACTOR.load(Ordering::Relaxed);
     if factor == 0 {
         return None;
@@ -37,7 +37,7 @@ pub(super) fn now_by_counter() -> Option<i64> {
 }
 
 /// Compares the counter with the clock, now and then: the longer ago the last time, the better.
-pub(super) fn compare() {
+pub(crate) fn compare() {
     if !is_steady() {
         return;
     }
@@ -59,7 +59,7 @@ pub(super) fn compare() {
 }
 
 /// Waits until the counter can be trusted, which it can be a few milliseconds after the first look at it.
-pub(super) fn prepare(py: Python<'_>) {
+pub(crate) fn prepare(py: Python<'_>) {
     compare();
     if is_steady() && FACTOR.load(Ordering::Relaxed) == 0 {
         py.detach(|| std::thread::sleep(Duration::from_nanos(LEAST_NANOS.unsigned_abs())));
@@ -74,13 +74,13 @@ mod counter {
     use std::sync::OnceLock;
 
     #[inline]
-    pub(super) fn ticks() -> u64 {
+    pub(crate) fn ticks() -> u64 {
         // SAFETY: every processor of this architecture has the instruction.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
 
     /// Whether it runs at one rate, whatever the processor's does.
-    pub(super) fn is_steady() -> bool {
+    pub(crate) fn is_steady() -> bool {
         const POWER: u32 = 0x8000_0007;
         const INVARIANT: u32 = 1 << 8;
         static IS: OnceLock<bool> = OnceLock::new();
@@ -96,7 +96,7 @@ mod counter {
     #![expect(unsafe_code, reason = "reads the counter of the processor")]
 
     #[inline]
-    pub(super) fn ticks() -> u64 {
+    pub(crate) fn ticks() -> u64 {
         let ticks: u64;
         // SAFETY: the counter of virtual time, which the kernel lets every program read: its own clock is made of it.
         unsafe {
@@ -106,18 +106,18 @@ mod counter {
     }
 
     /// It runs at one rate, by the architecture.
-    pub(super) fn is_steady() -> bool {
+    pub(crate) fn is_steady() -> bool {
         true
     }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod counter {
-    pub(super) fn ticks() -> u64 {
+    pub(crate) fn ticks() -> u64 {
         0
     }
 
-    pub(super) fn is_steady() -> bool {
+    pub(crate) fn is_steady() -> bool {
         false
     }
 }

@@ -3,20 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probing_proto::message::Failure;
+use probing_proto::message::breakpoints::SourceLocation;
+use probing_proto::message::trace as proto;
+use probing_proto::message::trace::{Scope, TraceId};
 use probing_proto::process::{Pid, ProcessKey};
-use probing_proto::stops::Spot;
-use probing_proto::trace::{self as proto, Scope, TraceId};
-use probing_store::packed::{self, Did, TraceRow};
+use probing_store::ring::packed::{self, TraceEventKind, TraceRow};
 use probing_store::{Writer, monotonic_nanos};
 use pyo3::prelude::*;
 
-use super::table::table;
-use super::traces::{Owner, Trace};
-use super::tracing::{Role, Tracing};
-use super::{functions, older, profile, tool};
-use crate::eval;
-use crate::guarded::call;
-use crate::monitoring;
+use crate::instrument::{profile, trace_instrument};
+use crate::python::call::call;
+use crate::python::embedded;
+use crate::python::monitoring;
+use crate::trace::code_table::table;
+use crate::trace::function_stats::{Role, Tracing};
+use crate::trace::traces::{Owner, Trace};
+use crate::trace::{functions, monitoring_tool};
 
 /// Rounds, of which the quickest counts, and calls in each.
 const ROUNDS: usize = 5;
@@ -43,17 +45,17 @@ struct Nanos {
 }
 
 /// How events are told here, and nanoseconds of one: with its row, or where there are only sums.
-pub(super) fn of_an_event(
+pub(crate) fn of_an_event(
     py: Python<'_>,
     wanted: &proto::Trace,
 ) -> Result<(&'static str, f64), Failure> {
     static OF_FUNCTION: Mutex<Option<Nanos>> = Mutex::new(None);
     static OF_MODULE: Mutex<Option<Nanos>> = Mutex::new(None);
-    tool::claim(py)?;
+    monitoring_tool::claim(py)?;
     let is_module = matches!(wanted.scope, Scope::Module { .. });
     let (by, known) = match (monitoring::is_there(py), is_module) {
         (true, _) => (monitoring::NAME, &OF_FUNCTION),
-        (false, false) => (older::NAME, &OF_FUNCTION),
+        (false, false) => (trace_instrument::NAME, &OF_FUNCTION),
         (false, true) => (profile::NAME, &OF_MODULE),
     };
     let nanos = *known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,20 +83,20 @@ fn round_of_rows() -> Option<f64> {
     for ts in 0..i64::from(CALLS) {
         let place = writer.append_trace(&TraceRow {
             ts,
-            did: Did::Call,
+            did: TraceEventKind::Call,
             function: 0,
             thread_id: 0,
             depth: 0,
             duration_nanos: None,
             step: None,
         });
-        writer.end_trace(place, Did::Return, 1, None);
+        writer.end_trace(place, TraceEventKind::Return, 1, None);
     }
     Some((monotonic_nanos() - began) as f64 / f64::from(2 * CALLS))
 }
 
 fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
-    let names = eval::namespace_of(py, SOURCE, "<probing>")?;
+    let names = embedded::namespace_of(py, SOURCE, "<probing>")?;
     let get = |name: &str| names.as_any().get_item(name);
     let (run, nothing) = (get("loop")?, get("nothing")?);
     let code = nothing.getattr("__code__")?;
@@ -109,7 +111,7 @@ fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
     };
     quickest()?;
     let without = quickest()?;
-    let spot = Spot {
+    let spot = SourceLocation {
         func: "nothing".to_owned(),
         file: "<probing>".to_owned(),
         lineno: 1,
@@ -128,12 +130,12 @@ fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
     let trace = Arc::new(Trace::new(TraceId(0), wanted, Owner::Client, None, none));
     let function = functions::number(&spot);
     table().entry_mut(&code).tracing = Some(Tracing::new(trace, function, Role::Root, false));
-    tool::know(&nothing);
-    tool::tell(&code);
+    monitoring_tool::know(&nothing);
+    monitoring_tool::tell(&code);
     let with = quickest();
     let taken = table().entry_mut(&code).tracing.take();
     drop(taken);
-    tool::tell(&code);
+    monitoring_tool::tell(&code);
     let forgotten = table().take_if_empty(&code);
     drop(forgotten);
     Ok(((with? - without) / f64::from(2 * CALLS)).max(1.0))

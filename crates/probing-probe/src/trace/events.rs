@@ -2,45 +2,47 @@
 //!
 //! However the interpreter tells us of it, it comes here, with the GIL held. Nothing here runs code of the program.
 
-use probing_store::TracePlace;
-use probing_store::packed::Did;
+use probing_store::TraceRowId;
+use probing_store::ring::packed::TraceEventKind;
 
-use super::clock;
-use super::lines;
-use super::table::{Table, Way};
-use super::tap::Tap;
-use super::thread::{self, NOWHERE, Open, Thread};
-use super::tracing::Tracing;
+use crate::trace::clock;
+use crate::trace::code_table::{EventFollowUp, Table};
+use crate::trace::function_stats::Tracing;
+use crate::trace::lines;
+use crate::trace::tap::Tap;
+use crate::trace::thread::{self, NOWHERE, Open, Thread};
 
 /// What came of an event.
 #[derive(Clone, Copy)]
-pub(super) struct Heard {
+pub(crate) struct EventDispatch {
     /// The first that is to be told, outside.
-    pub(super) tap: Option<&'static dyn Tap>,
+    pub(crate) tap: Option<&'static dyn Tap>,
     /// There are others, too.
-    pub(super) has_more: bool,
-    pub(super) way: Way,
+    pub(crate) has_more: bool,
+    pub(crate) way: EventFollowUp,
 }
 
 /// A code object was met; `None` when nobody wants to know of it.
 #[inline]
-pub(super) fn heard(table: &mut Table, code: usize, did: Did) -> Option<Heard> {
+pub(crate) fn heard(table: &mut Table, code: usize, did: TraceEventKind) -> Option<EventDispatch> {
     let entry = table.entry_there(code)?;
     let (tap, has_more) = (entry.tap, entry.has_more);
     let way = match &mut entry.tracing {
-        None => Way::ON,
+        None => EventFollowUp::ON,
         Some(tracing) => {
             let way = thread::with_own(|thread| match did {
-                Did::Call | Did::Resume => began(tracing, thread, code, did),
-                Did::Return | Did::Yield | Did::Exception => ended(tracing, thread, code, did),
+                TraceEventKind::Call | TraceEventKind::Resume => began(tracing, thread, code, did),
+                TraceEventKind::Return | TraceEventKind::Yield | TraceEventKind::Exception => {
+                    ended(tracing, thread, code, did)
+                }
             });
-            way.unwrap_or(Way::ON)
+            way.unwrap_or(EventFollowUp::ON)
         }
     };
-    Some(Heard {
+    Some(EventDispatch {
         tap,
         has_more,
-        way: Way {
+        way: EventFollowUp {
             // A tap wants to hear more.
             again: way.again || tap.is_some(),
             ..way
@@ -49,21 +51,26 @@ pub(super) fn heard(table: &mut Table, code: usize, did: Did) -> Option<Heard> {
 }
 
 /// A function whose calls are followed calls something: that costs, too, though it is no row.
-pub(super) fn calls(table: &mut Table, code: usize) -> Option<Way> {
+pub(crate) fn calls(table: &mut Table, code: usize) -> Option<EventFollowUp> {
     let tracing = table.entry_there(code)?.tracing.as_mut()?;
     tracing.calls += 1;
     if tracing.is_too_much() {
         return Some(tracing.mute());
     }
     let is_due = thread::with_own(Thread::is_due);
-    Some(Way {
+    Some(EventFollowUp {
         is_due: is_due.unwrap_or(false),
-        ..Way::ON
+        ..EventFollowUp::ON
     })
 }
 
 #[inline]
-fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> Way {
+fn began(
+    tracing: &mut Tracing,
+    thread: &mut Thread,
+    code: usize,
+    did: TraceEventKind,
+) -> EventFollowUp {
     let levels = if tracing.is_plain() {
         tracing.levels
     } else {
@@ -74,7 +81,7 @@ fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
     };
     let now = clock::now();
     let row = if tracing.is_summed {
-        TracePlace::NOWHERE
+        TraceRowId::NOWHERE
     } else {
         thread.write_begin(did, tracing.function, now)
     };
@@ -88,7 +95,7 @@ fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
         row,
     });
     tracing.events += 1;
-    Way {
+    EventFollowUp {
         again: true,
         is_due: thread.is_due(),
         looks_again: levels > 0 && tracing.looks_again(),
@@ -97,10 +104,14 @@ fn began(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
 
 /// How much further to follow what it calls, when that is not plain; or what to do in place of following it.
 #[inline(never)]
-fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
+fn asked(
+    tracing: &mut Tracing,
+    thread: &Thread,
+    did: TraceEventKind,
+) -> Result<u32, EventFollowUp> {
     let trace = &tracing.trace;
     let levels = if tracing.is_root() {
-        if trace.is_over() || did == Did::Call && trace.has_had_its_steps() {
+        if trace.is_over() || did == TraceEventKind::Call && trace.has_had_its_steps() {
             return Err(over(tracing));
         }
         tracing.levels
@@ -113,7 +124,7 @@ fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
                 return Err(if tracing.is_too_much() {
                     tracing.mute()
                 } else {
-                    Way::ON
+                    EventFollowUp::ON
                 });
             }
         }
@@ -125,7 +136,12 @@ fn asked(tracing: &mut Tracing, thread: &Thread, did: Did) -> Result<u32, Way> {
 }
 
 #[inline]
-fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> Way {
+fn ended(
+    tracing: &mut Tracing,
+    thread: &mut Thread,
+    code: usize,
+    did: TraceEventKind,
+) -> EventFollowUp {
     tracing.events += 1;
     let again = !(tracing.is_muted || tracing.trace.is_over());
     let left = thread.leave(code);
@@ -134,20 +150,23 @@ fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
         lines::end(tracing, thread, code, now);
     }
     let Some(open) = left.filter(|open| open.began >= tracing.since) else {
-        return Way { again, ..Way::ON };
+        return EventFollowUp {
+            again,
+            ..EventFollowUp::ON
+        };
     };
     let took = (now - open.began).max(0);
     if let Some(outer) = thread.open.last_mut() {
         outer.of_others += took;
     }
     tracing.sums.add(took, open.of_others);
-    if did == Did::Exception {
+    if did == TraceEventKind::Exception {
         tracing.sums.errors += 1;
     }
     if !tracing.is_summed {
         thread.write_end(open.row, did, tracing.function, (now, took));
     }
-    Way {
+    EventFollowUp {
         again,
         is_due: thread.is_due(),
         looks_again: false,
@@ -155,7 +174,7 @@ fn ended(tracing: &mut Tracing, thread: &mut Thread, code: usize, did: Did) -> W
 }
 
 #[cold]
-fn over(tracing: &mut Tracing) -> Way {
+fn over(tracing: &mut Tracing) -> EventFollowUp {
     let is_news = !tracing.trace.is_over();
     if is_news {
         tracing.trace.end();
@@ -163,7 +182,7 @@ fn over(tracing: &mut Tracing) -> Way {
             .trace
             .note(Some("ended: it has had its steps".to_owned()));
     }
-    Way {
+    EventFollowUp {
         again: false,
         is_due: is_news,
         looks_again: false,

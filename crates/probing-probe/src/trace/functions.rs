@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use probing_proto::stops::Spot;
+use probing_proto::message::breakpoints::SourceLocation;
 
 #[derive(Default)]
 struct Functions {
-    all: Vec<Spot>,
-    numbers: HashMap<Spot, u32>,
+    all: Vec<SourceLocation>,
+    numbers: HashMap<SourceLocation, u32>,
 }
 
 /// Reached with the GIL held only.
 static FUNCTIONS: Mutex<Option<Functions>> = Mutex::new(None);
 
 /// The number of a function: the same each time.
-pub(super) fn number(spot: &Spot) -> u32 {
+pub(crate) fn number(spot: &SourceLocation) -> u32 {
     let mut functions = functions();
     let functions = functions.get_or_insert_default();
     if let Some(number) = functions.numbers.get(spot) {
@@ -27,7 +27,7 @@ pub(super) fn number(spot: &Spot) -> u32 {
     number
 }
 
-pub(super) fn with<T>(number: u32, work: impl FnOnce(&Spot) -> T) -> Option<T> {
+pub(crate) fn with<T>(number: u32, work: impl FnOnce(&SourceLocation) -> T) -> Option<T> {
     let functions = functions();
     let spot = functions.as_ref()?.all.get(number as usize)?;
     Some(work(spot))

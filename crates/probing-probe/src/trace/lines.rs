@@ -1,14 +1,14 @@
 //! Lines of functions that are followed line by line: each is a row when a thread comes to it, and is told how long it took
 //! when the thread comes to the next one of that function, or leaves it.
 
-use probing_proto::stops::Spot;
-use probing_store::TracePlace;
+use probing_proto::message::breakpoints::SourceLocation;
+use probing_store::TraceRowId;
 
-use super::clock;
-use super::functions;
-use super::table::{Table, Way};
-use super::thread::{self, Thread};
-use super::tracing::Tracing;
+use crate::trace::clock;
+use crate::trace::code_table::{EventFollowUp, Table};
+use crate::trace::function_stats::Tracing;
+use crate::trace::functions;
+use crate::trace::thread::{self, Thread};
 
 /// No number yet.
 const UNKNOWN: u32 = u32::MAX;
@@ -16,7 +16,7 @@ const UNKNOWN: u32 = u32::MAX;
 const AT_HAND: usize = 1 << 14;
 
 /// What is known of the lines of one function.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     /// The line where it begins, and numbers of that one and those behind it: what rows say of them.
     first: u32,
     numbers: Vec<u32>,
@@ -26,16 +26,16 @@ pub(super) struct Lines {
 
 /// A line that a thread has come to, and not left.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(crate) struct Line {
     code: usize,
     /// That of its function.
     depth: usize,
     began: i64,
-    row: TracePlace,
+    row: TraceRowId,
 }
 
 impl Lines {
-    pub(super) fn of(function: u32) -> Self {
+    pub(crate) fn of(function: u32) -> Self {
         Self {
             first: functions::with(function, |spot| spot.lineno).unwrap_or_default(),
             numbers: Vec::new(),
@@ -44,7 +44,7 @@ impl Lines {
     }
 
     /// They are followed again.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.since = clock::now();
     }
 
@@ -69,7 +69,7 @@ impl Lines {
 
 #[cold]
 fn looked_up(function: u32, line: u32) -> u32 {
-    let spot = functions::with(function, |spot| Spot {
+    let spot = functions::with(function, |spot| SourceLocation {
         lineno: line,
         ..spot.clone()
     });
@@ -77,16 +77,16 @@ fn looked_up(function: u32, line: u32) -> u32 {
 }
 
 /// A thread comes to a line of some code; `None` when nobody wants to know of it.
-pub(super) fn came(table: &mut Table, code: usize, line: u32) -> Option<Way> {
+pub(crate) fn came(table: &mut Table, code: usize, line: u32) -> Option<EventFollowUp> {
     let tracing = table.entry_there(code)?.tracing.as_mut()?;
     let number = {
         let lines = tracing.lines.as_mut()?;
         lines.number(tracing.function, line)
     };
     if tracing.trace.is_over() {
-        return Some(Way {
+        return Some(EventFollowUp {
             again: false,
-            ..Way::ON
+            ..EventFollowUp::ON
         });
     }
     if tracing.is_too_much() {
@@ -106,14 +106,14 @@ pub(super) fn came(table: &mut Table, code: usize, line: u32) -> Option<Way> {
         });
         thread.is_due()
     });
-    Some(Way {
+    Some(EventFollowUp {
         is_due: is_due.unwrap_or(false),
-        ..Way::ON
+        ..EventFollowUp::ON
     })
 }
 
 /// A thread has left a function: the line that it was at has ended.
-pub(super) fn end(tracing: &Tracing, thread: &mut Thread, code: usize, now: i64) {
+pub(crate) fn end(tracing: &Tracing, thread: &mut Thread, code: usize, now: i64) {
     let depth = thread.open.len();
     end_at(tracing, thread, (code, depth), now);
 }

@@ -6,30 +6,34 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probing_proto::message::Failure;
-use probing_proto::stops::{Place, PointId, Spot};
-use probing_proto::trace::{self as proto, Scope, TraceId};
-use probing_store::TracePlace;
+use probing_proto::message::breakpoints::{BreakpointId, BreakpointLocation, SourceLocation};
+use probing_proto::message::trace as proto;
+use probing_proto::message::trace::{Scope, TraceId};
+use probing_store::TraceRowId;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
-use super::table::table;
-use super::thread::{self, NOWHERE, Open};
-use super::traces::{Owner, Trace};
-use super::tracing::{Role, Tracing};
-use super::{arming, callees, clock, profile, tool};
-use crate::codes::{Found, module_of};
-use crate::lifecycle;
-use crate::monitoring;
-use crate::stops::{self, frame};
+use crate::breakpoints;
+use crate::instrument::probe_call;
+use crate::instrument::profile;
+use crate::python::code_search::{FoundCode, module_of};
+use crate::python::frame;
+use crate::python::monitoring;
+use crate::server::lifecycle;
+use crate::trace::code_table::table;
+use crate::trace::function_stats::{Role, Tracing};
+use crate::trace::thread::{self, NOWHERE, Open};
+use crate::trace::traces::{Owner, Trace};
+use crate::trace::{callees, clock, monitoring_tool, setting};
 
 /// Functions that the program has decorated, and how; blocks that it has been in. Reached with the GIL held only.
 #[derive(Default)]
-struct Own {
+struct ProgramTraces {
     functions: Vec<(Py<PyAny>, proto::Trace)>,
     blocks: HashMap<(usize, u32), Arc<Trace>>,
 }
 
-static OWN: Mutex<Option<Own>> = Mutex::new(None);
+static OWN: Mutex<Option<ProgramTraces>> = Mutex::new(None);
 
 /// Puts the functions into the module.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -75,28 +79,29 @@ fn trace_function(
 
 fn begin(function: &Bound<'_, PyAny>, wanted: &proto::Trace) -> Result<u32, Failure> {
     let py = function.py();
-    let code = super::code_of(function)?;
-    tool::know(function);
-    let trace = arming::new(py, wanted.clone(), Owner::Program, None)?;
-    let found = || Found {
-        spot: Spot {
+    let code = crate::trace::code_of(function)?;
+    monitoring_tool::know(function);
+    let trace = setting::new(py, wanted.clone(), Owner::Program, None)?;
+    let found = || FoundCode {
+        spot: SourceLocation {
             func: qualified(&code, wanted),
             file: frame::file_of(&code),
             lineno: frame::first_line_of(&code),
         },
         code: code.clone(),
     };
-    let note = arming::bind(&trace, vec![found()], Role::Root);
+    let note = setting::bind(&trace, vec![found()], Role::Root);
     trace.note(note);
+    monitoring_tool::tell_function(&code);
     let mut points = Vec::new();
     for name in &wanted.watch {
         let Scope::Function { function, .. } = &wanted.scope else {
             break;
         };
-        points.push(stops::watch_local(py, function, name, found())?);
+        points.push(breakpoints::watch_local(py, function, name, found())?);
     }
     trace.watched_by(points);
-    arming::changed();
+    setting::changed();
     Ok(trace.id.0)
 }
 
@@ -143,9 +148,9 @@ fn block_exit(py: Python<'_>, block: (usize, Vec<u32>)) {
         thread::with_own(|thread| thread.leave(code));
         follow_here(py);
     }
-    let points: Vec<PointId> = points.into_iter().map(PointId).collect();
+    let points: Vec<BreakpointId> = points.into_iter().map(BreakpointId).collect();
     if !points.is_empty() {
-        stops::disarm(py, &points);
+        breakpoints::disarm(py, &points);
     }
 }
 
@@ -174,13 +179,13 @@ fn follow_from(
             steps: None,
             budget_ppm,
         };
-        let trace = arming::new(py, wanted, Owner::Program, None).map_err(raised)?;
+        let trace = setting::new(py, wanted, Owner::Program, None).map_err(raised)?;
         let spot = frame::spot_of(frame);
-        let found = Found {
+        let found = FoundCode {
             code: code.clone(),
             spot,
         };
-        arming::bind(&trace, vec![found], Role::Block);
+        setting::bind(&trace, vec![found], Role::Block);
         own().get_or_insert_default().blocks.insert(key, trace);
     }
     let trace = own()
@@ -193,7 +198,7 @@ fn follow_from(
         levels: depth,
         trace: trace.unwrap_or(TraceId(0)),
         place: NOWHERE,
-        row: TracePlace::NOWHERE,
+        row: TraceRowId::NOWHERE,
     };
     thread::with_own(|thread| thread.enter(open));
     follow_here(py);
@@ -202,38 +207,42 @@ fn follow_from(
         tracing.is_some_and(Tracing::looks_again)
     });
     if looks_again {
-        tool::restart(py);
+        monitoring_tool::restart(py);
     }
     Ok(key.0)
 }
 
 /// Variables of the function that a frame runs are watched, or of its module, where it is none; or what a path leads to.
-fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<PointId>, Failure> {
+fn watch_in(frame: &Bound<'_, PyAny>, names: &[String]) -> Result<Vec<BreakpointId>, Failure> {
     let py = frame.py();
-    let code = stops::site::own_code(frame::code_of(frame));
+    let code = probe_call::own_code(frame::code_of(frame));
     let is_function = frame::is_function(&code);
     let mut points = Vec::new();
     for name in names {
         let armed = if name.contains(['.', '[']) {
-            stops::arm_for_trace(
+            breakpoints::arm_for_trace(
                 py,
-                arming::recorded(Place::Value { path: name.clone() }),
+                setting::recorded(BreakpointLocation::Value { path: name.clone() }),
                 None,
             )
         } else if is_function {
-            let found = Found {
+            let found = FoundCode {
                 code: code.clone(),
                 spot: frame::spot_of(frame),
             };
-            stops::watch_local(py, &frame::name_of(&code), name, found)
+            breakpoints::watch_local(py, &frame::name_of(&code), name, found)
         } else {
             let path = format!("{}.{name}", module_of(frame));
-            stops::arm_for_trace(py, arming::recorded(Place::Value { path }), None)
+            breakpoints::arm_for_trace(
+                py,
+                setting::recorded(BreakpointLocation::Value { path }),
+                None,
+            )
         };
         match armed {
             Ok(point) => points.push(point),
             Err(failure) => {
-                stops::disarm(py, &points);
+                breakpoints::disarm(py, &points);
                 return Err(failure);
             }
         }
@@ -249,7 +258,7 @@ fn follow_here(py: Python<'_>) {
 }
 
 /// In the child of a fork: what the program asked for goes on there.
-pub(super) fn after_fork(py: Python<'_>) {
+pub(crate) fn after_fork(py: Python<'_>) {
     let functions = {
         let mut own = own();
         let Some(own) = own.as_mut() else {
@@ -267,7 +276,7 @@ pub(super) fn after_fork(py: Python<'_>) {
     }
 }
 
-fn own() -> MutexGuard<'static, Option<Own>> {
+fn own() -> MutexGuard<'static, Option<ProgramTraces>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

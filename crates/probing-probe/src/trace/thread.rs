@@ -13,17 +13,17 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use probing_proto::trace::TraceId;
-use probing_store::packed::{Did, LineRow, TraceRow};
-use probing_store::{TracePlace, Writer};
+use probing_proto::message::trace::TraceId;
+use probing_store::ring::packed::{LineRow, TraceEventKind, TraceRow};
+use probing_store::{TraceRowId, Writer};
 
-use super::current::Current;
-use super::lines::Line;
-use super::{functions, traces};
-use crate::forked;
+use crate::process::fork_child;
+use crate::python::gil_cell::GilCell;
 use crate::recording;
-use crate::step;
-use crate::stops::lent::UnderGil;
+use crate::recording::step;
+use crate::trace::lines::Line;
+use crate::trace::thread_cache::Current;
+use crate::trace::{functions, traces};
 
 /// Threads at one time that have rings of their own.
 const MAX_RINGS: usize = 16;
@@ -35,33 +35,33 @@ const LOOK_EVERY: u32 = 4096;
 const UNKNOWN: u32 = u32::MAX;
 
 /// No place in the table of codes.
-pub(super) const NOWHERE: u32 = u32::MAX;
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A function that has begun, or gone on.
 #[derive(Clone, Copy)]
-pub(super) struct Open {
-    pub(super) code: usize,
-    pub(super) began: i64,
+pub(crate) struct Open {
+    pub(crate) code: usize,
+    pub(crate) began: i64,
     /// What traced functions took that it called.
-    pub(super) of_others: i64,
+    pub(crate) of_others: i64,
     /// How much further to follow what it calls.
-    pub(super) levels: u32,
+    pub(crate) levels: u32,
     /// The trace that saw it begin.
-    pub(super) trace: TraceId,
+    pub(crate) trace: TraceId,
     /// Where it was found in the table of codes.
-    pub(super) place: u32,
+    pub(crate) place: u32,
     /// Where the row of its beginning is.
-    pub(super) row: TracePlace,
+    pub(crate) row: TraceRowId,
 }
 
 /// A thread's own.
-pub(super) struct Thread {
+pub(crate) struct Thread {
     /// Of which process; 0 is none yet.
     generation: u32,
     id: u32,
-    pub(super) open: Vec<Open>,
+    pub(crate) open: Vec<Open>,
     /// The lines that it is at, in functions that are followed line by line, the innermost last.
-    pub(super) lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
     /// Traces that had ended when it was last looked whose functions are open, and silences there had been.
     ended: u32,
     silences: u32,
@@ -70,11 +70,11 @@ pub(super) struct Thread {
     shares: bool,
     until_look: u32,
     /// Before 3.12: whether it is in a function whose calls are followed, as far as `profile.rs` was told.
-    pub(super) follows_calls: bool,
+    pub(crate) follows_calls: bool,
 }
 
 /// A ring, and the numbers that functions have in it.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     generation: u32,
     writer: Writer,
     functions: Vec<u32>,
@@ -115,29 +115,29 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 /// How often threads were silent for a while.
 static SILENCES: AtomicU32 = AtomicU32::new(0);
 /// What threads write to that have no ring of their own.
-static SHARED: UnderGil<Option<Ring>> = UnderGil::new(None);
+static SHARED: GilCell<Option<Ring>> = GilCell::new(None);
 
 /// Works with the state of this thread; nothing when the thread is at its very end. `work` must not come here again, nor let
 /// go of the GIL, which the caller has.
 #[inline]
-pub(super) fn with_own<T>(work: impl FnOnce(&mut Thread) -> T) -> Option<T> {
+pub(crate) fn with_own<T>(work: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     let mut own = CURRENT.of_this_thread().or_else(own_and_remembered)?;
     // SAFETY: only this thread has it, it forgets it when it ends, and `work` does not come here again, as the caller says.
     let thread = unsafe { own.as_mut() };
-    if thread.generation != forked::generation() + 1 {
+    if thread.generation != fork_child::generation() + 1 {
         thread.begin();
     }
     Some(work(thread))
 }
 
 /// A trace has ended: threads forget, when they are here next, what it saw begin. With the GIL held.
-pub(super) fn trace_ended() {
+pub(crate) fn trace_ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
     CURRENT.forget_all();
 }
 
 /// Threads tell again of all that they call: what they were in before may have ended unseen.
-pub(super) fn silence_ends() {
+pub(crate) fn silence_ends() {
     SILENCES.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -147,11 +147,11 @@ pub(super) fn silence_ends() {
 ///
 /// With the GIL held; nobody has it at this moment, nor gets it while it is used.
 #[inline]
-pub(super) unsafe fn own_at_hand<'a>() -> Option<&'a mut Thread> {
+pub(crate) unsafe fn own_at_hand<'a>() -> Option<&'a mut Thread> {
     let mut own = CURRENT.of_this_thread()?;
     // SAFETY: only this thread has it, it forgets it when it ends, and nobody else has it, as the caller says.
     let thread = unsafe { own.as_mut() };
-    (thread.generation == forked::generation() + 1).then_some(thread)
+    (thread.generation == fork_child::generation() + 1).then_some(thread)
 }
 
 #[cold]
@@ -168,7 +168,7 @@ impl Thread {
     /// In a thread that is new, or that a fork has brought here: the parent's ring is the parent's.
     #[cold]
     fn begin(&mut self) {
-        self.generation = forked::generation() + 1;
+        self.generation = fork_child::generation() + 1;
         self.id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         self.open.clear();
         self.lines.clear();
@@ -190,14 +190,14 @@ impl Thread {
 
     /// Whether threads have been silent since this was last asked.
     #[inline]
-    pub(super) fn has_been_silent(&mut self) -> bool {
+    pub(crate) fn has_been_silent(&mut self) -> bool {
         let silences = SILENCES.load(Ordering::Relaxed);
         std::mem::replace(&mut self.silences, silences) != silences
     }
 
     /// Of what is open, only what this thread still runs is: the code of its frames, the outermost first.
     #[cold]
-    pub(super) fn forget_unless_among(&mut self, running: &[usize]) {
+    pub(crate) fn forget_unless_among(&mut self, running: &[usize]) {
         let open = self.open.len();
         let mut running = running.iter();
         self.open.retain(|open| {
@@ -217,9 +217,9 @@ impl Thread {
     /// Notes that a function begins, by a row, if there is room for all of that; else nothing is changed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as part of `quick.rs`")]
-    pub(super) fn begin_here(
+    pub(crate) fn begin_here(
         &mut self,
-        did: Did,
+        did: TraceEventKind,
         (code, place): (usize, u32),
         (trace, function): (TraceId, u32),
         now: i64,
@@ -249,7 +249,7 @@ impl Thread {
 
     /// The innermost function, if its code is this one.
     #[inline]
-    pub(super) fn innermost(&self, code: usize) -> Option<&Open> {
+    pub(crate) fn innermost(&self, code: usize) -> Option<&Open> {
         self.open.last().filter(|open| open.code == code)
     }
 
@@ -257,7 +257,7 @@ impl Thread {
     /// `None`, and nothing is changed: its end needs a row of its own.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as part of `quick.rs`")]
-    pub(super) fn end_here(&mut self, did: Did, now: i64) -> Option<(i64, i64)> {
+    pub(crate) fn end_here(&mut self, did: TraceEventKind, now: i64) -> Option<(i64, i64)> {
         let open = self.open.last()?;
         let (took, of_others) = ((now - open.began).max(0), open.of_others);
         let ring = self.ring.as_mut()?;
@@ -273,7 +273,7 @@ impl Thread {
 
     /// Notes that a function has begun; false when it is in too many already.
     #[inline]
-    pub(super) fn enter(&mut self, open: Open) -> bool {
+    pub(crate) fn enter(&mut self, open: Open) -> bool {
         let has_room = self.open.len() < MAX_DEPTH;
         if has_room {
             self.open.push(open);
@@ -283,7 +283,7 @@ impl Thread {
 
     /// Notes that a function has ended: when it had begun, unless that was not seen. Those inside it have ended unseen.
     #[inline]
-    pub(super) fn leave(&mut self, code: usize) -> Option<Open> {
+    pub(crate) fn leave(&mut self, code: usize) -> Option<Open> {
         let place = match self.open.last() {
             Some(open) if open.code == code => self.open.len() - 1,
             _ => self.open.iter().rposition(|open| open.code == code)?,
@@ -294,25 +294,25 @@ impl Thread {
     }
 
     /// The function whose calls are followed now, and how much further.
-    pub(super) fn follows(&self) -> Option<(usize, u32)> {
+    pub(crate) fn follows(&self) -> Option<(usize, u32)> {
         let open = self.open.last()?;
         (open.levels > 0).then_some((open.code, open.levels))
     }
 
     /// How many functions a thread was in already that is now in this one, whose beginning may not have been seen.
-    pub(super) fn depth_of(&self, code: usize) -> usize {
+    pub(crate) fn depth_of(&self, code: usize) -> usize {
         self.open.len() - usize::from(self.innermost(code).is_some())
     }
 
     /// How much further to follow what a function calls that is the innermost one.
-    pub(super) fn levels_of(&self, code: usize) -> Option<u32> {
+    pub(crate) fn levels_of(&self, code: usize) -> Option<u32> {
         let open = self.open.last().filter(|open| open.code == code)?;
         (open.levels > 0).then_some(open.levels)
     }
 
     /// Whether it is time to look at what all this costs.
     #[inline]
-    pub(super) fn is_due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         self.until_look -= 1;
         let is_due = self.until_look == 0;
         if is_due {
@@ -323,7 +323,12 @@ impl Thread {
 
     /// Appends the row of a beginning. Without memory for a ring there is none, and nobody here to tell.
     #[inline]
-    pub(super) fn write_begin(&mut self, did: Did, function: u32, ts: i64) -> TracePlace {
+    pub(crate) fn write_begin(
+        &mut self,
+        did: TraceEventKind,
+        function: u32,
+        ts: i64,
+    ) -> TraceRowId {
         let row = self.row(did, function, (ts, None));
         match &mut self.ring {
             Some(ring) => ring.write(row),
@@ -333,10 +338,10 @@ impl Thread {
 
     /// Tells in the row of a beginning how that ended; in a row of its own, where that row is full or of another step.
     #[inline]
-    pub(super) fn write_end(
+    pub(crate) fn write_end(
         &mut self,
-        began: TracePlace,
-        did: Did,
+        began: TraceRowId,
+        did: TraceEventKind,
         function: u32,
         (ts, took): (i64, i64),
     ) {
@@ -352,8 +357,8 @@ impl Thread {
     #[inline(never)]
     fn write_end_alone(
         &mut self,
-        began: TracePlace,
-        did: Did,
+        began: TraceRowId,
+        did: TraceEventKind,
         function: u32,
         (ts, took): (i64, i64),
     ) {
@@ -362,7 +367,7 @@ impl Thread {
             if !ring.writer.end_trace(began, did, took, row.step) {
                 ring.write(row);
             }
-            TracePlace::NOWHERE
+            TraceRowId::NOWHERE
         };
         match &mut self.ring {
             Some(ring) => write(ring),
@@ -371,7 +376,7 @@ impl Thread {
     }
 
     /// Appends the row of a line.
-    pub(super) fn write_line(&mut self, line: u32, depth: usize, ts: i64) -> TracePlace {
+    pub(crate) fn write_line(&mut self, line: u32, depth: usize, ts: i64) -> TraceRowId {
         let row = LineRow {
             ts,
             line,
@@ -386,11 +391,11 @@ impl Thread {
     }
 
     /// Tells in the row of a line how long it took.
-    pub(super) fn end_line(&mut self, place: TracePlace, took: i64) {
+    pub(crate) fn end_line(&mut self, place: TraceRowId, took: i64) {
         let end = |ring: &mut Ring| {
             // Where its place is full by now, nobody says how long it took.
             ring.writer.end_line(place, took);
-            TracePlace::NOWHERE
+            TraceRowId::NOWHERE
         };
         match &mut self.ring {
             Some(ring) => end(ring),
@@ -399,7 +404,7 @@ impl Thread {
     }
 
     #[inline]
-    fn row(&self, did: Did, function: u32, (ts, took): (i64, Option<i64>)) -> TraceRow {
+    fn row(&self, did: TraceEventKind, function: u32, (ts, took): (i64, Option<i64>)) -> TraceRow {
         TraceRow {
             ts,
             did,
@@ -414,7 +419,7 @@ impl Thread {
 
     /// For a thread without a ring: it gets one, or shares one.
     #[inline(never)]
-    fn with_some_ring(&mut self, write: impl FnOnce(&mut Ring) -> TracePlace) -> TracePlace {
+    fn with_some_ring(&mut self, write: impl FnOnce(&mut Ring) -> TraceRowId) -> TraceRowId {
         // Whether there is one again is asked only now and then.
         if !self.shares || self.until_look == 1 {
             self.ring = borrowed();
@@ -423,25 +428,25 @@ impl Thread {
         if let Some(ring) = &mut self.ring {
             return write(ring);
         }
-        let Some(mut shared) = SHARED.lend_if_free() else {
-            return TracePlace::NOWHERE;
+        let Some(mut shared) = SHARED.try_borrow_mut() else {
+            return TraceRowId::NOWHERE;
         };
         if shared
             .as_ref()
-            .is_none_or(|ring| ring.generation != forked::generation())
+            .is_none_or(|ring| ring.generation != fork_child::generation())
         {
             // That of a parent is left alone.
             std::mem::forget(shared.take());
             *shared = made();
         }
-        shared.as_mut().map_or(TracePlace::NOWHERE, write)
+        shared.as_mut().map_or(TraceRowId::NOWHERE, write)
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
         CURRENT.forget();
-        if self.generation != forked::generation() + 1 {
+        if self.generation != fork_child::generation() + 1 {
             std::mem::forget(self.ring.take());
         } else if let Some(ring) = self.ring.take() {
             give_back(ring);
@@ -453,7 +458,7 @@ impl Ring {
     /// The number of a function that has rows here, and where the next row goes, if there is room at the moment.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as below")]
-    fn next(&self, function: u32) -> Option<(u32, TracePlace)> {
+    fn next(&self, function: u32) -> Option<(u32, TraceRowId)> {
         let function = *self.functions.get(function as usize)?;
         let place = self.writer.next_trace()?;
         (function != UNKNOWN).then_some((function, place))
@@ -465,12 +470,12 @@ impl Ring {
         clippy::inline_always,
         reason = "a call to it, and the row in memory for it, are a tenth of what an event costs"
     )]
-    fn write(&mut self, row: TraceRow) -> TracePlace {
+    fn write(&mut self, row: TraceRow) -> TraceRowId {
         let function = self.number(row.function);
         self.writer.append_trace(&TraceRow { function, ..row })
     }
 
-    fn write_line(&mut self, row: LineRow) -> TracePlace {
+    fn write_line(&mut self, row: LineRow) -> TraceRowId {
         let line = self.number(row.line);
         self.writer.append_line(&LineRow { line, ..row })
     }
@@ -501,7 +506,7 @@ impl Ring {
 }
 
 fn borrowed() -> Option<Ring> {
-    let generation = forked::generation();
+    let generation = fork_child::generation();
     // A thread that held it when another one forked holds it in the child for ever.
     let mut pool = POOL.try_lock().ok()?;
     if pool.generation != generation {
@@ -522,7 +527,7 @@ fn borrowed() -> Option<Ring> {
 
 fn made() -> Option<Ring> {
     Some(Ring {
-        generation: forked::generation(),
+        generation: fork_child::generation(),
         writer: recording::ring_of_tracers()?,
         functions: Vec::new(),
     })

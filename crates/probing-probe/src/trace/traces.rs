@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use probing_proto::stops::{PointId, Spot};
-use probing_proto::trace::{self as proto, Scope, TraceId};
+use probing_proto::message::breakpoints::{BreakpointId, SourceLocation};
+use probing_proto::message::trace as proto;
+use probing_proto::message::trace::{Scope, TraceId};
 
-use super::profile;
-use super::purse::{Purse, Verdict};
-use crate::codes::Finder;
-use crate::forked;
+use crate::instrument::profile;
+use crate::process::fork_child;
+use crate::python::code_search::Finder;
+use crate::trace::budget::{Budget, Verdict};
 
 /// Traces of one process.
-pub(super) const MAX_TRACES: usize = 100;
+pub(crate) const MAX_TRACES: usize = 100;
 /// Functions that are told of one trace.
 const MAX_BOUND: usize = 100;
 /// How long a trace lasts that a client began, if nobody says.
@@ -27,7 +28,7 @@ const OVER: u8 = 4;
 
 /// Whose trace it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// It ends in the child of a fork, and after a while.
     Client,
     /// `probing.probe`: it lasts.
@@ -35,14 +36,14 @@ pub(super) enum Owner {
 }
 
 /// One trace.
-pub(super) struct Trace {
-    pub(super) id: TraceId,
-    pub(super) wanted: proto::Trace,
-    pub(super) owner: Owner,
+pub(crate) struct Trace {
+    pub(crate) id: TraceId,
+    pub(crate) wanted: proto::Trace,
+    pub(crate) owner: Owner,
     /// How its code is found.
-    pub(super) finder: Option<Finder>,
+    pub(crate) finder: Option<Finder>,
     /// How the interpreter tells us.
-    pub(super) by: &'static str,
+    pub(crate) by: &'static str,
     /// How long it lasts, and when it ends, from when it has begun.
     ttl: Option<Duration>,
     expires: OnceLock<Option<Instant>>,
@@ -57,14 +58,14 @@ pub(super) struct Trace {
 }
 
 struct State {
-    bound: Vec<Spot>,
+    bound: Vec<SourceLocation>,
     note: Option<String>,
-    points: Vec<PointId>,
-    purse: Purse,
+    points: Vec<BreakpointId>,
+    purse: Budget,
 }
 
 impl Trace {
-    pub(super) fn new(
+    pub(crate) fn new(
         id: TraceId,
         wanted: proto::Trace,
         owner: Owner,
@@ -93,7 +94,7 @@ impl Trace {
                 bound: Vec::new(),
                 note: None,
                 points: Vec::new(),
-                purse: Purse::new(wanted.budget_ppm, event_nanos),
+                purse: Budget::new(wanted.budget_ppm, event_nanos),
             }),
             wanted,
         }
@@ -101,27 +102,27 @@ impl Trace {
 
     /// Neither over nor too dear: all events of it are recorded.
     #[inline]
-    pub(super) fn is_well(&self) -> bool {
+    pub(crate) fn is_well(&self) -> bool {
         self.state_bits.load(Ordering::Relaxed) == 0
     }
 
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is(OVER)
     }
 
     /// Whether it was not until now.
-    pub(super) fn end(&self) -> bool {
+    pub(crate) fn end(&self) -> bool {
         self.state_bits.fetch_or(OVER, Ordering::AcqRel) & OVER == 0
     }
 
     #[inline]
-    pub(super) fn is_overdrawn(&self) -> bool {
+    pub(crate) fn is_overdrawn(&self) -> bool {
         self.is(OVERDRAWN)
     }
 
     #[inline]
-    pub(super) fn is_deep_in_debt(&self) -> bool {
+    pub(crate) fn is_deep_in_debt(&self) -> bool {
         self.is(DEEP_IN_DEBT)
     }
 
@@ -132,13 +133,13 @@ impl Trace {
 
     /// The function that it is of begins: whether that is one step too many.
     #[inline]
-    pub(super) fn has_had_its_steps(&self) -> bool {
+    pub(crate) fn has_had_its_steps(&self) -> bool {
         self.wanted.steps.is_some() && self.count_step()
     }
 
     #[cold]
     fn count_step(&self) -> bool {
-        let now = crate::step::counted();
+        let now = crate::recording::step::counted();
         let mut last = self
             .last_step
             .lock()
@@ -155,16 +156,16 @@ impl Trace {
     }
 
     /// One more of its functions is not told of for the time being.
-    pub(super) fn mute_one(&self) {
+    pub(crate) fn mute_one(&self) {
         self.muted.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn muted(&self) -> u32 {
+    pub(crate) fn muted(&self) -> u32 {
         self.muted.load(Ordering::Relaxed)
     }
 
     /// Notes what was seen since the last time; what is to be done about its cost.
-    pub(super) fn account(&self, events: u64) -> Verdict {
+    pub(crate) fn account(&self, events: u64) -> Verdict {
         let verdict = self.state().purse.account(events, self.is_overdrawn());
         match verdict {
             Verdict::Mute => {
@@ -180,19 +181,19 @@ impl Trace {
     }
 
     /// All of its functions are told of again.
-    pub(super) fn resume(&self) {
+    pub(crate) fn resume(&self) {
         let debts = OVERDRAWN | DEEP_IN_DEBT;
         self.state_bits.fetch_and(!debts, Ordering::AcqRel);
         self.muted.store(0, Ordering::Relaxed);
     }
 
     /// Something of ours was done for it that took so long.
-    pub(super) fn charge(&self, nanos: i64) {
+    pub(crate) fn charge(&self, nanos: i64) {
         self.state().purse.charge(nanos);
     }
 
     /// Before 3.12, what looks for code of a module has all other code tell, too, which is passed by for about half the price.
-    pub(super) fn pay_for_others(&self, passed_by: u64) {
+    pub(crate) fn pay_for_others(&self, passed_by: u64) {
         if passed_by > 0 && self.may_profile() && !self.is_over() {
             let mut state = self.state();
             let (_, _, event_nanos) = state.purse.bill();
@@ -203,7 +204,7 @@ impl Trace {
     }
 
     /// To be told what its functions call costs as much as an event.
-    pub(super) fn pay_for_calls(&self, calls: u64) {
+    pub(crate) fn pay_for_calls(&self, calls: u64) {
         if calls > 0 {
             let mut state = self.state();
             let (_, _, event_nanos) = state.purse.bill();
@@ -212,16 +213,16 @@ impl Trace {
     }
 
     /// Before 3.12: whether it has threads tell all that they call.
-    pub(super) fn may_profile(&self) -> bool {
+    pub(crate) fn may_profile(&self) -> bool {
         self.by == profile::NAME || self.wanted.depth > 0
     }
 
     /// What it has cost: share, events, and what one costs.
-    pub(super) fn bill(&self) -> (f64, u64, f64) {
+    pub(crate) fn bill(&self) -> (f64, u64, f64) {
         self.state().purse.bill()
     }
 
-    pub(super) fn bind(&self, spot: Spot) {
+    pub(crate) fn bind(&self, spot: SourceLocation) {
         self.functions.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         if state.bound.len() < MAX_BOUND {
@@ -229,42 +230,42 @@ impl Trace {
         }
     }
 
-    pub(super) fn functions(&self) -> u32 {
+    pub(crate) fn functions(&self) -> u32 {
         self.functions.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note(&self, note: Option<String>) {
+    pub(crate) fn note(&self, note: Option<String>) {
         self.state().note = note;
     }
 
-    pub(super) fn watched_by(&self, points: Vec<PointId>) {
+    pub(crate) fn watched_by(&self, points: Vec<BreakpointId>) {
         self.state().points = points;
     }
 
-    pub(super) fn points(&self) -> Vec<PointId> {
+    pub(crate) fn points(&self) -> Vec<BreakpointId> {
         self.state().points.clone()
     }
 
     /// All of it is there: its time begins now.
-    pub(super) fn has_begun(&self) {
+    pub(crate) fn has_begun(&self) {
         let expires = || self.ttl.and_then(|ttl| Instant::now().checked_add(ttl));
         self.expires.get_or_init(expires);
     }
 
-    pub(super) fn expires(&self) -> Option<Instant> {
+    pub(crate) fn expires(&self) -> Option<Instant> {
         let expires = self.expires.get().copied().flatten();
         expires.filter(|_| !self.is_over())
     }
 
     /// As it is now.
-    pub(super) fn told(&self) -> proto::Traced {
+    pub(crate) fn report(&self) -> proto::TraceStatus {
         let state = self.state();
         let (share, events, event_nanos) = state.purse.bill();
         let left = self.expires();
         let left = left.map(|expires| expires.saturating_duration_since(Instant::now()));
-        proto::Traced {
+        proto::TraceStatus {
             trace: self.id,
-            wanted: self.wanted.clone(),
+            request: self.wanted.clone(),
             bound: state.bound.clone(),
             functions: self.functions(),
             by: self.by.to_owned(),
@@ -311,7 +312,7 @@ impl Trace {
 }
 
 /// All traces of a process, in the order in which they began. One that has ended stays until somebody takes it out.
-pub(super) struct Traces {
+pub(crate) struct Traces {
     generation: u32,
     all: Mutex<Vec<Arc<Trace>>>,
     last: AtomicU32,
@@ -322,8 +323,8 @@ static OF_THIS_PROCESS: AtomicPtr<Traces> = AtomicPtr::new(ptr::null_mut());
 
 /// This process's.
 #[expect(unsafe_code, reason = "reached through an atomic pointer")]
-pub(super) fn of_this_process() -> &'static Traces {
-    let generation = forked::generation();
+pub(crate) fn of_this_process() -> &'static Traces {
+    let generation = fork_child::generation();
     let there = OF_THIS_PROCESS.load(Ordering::Acquire);
     // SAFETY: null, or leaked below and never freed.
     if let Some(traces) = unsafe { there.as_ref() }
@@ -346,44 +347,44 @@ pub(super) fn of_this_process() -> &'static Traces {
 
 /// This process's, if there ever was one.
 #[expect(unsafe_code, reason = "reached through an atomic pointer")]
-pub(super) fn if_any() -> Option<&'static Traces> {
+pub(crate) fn if_any() -> Option<&'static Traces> {
     // SAFETY: null, or leaked and never freed.
     let traces = unsafe { OF_THIS_PROCESS.load(Ordering::Acquire).as_ref() };
-    traces.filter(|traces| traces.generation == forked::generation())
+    traces.filter(|traces| traces.generation == fork_child::generation())
 }
 
 /// Whether this trace is there and has not ended.
-pub(super) fn goes_on(id: TraceId) -> bool {
+pub(crate) fn goes_on(id: TraceId) -> bool {
     let is_it = |trace: &Arc<Trace>| trace.id == id && !trace.is_over();
     if_any().is_some_and(|traces| traces.lock().iter().any(is_it))
 }
 
 /// Whether one that follows what functions call can pay for that at the moment.
-pub(super) fn follow_calls_now() -> bool {
+pub(crate) fn follow_calls_now() -> bool {
     let pays =
         |trace: &Arc<Trace>| trace.wanted.depth > 0 && !trace.is_over() && !trace.is_overdrawn();
     if_any().is_some_and(|traces| traces.lock().iter().any(pays))
 }
 
 impl Traces {
-    pub(super) fn next_id(&self) -> TraceId {
+    pub(crate) fn next_id(&self) -> TraceId {
         TraceId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.lock().len() >= MAX_TRACES
     }
 
-    pub(super) fn add(&self, trace: Arc<Trace>) {
+    pub(crate) fn add(&self, trace: Arc<Trace>) {
         self.lock().push(trace);
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Trace>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Trace>> {
         self.lock().clone()
     }
 
     /// Takes these out; all that clients began, when none is named.
-    pub(super) fn take(&self, wanted: &[TraceId]) -> Vec<Arc<Trace>> {
+    pub(crate) fn take(&self, wanted: &[TraceId]) -> Vec<Arc<Trace>> {
         let is_wanted = |trace: &Arc<Trace>| {
             wanted.contains(&trace.id) || (wanted.is_empty() && trace.owner == Owner::Client)
         };

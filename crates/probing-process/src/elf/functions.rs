@@ -3,7 +3,7 @@
 //! A library may have a million: the table is gone through once for all addresses asked for, and only the names that
 //! fit are read.
 
-use super::{Bytes, Image, SECTION_HEADER, SHT_DYNSYM, SYMBOL, u16_at, u32_at, u64_at};
+use crate::elf::{Bytes, Image, SECTION_HEADER, SHT_DYNSYM, SYMBOL, u16_at, u32_at, u64_at};
 
 const SHT_SYMTAB: u32 = 2;
 /// Of the table, read at once.

@@ -1,6 +1,6 @@
 //! Sections of an ELF file by their names.
 
-use super::{Bytes, HEADER, Image, SECTION_HEADER, is_c_string, u16_at, u32_at, u64_at};
+use crate::elf::{Bytes, HEADER, Image, SECTION_HEADER, is_c_string, u16_at, u32_at, u64_at};
 
 const SHT_NOBITS: u32 = 8;
 const SHF_COMPRESSED: u64 = 0x800;

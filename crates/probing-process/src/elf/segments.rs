@@ -1,6 +1,6 @@
 //! What of an ELF file is in memory, and where.
 
-use super::{Bytes, Image, MAX_PAGE, PROGRAM_HEADER, PT_LOAD, u32_at, u64_at};
+use crate::elf::{Bytes, Image, MAX_PAGE, PROGRAM_HEADER, PT_LOAD, u32_at, u64_at};
 
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;

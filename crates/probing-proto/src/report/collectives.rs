@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::omitted::is_false;
+use crate::message::omitted::is_false;
 
 /// What `probing collectives` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

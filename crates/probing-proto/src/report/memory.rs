@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::message::TracebackFrame;
+use crate::message::recorders::TracerState;
 use crate::process::Pid;
-use crate::tracers::TracerState;
 
 /// What `probing memory` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BacktraceReport, FrameType, GilState, text, text_or_null};
 use crate::process::Pid;
+use crate::report::{BacktraceReport, FrameType, GilState, text, text_or_null};
 
 /// What commands print for several targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::breakpoints::{Breakpoint, Stop};
+use crate::message::trace::TraceStatus;
 use crate::process::Pid;
-use crate::stops::{Point, Stop};
-use crate::trace::Traced;
 
 /// What `probing break`, `watch`, `breakpoints` and `disarm` print: what was armed, is armed, or is no more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PointsReport {
+pub struct BreakpointsReport {
     pub pid: Option<Pid>,
-    pub points: Vec<Point>,
+    pub points: Vec<Breakpoint>,
 }
 
 /// What `probing stops` and `release` print: the threads that are stopped, or go on.
@@ -24,5 +24,5 @@ pub struct StopsReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracesReport {
     pub pid: Option<Pid>,
-    pub traces: Vec<Traced>,
+    pub traces: Vec<TraceStatus>,
 }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ReportedFrame;
 use crate::process::Pid;
+use crate::report::ReportedFrame;
 
 /// What `probing backtrace --tasks --json` prints of a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agent::MissingTarget;
+use crate::message::torch::TorchStatus;
 use crate::process::Pid;
-use crate::torch::TorchStatus;
 
 /// What `probing torch on`, `off` and `status` print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,11 @@ pub struct TorchReport {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NanReport {
     pub found: Vec<NanFinding>,
-    /// Those of several that could not be asked to look.
+    /// How many modules were looked at meanwhile; null where only what was recorded is told, and where one of `missing` could
+    /// not be asked.
+    #[serde(default)]
+    pub modules: Option<u64>,
+    /// Those that could not be asked to look, or what they have looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingTarget>,
 }
@@ -33,14 +37,25 @@ pub struct NanFinding {
     /// The finding's number in its process.
     pub finding: u64,
     pub step: Option<i64>,
-    pub tensor: LookedAt,
+    /// `program` where the step is the program's own (`probing.step()`), `optimizer` where it is counted since recording began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_by: Option<String>,
+    /// The class of the module that the value belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Where the module's `forward` begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineno: Option<u64>,
+    pub tensor: TensorReading,
     /// What it came from: inputs and parameters of the module.
-    pub context: Vec<LookedAt>,
+    pub context: Vec<TensorReading>,
 }
 
 /// A tensor that was looked at. Numbers are those of its finite values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LookedAt {
+pub struct TensorReading {
     /// `output`, `gradient`, `parameter` or `input`.
     pub kind: String,
     pub name: String,

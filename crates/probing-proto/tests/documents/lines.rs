@@ -1,12 +1,12 @@
 //! What `probing connect` says and hears.
 
-use probing_proto::lines::{AskLine, TellLine};
+use probing_proto::wire::json_lines::{LineMessage, LineRequest};
 
 use crate::{check, check_kinds, parts};
 
 #[test]
 fn every_example_is_a_line() {
-    check::<AskLine, TellLine>(&parts().1);
+    check::<LineRequest, LineMessage>(&parts().1);
 }
 
 #[test]
@@ -37,6 +37,6 @@ fn every_kind_of_line_has_an_example() {
 #[test]
 fn a_misspelt_option_is_refused() {
     let line = r#"{"id": 1, "op": "backtrace", "every": true}"#;
-    let error = serde_json::from_str::<AskLine>(line).unwrap_err();
+    let error = serde_json::from_str::<LineRequest>(line).unwrap_err();
     assert!(error.to_string().contains("`every`"), "{error}");
 }

@@ -3,10 +3,10 @@
 //! A coroutine that waits has a frame whose topmost temporary value is what it awaits: another coroutine, a generator,
 //! or something that stands between it and a future.
 
-use crate::frames::{self, RawFrame};
-use crate::layout::{FramePlace, Layout, StackTop};
 use crate::memory::{u32_at, u64_at};
-use crate::objects::{Gap, Look, TAGS, Type, View};
+use crate::python::frames::{self, RawFrame};
+use crate::python::layout::{FrameOffset, Layout, StackTop};
+use crate::python::objects::{Gap, ReadResult, TAGS, Type, View};
 
 /// Coroutines and what stands between them, of one task.
 const MAX_STEPS: usize = 5_000;
@@ -32,14 +32,14 @@ pub(crate) struct Link {
 
 /// A coroutine, what it awaits, what that awaits, and so on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Awaits {
+pub(crate) struct AwaitChain {
     /// Outermost first.
     pub(crate) links: Vec<Link>,
-    pub(crate) end: End,
+    pub(crate) end: AwaitChainEnd,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum AwaitChainEnd {
     /// Something without a frame of Python: a future, or an awaitable that is written in C.
     Object(u64),
     /// A `yield`: it gave the task what to wait for.
@@ -107,15 +107,15 @@ impl Progress {
 }
 
 /// Follows a coroutine to the end of what it awaits.
-pub(crate) fn follow(view: &View<'_>, coroutine: u64) -> Look<Awaits> {
+pub(crate) fn follow(view: &View<'_>, coroutine: u64) -> ReadResult<AwaitChain> {
     let (mut links, mut next) = (Vec::new(), coroutine);
     // An object seen before, renewed at steps 1, 2, 4, 8 …: to come by it again is to go in circles.
     let mut seen = 0;
     for step in 1..=MAX_STEPS {
         if next == seen {
-            return Ok(Awaits {
+            return Ok(AwaitChain {
                 links,
-                end: End::Broken,
+                end: AwaitChainEnd::Broken,
             });
         }
         if step.is_power_of_two() {
@@ -125,14 +125,14 @@ pub(crate) fn follow(view: &View<'_>, coroutine: u64) -> Look<Awaits> {
             Ok(class) => Role::of(&class),
             Err(Gap::Later) => return Err(Gap::Later),
             Err(Gap::Wrong) => {
-                return Ok(Awaits {
+                return Ok(AwaitChain {
                     links,
-                    end: End::Broken,
+                    end: AwaitChainEnd::Broken,
                 });
             }
         };
         let end = match role {
-            Role::Other => End::Object(next),
+            Role::Other => AwaitChainEnd::Object(next),
             Role::Wrapper => {
                 next = view.word(next, view.interpreter.layout.builtins.header)?;
                 continue;
@@ -141,77 +141,77 @@ pub(crate) fn follow(view: &View<'_>, coroutine: u64) -> Look<Awaits> {
                 Ok(Step { link, then }) => {
                     links.extend(link);
                     match then {
-                        Then::Awaits(object) => {
+                        NextAwait::Awaits(object) => {
                             next = object;
                             continue;
                         }
-                        Then::Ends(end) => end,
+                        NextAwait::Ends(end) => end,
                     }
                 }
                 Err(Gap::Later) => return Err(Gap::Later),
-                Err(Gap::Wrong) => End::Broken,
+                Err(Gap::Wrong) => AwaitChainEnd::Broken,
             },
         };
-        return Ok(Awaits { links, end });
+        return Ok(AwaitChain { links, end });
     }
-    Ok(Awaits {
+    Ok(AwaitChain {
         links,
-        end: End::TooDeep,
+        end: AwaitChainEnd::TooDeep,
     })
 }
 
 struct Step {
     link: Option<Link>,
-    then: Then,
+    then: NextAwait,
 }
 
-enum Then {
+enum NextAwait {
     Awaits(u64),
-    Ends(End),
+    Ends(AwaitChainEnd),
 }
 
 /// The frame of a coroutine, and what it awaits.
-fn frame_of(view: &View<'_>, object: u64, role: Role) -> Look<Step> {
+fn frame_of(view: &View<'_>, object: u64, role: Role) -> ReadResult<Step> {
     let layout = &view.interpreter.layout;
     let ended = |link, end| {
-        let then = Then::Ends(end);
+        let then = NextAwait::Ends(end);
         Ok(Step { link, then })
     };
     let address = match layout.coroutine.frame {
-        FramePlace::Inside(at) => object.checked_add(at as u64).ok_or(Gap::Wrong)?,
-        FramePlace::Pointer(at) => view.word(object, at)?,
+        FrameOffset::Inside(at) => object.checked_add(at as u64).ok_or(Gap::Wrong)?,
+        FrameOffset::Pointer(at) => view.word(object, at)?,
     };
     // In 3.10 a coroutine that has ended has no frame.
     if address == 0 {
-        return ended(None, End::Ended);
+        return ended(None, AwaitChainEnd::Ended);
     }
     let bytes = view.bytes(address, layout.frame.locals.min(MAX_HEAD))?;
     let state = match layout.coroutine.frame {
-        FramePlace::Inside(_) => {
+        FrameOffset::Inside(_) => {
             let at = object.checked_add(layout.coroutine.state as u64);
             view.bytes(at.ok_or(Gap::Wrong)?, 1)?[0]
         }
-        FramePlace::Pointer(_) => *bytes.get(layout.coroutine.state).ok_or(Gap::Wrong)?,
+        FrameOffset::Pointer(_) => *bytes.get(layout.coroutine.state).ok_or(Gap::Wrong)?,
     };
     let progress = Progress::of(layout, state.cast_signed());
     if let Progress::Ended = progress {
-        return ended(None, End::Ended);
+        return ended(None, AwaitChainEnd::Ended);
     }
     let parsed = frames::parse(layout, address, &bytes);
-    let Some((_, frames::Found::Frame(frame))) = parsed else {
-        return ended(None, End::Broken);
+    let Some((_, frames::FrameEntry::Frame(frame))) = parsed else {
+        return ended(None, AwaitChainEnd::Broken);
     };
     let bare = Some(Link {
         frame,
         slots: Vec::new(),
     });
     match progress {
-        Progress::Running => return ended(bare, End::Running),
-        Progress::NotStarted => return ended(bare, End::NotStarted),
+        Progress::Running => return ended(bare, AwaitChainEnd::Running),
+        Progress::NotStarted => return ended(bare, AwaitChainEnd::NotStarted),
         Progress::Waiting | Progress::Yielded | Progress::Ended => {}
     }
     let Some((first, count)) = slots(layout, address, &bytes) else {
-        return ended(bare, End::Broken);
+        return ended(bare, AwaitChainEnd::Broken);
     };
     let whole = count <= MAX_SLOTS;
     let from = if whole {
@@ -235,9 +235,9 @@ fn frame_of(view: &View<'_>, object: u64, role: Role) -> Look<Step> {
     match top {
         Some(object) if !in_yield => Ok(Step {
             link,
-            then: Then::Awaits(object),
+            then: NextAwait::Awaits(object),
         }),
-        _ => ended(link, End::Yield),
+        _ => ended(link, AwaitChainEnd::Yield),
     }
 }
 
@@ -257,7 +257,7 @@ fn slots(layout: &Layout, frame: u64, bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Whether a generator waits in a `yield`, in versions whose state does not tell that from an `await`.
-fn waits_in_yield(view: &View<'_>, frame: &RawFrame) -> Look<bool> {
+fn waits_in_yield(view: &View<'_>, frame: &RawFrame) -> ReadResult<bool> {
     let layout = &view.interpreter.layout;
     let minor = layout.version.1;
     if minor >= 13 {

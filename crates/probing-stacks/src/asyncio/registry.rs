@@ -6,14 +6,14 @@
 
 use std::collections::HashSet;
 
+use probing_process::access::source::Source;
 use probing_process::python::Library;
-use probing_process::source::Source;
 
-use crate::interpreter::Interpreter;
 use crate::maps;
-use crate::memory::{Known, Memory, Pages, u64_at};
-use crate::objects::{Gap, Look, Objects, View};
-use crate::threads::Thread;
+use crate::memory::{CopyOutcome, Memory, Pages, u64_at};
+use crate::python::interpreter::Interpreter;
+use crate::python::objects::{Gap, Objects, ReadResult, View};
+use crate::python::thread_states::Thread;
 
 /// Modules looked through for those of asyncio.
 const MAX_MODULES: usize = 100_000;
@@ -32,7 +32,7 @@ pub(crate) struct Lists {
 impl Lists {
     /// In the file of `_asyncio`, or of an interpreter that it is built into.
     pub(crate) fn find(source: &dyn Source) -> Option<Self> {
-        let maps = maps::of(source).ok()?;
+        let maps = maps::read_maps(source).ok()?;
         let mut files = Library::of_module(source, &maps, "_asyncio");
         let address = files.find_map(|file| file.section(".AsyncioDebug"))?;
         Self::parse(&source.read(address, 13 * 8)?)
@@ -69,7 +69,7 @@ pub(crate) struct Registry {
 }
 
 /// The registries of all interpreters that have imported asyncio.
-pub(crate) fn all<M: Memory + ?Sized>(
+pub(crate) fn read_registries<M: Memory + ?Sized>(
     interpreter: &Interpreter,
     memory: &M,
     threads: &[Thread],
@@ -105,7 +105,7 @@ pub(crate) fn all<M: Memory + ?Sized>(
 }
 
 /// What the modules of one interpreter say.
-fn in_sets(view: &View<'_>, state: u64, limit: usize) -> Look<Registry> {
+fn in_sets(view: &View<'_>, state: u64, limit: usize) -> ReadResult<Registry> {
     let at = usize::try_from(view.interpreter.layout.interpreter.modules);
     let modules = view.word(state, at.map_err(|_too_far| Gap::Wrong)?)?;
     let pairs = view.pairs(modules, MAX_MODULES)?;
@@ -153,9 +153,9 @@ fn in_sets(view: &View<'_>, state: u64, limit: usize) -> Look<Registry> {
 }
 
 /// What weak references refer to.
-fn referents(view: &View<'_>, references: &[u64]) -> Look<Vec<u64>> {
+fn referents(view: &View<'_>, references: &[u64]) -> ReadResult<Vec<u64>> {
     let header = view.interpreter.layout.builtins.header;
-    let looks: Vec<Look<u64>> = references.iter().map(|at| view.word(*at, header)).collect();
+    let looks: Vec<ReadResult<u64>> = references.iter().map(|at| view.word(*at, header)).collect();
     if looks.contains(&Err(Gap::Later)) {
         return Err(Gap::Later);
     }
@@ -199,10 +199,10 @@ fn walk(
     let mut node = head;
     loop {
         let mut next = [0; 8];
-        if pages.copy(node, &mut next) == Known::NotLoaded {
+        if pages.copy(node, &mut next) == CopyOutcome::NotLoaded {
             pages.load(memory, &[(node, 8)]);
         }
-        if pages.copy(node, &mut next) != Known::Here {
+        if pages.copy(node, &mut next) != CopyOutcome::Here {
             return (tasks, Walked::Broken);
         }
         node = u64::from_le_bytes(next);

@@ -3,9 +3,9 @@
 //! Tasks in C have their fields at fixed places, which differ between versions but follow from the size of a future.
 //! Tasks in Python (`asyncio.tasks._PyTask` and what derives from it) have attributes.
 
-use crate::asyncio::coroutines::{self, Awaits, End};
+use crate::asyncio::coroutines::{self, AwaitChain, AwaitChainEnd};
 use crate::asyncio::registry::Classes;
-use crate::objects::{Gap, Integer, Look, View};
+use crate::python::objects::{Gap, Integer, ReadResult, View};
 
 const MAX_NAME: usize = 256;
 const MAX_BASES: usize = 32;
@@ -20,13 +20,14 @@ pub(crate) struct RawTask {
     pub(crate) event_loop: u64,
     /// The future that it waits for; 0 for none.
     pub(crate) waiter: u64,
-    pub(crate) awaits: Awaits,
+    pub(crate) awaits: AwaitChain,
 }
 
 impl RawTask {
     /// Whether two readings say the same. A task that runs goes on within its function meanwhile.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
-        let running = |task: &Self| (task.awaits.end == End::Running).then(|| task.root());
+        let running =
+            |task: &Self| (task.awaits.end == AwaitChainEnd::Running).then(|| task.root());
         match (running(self), running(other)) {
             (Some(one), Some(other)) => one == other,
             _ => self == other,
@@ -84,7 +85,11 @@ impl Fields {
 }
 
 /// A task that is not done; `None` for anything else.
-pub(crate) fn look(view: &View<'_>, classes: &Classes, address: u64) -> Look<Option<RawTask>> {
+pub(crate) fn look(
+    view: &View<'_>,
+    classes: &Classes,
+    address: u64,
+) -> ReadResult<Option<RawTask>> {
     let header = view.interpreter.layout.builtins.header;
     let (event_loop, waiter, coroutine, name) = match form(view, classes, address)? {
         None => return Ok(None),
@@ -117,7 +122,7 @@ pub(crate) fn look(view: &View<'_>, classes: &Classes, address: u64) -> Look<Opt
     let name = self::name(view, name);
     let function = function(view, coroutine);
     let (awaits, name, function) = (awaits?, name?, function?);
-    if awaits.end == End::Ended {
+    if awaits.end == AwaitChainEnd::Ended {
         return Ok(None);
     }
     Ok(Some(RawTask {
@@ -131,11 +136,11 @@ pub(crate) fn look(view: &View<'_>, classes: &Classes, address: u64) -> Look<Opt
 }
 
 /// Whether it is a task, done or not.
-pub(crate) fn is_task(view: &View<'_>, classes: &Classes, address: u64) -> Look<bool> {
+pub(crate) fn is_task(view: &View<'_>, classes: &Classes, address: u64) -> ReadResult<bool> {
     Ok(form(view, classes, address)?.is_some())
 }
 
-fn form(view: &View<'_>, classes: &Classes, address: u64) -> Look<Option<Form>> {
+fn form(view: &View<'_>, classes: &Classes, address: u64) -> ReadResult<Option<Form>> {
     let mut class = match view.type_of(address) {
         Ok(class) => class,
         Err(Gap::Later) => return Err(Gap::Later),
@@ -160,7 +165,7 @@ fn form(view: &View<'_>, classes: &Classes, address: u64) -> Look<Option<Form>> 
 }
 
 /// The function of a coroutine. One that is not written in Python is known by its type.
-fn function(view: &View<'_>, coroutine: u64) -> Look<String> {
+fn function(view: &View<'_>, coroutine: u64) -> ReadResult<String> {
     let class = view.type_of(coroutine)?;
     let at = view.interpreter.layout.coroutine.name;
     let name = match &*class.name {
@@ -174,7 +179,7 @@ fn function(view: &View<'_>, coroutine: u64) -> Look<String> {
 }
 
 /// Text; from 3.12 on a number, if nobody gave it a name and nobody asked for it yet.
-fn name(view: &View<'_>, name: u64) -> Look<String> {
+fn name(view: &View<'_>, name: u64) -> ReadResult<String> {
     match view.text(name, MAX_NAME) {
         Err(Gap::Wrong) => match view.integer(name)? {
             Integer::Small(number) => Ok(format!("Task-{number}")),

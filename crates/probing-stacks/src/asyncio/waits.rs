@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use crate::asyncio::coroutines::{End, Link};
+use crate::asyncio::coroutines::{AwaitChainEnd, Link};
 use crate::asyncio::registry::Classes;
 use crate::asyncio::task::{self, RawTask};
-use crate::code::Codes;
-use crate::objects::{Gap, Look, View};
+use crate::python::code::Codes;
+use crate::python::objects::{Gap, ReadResult, View};
 
 /// Tasks that one waits for.
 const MAX_CHILDREN: usize = 100_000;
@@ -74,8 +74,13 @@ pub(crate) fn look(
     classes: &Classes,
     codes: &Codes,
     raw: &RawTask,
-) -> Look<Option<Waits>> {
-    if raw.waiter == 0 || matches!(raw.awaits.end, End::Running | End::NotStarted) {
+) -> ReadResult<Option<Waits>> {
+    if raw.waiter == 0
+        || matches!(
+            raw.awaits.end,
+            AwaitChainEnd::Running | AwaitChainEnd::NotStarted
+        )
+    {
         return Ok(None);
     }
     if task::is_task(view, classes, raw.waiter)? {
@@ -190,7 +195,7 @@ fn asyncio_module(file: &Path) -> Option<&str> {
 }
 
 /// What the `wait` of an event or a condition is for: other parts of asyncio are made of these two.
-fn waited(view: &View<'_>, codes: &Codes, links: &[Link]) -> Look<WaitKind> {
+fn waited(view: &View<'_>, codes: &Codes, links: &[Link]) -> ReadResult<WaitKind> {
     let last = links.last().ok_or(Gap::Wrong)?;
     let callers = links.iter().rev().skip(1).map_while(|link| {
         let code = codes.get(link.frame.code)?;
@@ -213,7 +218,7 @@ fn waited(view: &View<'_>, codes: &Codes, links: &[Link]) -> Look<WaitKind> {
 }
 
 /// A future that some other code made. One of `shield` is told by who is to be called when it is done.
-fn unnamed(view: &View<'_>, raw: &RawTask) -> Look<Waits> {
+fn unnamed(view: &View<'_>, raw: &RawTask) -> ReadResult<Waits> {
     match shielded(view, raw.waiter) {
         Ok(mut tasks) => {
             // From 3.14 on it knows who waits, too.
@@ -229,7 +234,7 @@ fn unnamed(view: &View<'_>, raw: &RawTask) -> Look<Waits> {
 }
 
 /// What the function that `shield` has called at the end refers to.
-fn shielded(view: &View<'_>, future: u64) -> Look<Vec<u64>> {
+fn shielded(view: &View<'_>, future: u64) -> ReadResult<Vec<u64>> {
     let builtins = &view.interpreter.layout.builtins;
     let callback = view.word(future, builtins.header + 8)?;
     if view.class(callback)? != view.interpreter.types.function {
@@ -248,12 +253,12 @@ fn shielded(view: &View<'_>, future: u64) -> Look<Vec<u64>> {
         .collect()
 }
 
-fn is_gathering(view: &View<'_>, future: u64) -> Look<bool> {
+fn is_gathering(view: &View<'_>, future: u64) -> ReadResult<bool> {
     is_called(view, future, "_GatheringFuture")
 }
 
 /// What `gather` was given.
-fn gathered(view: &View<'_>, future: u64, nesting: usize) -> Look<Vec<u64>> {
+fn gathered(view: &View<'_>, future: u64, nesting: usize) -> ReadResult<Vec<u64>> {
     let children = view.attribute(future, "_children")?.ok_or(Gap::Wrong)?;
     let mut tasks = Vec::new();
     for child in view.items(children, MAX_CHILDREN)?.first {
@@ -270,7 +275,7 @@ fn gathered(view: &View<'_>, future: u64, nesting: usize) -> Look<Vec<u64>> {
 }
 
 /// Whether the class of an object, or one that it inherits from, has this name.
-fn is_called(view: &View<'_>, object: u64, name: &str) -> Look<bool> {
+fn is_called(view: &View<'_>, object: u64, name: &str) -> ReadResult<bool> {
     const MAX_BASES: usize = 16;
     let mut class = match view.type_of(object) {
         Ok(class) => class,
@@ -290,7 +295,7 @@ fn is_called(view: &View<'_>, object: u64, name: &str) -> Look<bool> {
 }
 
 /// The first variable of a function: `self`, or its first argument.
-fn variable(link: &Link) -> Look<u64> {
+fn variable(link: &Link) -> ReadResult<u64> {
     link.slots
         .first()
         .copied()
@@ -307,7 +312,7 @@ pub(crate) fn held(
     codes: &Codes,
     locks: &[u64],
     links: &[Link],
-) -> Look<Vec<u64>> {
+) -> ReadResult<Vec<u64>> {
     let (mut held, mut later) = (Vec::new(), false);
     for (index, link) in links.iter().enumerate() {
         let Ok(mut inside) = exits(view, locks, link) else {
@@ -328,7 +333,7 @@ pub(crate) fn held(
 }
 
 /// Locks whose way out lies on the stack of a frame.
-fn exits(view: &View<'_>, locks: &[u64], link: &Link) -> Look<Vec<u64>> {
+fn exits(view: &View<'_>, locks: &[u64], link: &Link) -> ReadResult<Vec<u64>> {
     let (mut locked, mut later, mut before) = (Vec::new(), false, 0);
     let types = &view.interpreter.types;
     let builtins = &view.interpreter.layout.builtins;
@@ -356,7 +361,7 @@ fn exits(view: &View<'_>, locks: &[u64], link: &Link) -> Look<Vec<u64>> {
     if later { Err(Gap::Later) } else { Ok(locked) }
 }
 
-fn is_exit(view: &View<'_>, function: u64) -> Look<bool> {
+fn is_exit(view: &View<'_>, function: u64) -> ReadResult<bool> {
     if view.class(function)? != view.interpreter.types.function {
         return Ok(false);
     }

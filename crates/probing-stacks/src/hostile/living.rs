@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use probing_process::source::Source;
+use probing_process::access::source::Source;
 use probing_proto::process::Pid;
 use probing_testkit::{Sandbox, every_python};
 
 use crate::asyncio::{self, Lists, Tasks};
-use crate::code::Codes;
+use crate::consistency::Reading;
 use crate::memory::{Bounded, Memory, Range};
-use crate::settle::Reading;
+use crate::python::code::Codes;
 use crate::snapshot::{self, Reader};
 use crate::{Frame, LocalLimits};
 

@@ -1,6 +1,6 @@
 //! Text and bytes between quotes, as `repr` writes them.
 
-use crate::objects::text::Characters;
+use crate::python::objects::text::Characters;
 
 /// Writes the first characters of a `str` between quotes, and how many there are if not all are here.
 pub(super) fn push_text(written: &mut String, characters: &Characters<'_>) {

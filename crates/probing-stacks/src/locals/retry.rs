@@ -12,13 +12,13 @@ use std::collections::{HashMap, HashSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::slots::{Bound, Variables};
-use super::values::{Paper, Values};
-use super::{CHANGING, LocalLimits, UNREADABLE, Variable, Written};
-use crate::frames::RawFrame;
-use crate::interpreter::Interpreter;
-use crate::memory::{Bounded, Known, Memory, Pages, Range};
-use crate::objects::{Gap, KnownTypes, Look, Source, View};
+use crate::locals::slots::{Bound, Variables};
+use crate::locals::values::{Values, WriteBuffer};
+use crate::locals::{CHANGING, LocalLimits, UNREADABLE, ValueText, Variable};
+use crate::memory::{Bounded, CopyOutcome, Memory, Pages, Range};
+use crate::python::frames::RawFrame;
+use crate::python::interpreter::Interpreter;
+use crate::python::objects::{Gap, KnownTypes, ReadResult, Source, View};
 
 const TRIES: usize = 10;
 /// Copies that must agree.
@@ -41,7 +41,7 @@ pub(super) struct Retry<'a, M: ?Sized> {
 }
 
 impl<M: Memory + ?Sized> Retry<'_, M> {
-    pub(super) fn variable(&self, frame: &RawFrame, code: &Variables, bound: &Bound) -> Written {
+    pub(super) fn variable(&self, frame: &RawFrame, code: &Variables, bound: &Bound) -> ValueText {
         let memory = Bounded::new(self.memory, MAX_READ);
         let mut seen: Vec<Option<Variable>> = Vec::new();
         for attempt in 0..TRIES {
@@ -67,7 +67,7 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
             }
             seen.extend(copies);
         }
-        stays(&seen).unwrap_or_else(|| Written::only(CHANGING))
+        stays(&seen).unwrap_or_else(|| ValueText::only(CHANGING))
     }
 
     /// Copies all pieces several times; `None` where there is no value, or if the slot did not stay the same throughout.
@@ -76,7 +76,7 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
         memory: &Bounded<'_, M>,
         pieces: &[Range],
         slot: Option<Range>,
-        look: impl Fn(&View<'_>) -> Look<Option<Variable>>,
+        look: impl Fn(&View<'_>) -> ReadResult<Option<Variable>>,
     ) -> Vec<Option<Variable>> {
         let with_slot = |piece: &Range| std::iter::once(*piece).chain(slot);
         let once: Vec<Range> = pieces.iter().flat_map(with_slot).collect();
@@ -103,14 +103,15 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
         frame: &RawFrame,
         code: &Variables,
         bound: &Bound,
-    ) -> Look<Option<Variable>> {
+    ) -> ReadResult<Option<Variable>> {
         let Some(object) = code.find(view, frame, bound)? else {
             return Ok(None);
         };
-        let written = match Values::new(view, self.limits, &mut Paper::default()).write(object) {
-            Err(Gap::Later) => return Err(Gap::Later),
-            written => written.ok(),
-        };
+        let written =
+            match Values::new(view, self.limits, &mut WriteBuffer::default()).write(object) {
+                Err(Gap::Later) => return Err(Gap::Later),
+                written => written.ok(),
+            };
         Ok(Some(Variable { object, written }))
     }
 
@@ -118,7 +119,7 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
     fn pieces(
         &self,
         memory: &Bounded<'_, M>,
-        look: impl Fn(&View<'_>) -> Look<Option<Variable>>,
+        look: impl Fn(&View<'_>) -> ReadResult<Option<Variable>>,
     ) -> Option<Vec<Range>> {
         let mut pages = Pages::default();
         for _ in 0..WAVES {
@@ -146,10 +147,10 @@ impl<M: Memory + ?Sized> Retry<'_, M> {
 }
 
 /// What a variable is that was always the same, though not all of it can be read.
-fn stays(seen: &[Option<Variable>]) -> Option<Written> {
+fn stays(seen: &[Option<Variable>]) -> Option<ValueText> {
     let first = seen.first()?.as_ref()?;
     let is_same = |other: &Option<Variable>| other.as_ref() == Some(first);
-    let unreadable = || Written::only(UNREADABLE);
+    let unreadable = || ValueText::only(UNREADABLE);
     let always = seen.len() == COPIES * TRIES && seen.iter().all(is_same);
     always.then(|| first.written.clone().unwrap_or_else(unreadable))
 }
@@ -161,7 +162,7 @@ struct Traced<'a> {
 }
 
 impl Source for Traced<'_> {
-    fn copy(&self, address: u64, into: &mut [u8]) -> Known {
+    fn copy(&self, address: u64, into: &mut [u8]) -> CopyOutcome {
         self.pieces.borrow_mut().push((address, into.len()));
         self.pages.copy(address, into)
     }
@@ -173,15 +174,15 @@ struct Copy<'a> {
 }
 
 impl Source for Copy<'_> {
-    fn copy(&self, address: u64, into: &mut [u8]) -> Known {
+    fn copy(&self, address: u64, into: &mut [u8]) -> CopyOutcome {
         match self.bytes.get(&(address, into.len())) {
             Some(Some(bytes)) => {
                 into.copy_from_slice(bytes);
-                Known::Here
+                CopyOutcome::Here
             }
-            Some(None) => Known::Never,
+            Some(None) => CopyOutcome::Never,
             // The value is made of other pieces now.
-            None => Known::NotLoaded,
+            None => CopyOutcome::NotLoaded,
         }
     }
 }
@@ -225,13 +226,13 @@ mod tests {
     }
 
     /// The value is made of many words.
-    fn look(view: &View<'_>) -> Look<Option<Variable>> {
+    fn look(view: &View<'_>) -> ReadResult<Option<Variable>> {
         let object = view.word(SLOT, 0)?;
-        let words: Look<Vec<u64>> = (0..WORDS).map(|n| view.word(object, n * 8)).collect();
+        let words: ReadResult<Vec<u64>> = (0..WORDS).map(|n| view.word(object, n * 8)).collect();
         let text = format!("{:?}", words?);
         Ok(Some(Variable {
             object,
-            written: Some(Written::only(&text)),
+            written: Some(ValueText::only(&text)),
         }))
     }
 
@@ -258,7 +259,7 @@ mod tests {
             let copies = retry.copies(&memory, &pieces, Some((SLOT, 8)), look);
             let agree = copies.windows(2).all(|two| two[0] == two[1]);
             let texts = copies.iter().flatten().flat_map(|value| &value.written);
-            let is_whole = |written: &Written| *written.text == *format!("{:?}", [WHOLE; WORDS]);
+            let is_whole = |written: &ValueText| *written.text == *format!("{:?}", [WHOLE; WORDS]);
             assert!(!agree || texts.clone().all(is_whole), "{period} {begin}");
             let lasts = begin == 0 && period == SLOW;
             assert!(!lasts || texts.count() == COPIES);

@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::LocalLimits;
-use crate::frames::RawFrame;
-use crate::interpreter::Interpreter;
-use crate::layout;
+use crate::locals::LocalLimits;
 use crate::memory::{Memory, Range};
-use crate::objects::{Gap, Look, Objects, TAGS, Type, View};
+use crate::python::frames::RawFrame;
+use crate::python::interpreter::Interpreter;
+use crate::python::layout;
+use crate::python::objects::{Gap, Objects, ReadResult, TAGS, Type, View};
 
 /// `CO_OPTIMIZED`: variables are in slots.
 const OPTIMIZED: u64 = 1;
@@ -38,13 +38,13 @@ pub(super) struct Bound {
     pub(super) name: Arc<str>,
     /// Address of the value.
     pub(super) object: u64,
-    place: Place,
+    place: VariableLocation,
 }
 
 impl Bound {
     /// Where the reference to the value lies, if that is in the frame.
     pub(super) fn slot(&self, interpreter: &Interpreter, frame: &RawFrame) -> Option<Range> {
-        let Place::Slot(number) = self.place else {
+        let VariableLocation::Slot(number) = self.place else {
             return None;
         };
         let offset = interpreter.layout.frame.locals + number * 8;
@@ -53,7 +53,7 @@ impl Bound {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum VariableLocation {
     /// The slot of this number.
     Slot(usize),
     /// An entry of the frame's dictionary. Its key is at this address.
@@ -83,7 +83,7 @@ pub(super) fn of_codes<M: Memory + ?Sized>(
 }
 
 impl Variables {
-    fn read(view: &View<'_>, code: u64) -> Look<Self> {
+    fn read(view: &View<'_>, code: u64) -> ReadResult<Self> {
         let fields = &view.interpreter.layout.code;
         let in_slots = view.word(code, fields.flags)? & OPTIMIZED != 0;
         let slots = match fields.variables {
@@ -117,7 +117,7 @@ impl Variables {
         view: &View<'_>,
         frame: &RawFrame,
         limits: &LocalLimits,
-    ) -> Look<Slots> {
+    ) -> ReadResult<Slots> {
         let layout = &view.interpreter.layout.frame;
         let at = frame.address.checked_add(layout.locals as u64);
         let values = view.words(at.ok_or(Gap::Wrong)?, self.slots.len());
@@ -129,7 +129,7 @@ impl Variables {
             let bind = |object| Bound {
                 name: name.clone(),
                 object,
-                place: Place::Slot(number),
+                place: VariableLocation::Slot(number),
             };
             // Beside its dictionary, a class body or a module has slots for what comprehensions use.
             if value == 0 || !(self.in_slots || kind & HIDDEN != 0) {
@@ -165,10 +165,10 @@ impl Variables {
         view: &View<'_>,
         frame: &RawFrame,
         bound: &Bound,
-    ) -> Look<Option<u64>> {
+    ) -> ReadResult<Option<u64>> {
         check_code(view, frame)?;
         let found = match bound.place {
-            Place::Slot(number) => {
+            VariableLocation::Slot(number) => {
                 let (_, kind) = self.slots.get(number).ok_or(Gap::Wrong)?;
                 let at = view.interpreter.layout.frame.locals + number * 8;
                 match view.word(frame.address, at)? & !TAGS {
@@ -179,7 +179,7 @@ impl Variables {
                     },
                 }
             }
-            Place::Entry(key) => {
+            VariableLocation::Entry(key) => {
                 let mapping = view.interpreter.layout.frame.mapping;
                 let pairs = view.pairs(view.word(frame.address, mapping)? & !TAGS, MAX_GLOBALS)?;
                 let mut pairs = pairs.first.into_iter();
@@ -191,7 +191,7 @@ impl Variables {
 }
 
 /// Whether the frame is still there.
-fn check_code(view: &View<'_>, frame: &RawFrame) -> Look<()> {
+fn check_code(view: &View<'_>, frame: &RawFrame) -> ReadResult<()> {
     let code = view.word(frame.address, view.interpreter.layout.frame.code)? & !TAGS;
     if code == frame.code {
         Ok(())
@@ -200,7 +200,7 @@ fn check_code(view: &View<'_>, frame: &RawFrame) -> Look<()> {
     }
 }
 
-fn names(view: &View<'_>, tuple: u64) -> Look<Vec<Arc<str>>> {
+fn names(view: &View<'_>, tuple: u64) -> ReadResult<Vec<Arc<str>>> {
     let items = view.items(tuple, MAX_SLOTS)?;
     let (mut names, mut gap) = (Vec::new(), None);
     for name in items.first {
@@ -213,7 +213,7 @@ fn names(view: &View<'_>, tuple: u64) -> Look<Vec<Arc<str>>> {
 }
 
 /// What a slot holds, or the cell in it; 0 if that is empty.
-fn content(view: &View<'_>, value: u64, kind: u8) -> Look<u64> {
+fn content(view: &View<'_>, value: u64, kind: u8) -> ReadResult<u64> {
     let is_cell = kind & (CELL | FREE) != 0 && view.class(value)? == view.interpreter.types.cell;
     if is_cell {
         view.word(value, view.interpreter.layout.builtins.cell_content())
@@ -223,7 +223,7 @@ fn content(view: &View<'_>, value: u64, kind: u8) -> Look<u64> {
 }
 
 /// What a module or class body made itself: no names of Python's own, nothing imported or defined.
-fn dictionary(view: &View<'_>, dict: u64) -> Look<Vec<Bound>> {
+fn dictionary(view: &View<'_>, dict: u64) -> ReadResult<Vec<Bound>> {
     let pairs = view.pairs(dict, MAX_GLOBALS)?;
     let (mut entries, mut later) = (Vec::new(), false);
     for (key, value) in pairs.first {
@@ -233,7 +233,7 @@ fn dictionary(view: &View<'_>, dict: u64) -> Look<Vec<Bound>> {
             Ok(shown.then(|| Bound {
                 name: Arc::from(name),
                 object: value,
-                place: Place::Entry(key),
+                place: VariableLocation::Entry(key),
             }))
         });
         match entry {
@@ -246,7 +246,7 @@ fn dictionary(view: &View<'_>, dict: u64) -> Look<Vec<Bound>> {
 }
 
 /// Whether it is a module, a function or a class.
-fn is_definition(view: &View<'_>, object: u64) -> Look<bool> {
+fn is_definition(view: &View<'_>, object: u64) -> ReadResult<bool> {
     let types = &view.interpreter.types;
     let class = match view.type_of(object) {
         Ok(class) => class,

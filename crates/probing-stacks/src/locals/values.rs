@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use super::{LocalLimits, UNREADABLE, Written, quoted};
-use crate::objects::{Gap, Integer, Items, Look, Pairs, Type, View, push_float};
+use crate::locals::{LocalLimits, UNREADABLE, ValueText, quoted};
+use crate::python::objects::{Gap, Integer, Items, Pairs, ReadResult, Type, View, push_float};
 
 /// Of one variable, in bytes: then containers are cut short.
 const MAX_VALUE: usize = 4 << 10;
@@ -15,7 +15,7 @@ const MAX_FIELDS: usize = 20;
 
 /// What is written on, to be used again.
 #[derive(Debug, Default)]
-pub(super) struct Paper {
+pub(super) struct WriteBuffer {
     /// Containers that the one being written is in.
     around: Vec<u64>,
     /// All parts are written to its end: a string for each would cost more than reading them.
@@ -33,8 +33,12 @@ pub(super) struct Values<'a, 'v> {
 }
 
 impl<'a, 'v> Values<'a, 'v> {
-    pub(super) fn new(view: &'a View<'v>, limits: &'a LocalLimits, paper: &'a mut Paper) -> Self {
-        let Paper { around, text } = paper;
+    pub(super) fn new(
+        view: &'a View<'v>,
+        limits: &'a LocalLimits,
+        paper: &'a mut WriteBuffer,
+    ) -> Self {
+        let WriteBuffer { around, text } = paper;
         around.clear();
         text.clear();
         Self {
@@ -47,10 +51,10 @@ impl<'a, 'v> Values<'a, 'v> {
         }
     }
 
-    pub(super) fn write(mut self, object: u64) -> Look<Written> {
+    pub(super) fn write(mut self, object: u64) -> ReadResult<ValueText> {
         let class = self.view.type_of(object)?;
         self.of_type(object, &class)?;
-        Ok(Written {
+        Ok(ValueText {
             text: self.text.as_str().into(),
             kind: Some(class.name.clone()),
             whole: self.whole,
@@ -58,12 +62,12 @@ impl<'a, 'v> Values<'a, 'v> {
         })
     }
 
-    fn value(&mut self, object: u64) -> Look<()> {
+    fn value(&mut self, object: u64) -> ReadResult<()> {
         let class = self.view.type_of(object)?;
         self.of_type(object, &class)
     }
 
-    fn of_type(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
+    fn of_type(&mut self, object: u64, class: &Rc<Type>) -> ReadResult<()> {
         if self.around.contains(&object) {
             let (open, close) = brackets(class);
             self.add(format_args!("{open}...{close}"));
@@ -84,7 +88,7 @@ impl<'a, 'v> Values<'a, 'v> {
     }
 
     /// A value in another one.
-    fn part(&mut self, object: u64) -> Look<()> {
+    fn part(&mut self, object: u64) -> ReadResult<()> {
         let start = self.text.len();
         match self.value(object) {
             Err(Gap::Wrong) => {
@@ -102,7 +106,7 @@ impl<'a, 'v> Values<'a, 'v> {
         _ = self.text.write_fmt(words);
     }
 
-    fn known_type(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
+    fn known_type(&mut self, object: u64, class: &Rc<Type>) -> ReadResult<()> {
         let types = &self.view.interpreter.types;
         let builtins = &self.view.interpreter.layout.builtins;
         match class.address {
@@ -147,7 +151,7 @@ impl<'a, 'v> Values<'a, 'v> {
     }
 
     /// Types that others derive from.
-    fn derived(&mut self, object: u64, class: &Rc<Type>) -> Look<()> {
+    fn derived(&mut self, object: u64, class: &Rc<Type>) -> ReadResult<()> {
         let exact = || !class.is_heap() && matches!(&*class.name, "dict" | "tuple");
         if self.is_enum(class)? && self.member(object, class)? {
             return Ok(());
@@ -183,7 +187,7 @@ impl<'a, 'v> Values<'a, 'v> {
         } else if class.is_heap() && self.may_go_deeper() && self.view.is_data_class(class)? {
             self.data_class(object, class)?;
         } else if let Some(tensor) = self.view.tensor(object, class)? {
-            self.add(format_args!("{}({tensor})", class.name));
+            self.add(format_args!("{}", tensor.shown(&class.name)));
         } else {
             self.add(format_args!("<{} object at {object:#x}>", class.name));
         }
@@ -195,8 +199,8 @@ impl<'a, 'v> Values<'a, 'v> {
         &mut self,
         class: &Type,
         named: bool,
-        content: impl FnOnce(&mut Self) -> Look<()>,
-    ) -> Look<()> {
+        content: impl FnOnce(&mut Self) -> ReadResult<()>,
+    ) -> ReadResult<()> {
         if !named {
             return content(self);
         }
@@ -219,7 +223,7 @@ impl<'a, 'v> Values<'a, 'v> {
         self.around.len() <= self.limits.depth
     }
 
-    fn integer(&mut self, object: u64) -> Look<()> {
+    fn integer(&mut self, object: u64) -> ReadResult<()> {
         match self.view.known_integer(object)? {
             Integer::Small(value) => {
                 let mut digits = itoa::Buffer::new();
@@ -240,7 +244,7 @@ impl<'a, 'v> Values<'a, 'v> {
         }
     }
 
-    fn complex(&mut self, object: u64) -> Look<()> {
+    fn complex(&mut self, object: u64) -> ReadResult<()> {
         let at = self.view.interpreter.layout.builtins.header;
         let part = |offset| self.view.word(object, at + offset).map(f64::from_bits);
         let text = |value: f64| {
@@ -263,7 +267,7 @@ impl<'a, 'v> Values<'a, 'v> {
         Ok(())
     }
 
-    fn range(&mut self, object: u64) -> Look<()> {
+    fn range(&mut self, object: u64) -> ReadResult<()> {
         let at = self.view.interpreter.layout.builtins.header;
         let start = object.checked_add(at as u64).ok_or(Gap::Wrong)?;
         let parts = self.view.words(start, 3)?;
@@ -277,7 +281,7 @@ impl<'a, 'v> Values<'a, 'v> {
     }
 
     /// Items with commas between them; how many were left out of `count`, which is said, too.
-    fn items(&mut self, items: Vec<u64>, count: usize) -> Look<usize> {
+    fn items(&mut self, items: Vec<u64>, count: usize) -> ReadResult<usize> {
         self.each(items, count, Self::part)
     }
 
@@ -285,8 +289,8 @@ impl<'a, 'v> Values<'a, 'v> {
         &mut self,
         items: Vec<T>,
         count: usize,
-        write: impl Fn(&mut Self, T) -> Look<()>,
-    ) -> Look<usize> {
+        write: impl Fn(&mut Self, T) -> ReadResult<()>,
+    ) -> ReadResult<usize> {
         let (mut shown, mut gap) = (0, None);
         for item in items {
             if self.text.len() > MAX_VALUE {
@@ -312,7 +316,7 @@ impl<'a, 'v> Values<'a, 'v> {
         Ok(more)
     }
 
-    fn sequence(&mut self, class: &Type, items: Items) -> Look<()> {
+    fn sequence(&mut self, class: &Type, items: Items) -> ReadResult<()> {
         let (open, close) = brackets(class);
         self.text.push(open);
         let more = self.items(items.first, items.count)?;
@@ -323,7 +327,7 @@ impl<'a, 'v> Values<'a, 'v> {
         Ok(())
     }
 
-    fn set(&mut self, class: &Type, members: Items) -> Look<()> {
+    fn set(&mut self, class: &Type, members: Items) -> ReadResult<()> {
         if members.count == 0 {
             self.add(format_args!("{}()", class.name));
             return Ok(());
@@ -337,7 +341,7 @@ impl<'a, 'v> Values<'a, 'v> {
         })
     }
 
-    fn dict(&mut self, pairs: Pairs) -> Look<()> {
+    fn dict(&mut self, pairs: Pairs) -> ReadResult<()> {
         self.text.push('{');
         self.pairs(pairs, ": ", Self::part)?;
         self.text.push('}');
@@ -348,8 +352,8 @@ impl<'a, 'v> Values<'a, 'v> {
         &mut self,
         pairs: Pairs,
         between: &str,
-        key: impl Fn(&mut Self, u64) -> Look<()>,
-    ) -> Look<usize> {
+        key: impl Fn(&mut Self, u64) -> ReadResult<()>,
+    ) -> ReadResult<usize> {
         self.each(pairs.first, pairs.count, |values, (name, value)| {
             let name = key(values, name);
             values.text.push_str(between);
@@ -359,7 +363,7 @@ impl<'a, 'v> Values<'a, 'v> {
         })
     }
 
-    fn data_class(&mut self, object: u64, class: &Type) -> Look<()> {
+    fn data_class(&mut self, object: u64, class: &Type) -> ReadResult<()> {
         let wanted = self.wanted().min(MAX_FIELDS);
         let pairs = self.view.attributes(object, wanted)?;
         self.named(class, true, |values| {
@@ -372,7 +376,7 @@ impl<'a, 'v> Values<'a, 'v> {
         })
     }
 
-    fn is_enum(&self, class: &Type) -> Look<bool> {
+    fn is_enum(&self, class: &Type) -> ReadResult<bool> {
         if class.metaclass == self.view.interpreter.types.class {
             return Ok(false);
         }
@@ -381,7 +385,7 @@ impl<'a, 'v> Values<'a, 'v> {
     }
 
     /// `<Colour.RED: 1>`; false if it is not made like one.
-    fn member(&mut self, object: u64, class: &Type) -> Look<bool> {
+    fn member(&mut self, object: u64, class: &Type) -> ReadResult<bool> {
         let name = self.view.attribute(object, "_name_")?;
         let value = self.view.attribute(object, "_value_")?;
         let (Some(name), Some(value)) = (name, value) else {
@@ -401,7 +405,7 @@ impl<'a, 'v> Values<'a, 'v> {
         Ok(true)
     }
 
-    fn name(&self, text: u64) -> Look<String> {
+    fn name(&self, text: u64) -> ReadResult<String> {
         self.view.text(text, self.limits.text)
     }
 }

@@ -4,15 +4,15 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use probing_process::maps::Mapping;
 use probing_process::memory::{self, Memory};
+use probing_process::procfs::maps::Mapping;
 use probing_proto::process::Pid;
 use proptest::prelude::*;
 
-use super::modules::{Loaded, Modules};
-use super::pose::{Pose, StackCopy};
-use super::registers::Registers;
-use super::unwind::{Calls, CallsEnd, follow};
+use crate::native::modules::{Loaded, Modules};
+use crate::native::register_snapshot::{Pose, StackCopy};
+use crate::native::registers::Registers;
+use crate::native::unwind::{Calls, CallsEnd, follow};
 
 const CODE: u64 = 0x7000_0000_0000;
 const STACK: u64 = 0x7fff_0000_0000;
@@ -85,7 +85,7 @@ impl Case {
         let size = mapping.end - mapping.start;
         let mut registers = Registers::new(CODE + address % size, STACK);
         for number in 0..16 {
-            if number != super::machine::STACK_POINTER {
+            if number != crate::native::machine::STACK_POINTER {
                 registers.set(number, Some(STACK + address % 4096 / 8 * 8));
             }
         }

@@ -6,20 +6,19 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use probing_process::elf::{Bytes, CodeAddress, Image};
-use probing_process::maps::Mapping;
 use probing_process::memory::Memory;
-use probing_process::{proc, python};
+use probing_process::procfs::maps::Mapping;
+use probing_process::python;
 use probing_proto::process::Pid;
 
-use super::names;
-use super::source_lines::{SourceLine, SourceLines};
-use super::table::{Row, UnwindTable};
+use crate::native::names;
+use crate::native::source_lines::{SourceLine, SourceLines};
+use crate::native::table::{Row, UnwindTable};
 
 /// The largest libraries of today have 60 MB of it.
 const MAX_TABLE: u64 = 256 << 20;
@@ -27,7 +26,7 @@ const MAX_TABLE: u64 = 256 << 20;
 const MAX_HEADERS: u64 = 64 << 10;
 /// Where distributions put files of symbols.
 const APART: &str = "/usr/lib/debug";
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 /// Places whose rules are kept.
 const MAX_ROWS: usize = 100_000;
 
@@ -166,7 +165,7 @@ impl Module {
         let linked = self.linked().unwrap_or_default();
         let mut paths = std::iter::once(by_id).chain(linked);
         paths.find_map(|path| {
-            let image = Image::parse(Contents::File(open_plain(pid, &path)?))?;
+            let image = Image::parse(Contents::File(python::open_path(pid, &path)?))?;
             // An older one is of no use.
             (image.build_id().as_ref() == Some(&id)).then_some(image)
         })
@@ -175,7 +174,7 @@ impl Module {
     /// Where a file that names its file of symbols may have it.
     fn linked(&self) -> Option<[PathBuf; 3]> {
         let link = self.image.debug_section(".gnu_debuglink")?;
-        let link = self.image.read_part(link, 0, LONGEST_NAME)?;
+        let link = self.image.read_part(link, 0, MAX_NAME_BYTES)?;
         let name = CStr::from_bytes_until_nul(&link).ok()?.to_str().ok()?;
         let is_name = !name.is_empty() && !name.contains('/');
         let folder = self.path.parent().filter(|_| is_name)?;
@@ -185,13 +184,10 @@ impl Module {
     }
 }
 
-/// A file as the target sees it, if it is one that can be read: opening a pipe would wait.
-fn open_plain(pid: Pid, path: &Path) -> Option<File> {
-    let path = proc(pid, "root").join(path.strip_prefix("/").ok()?);
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let file = file.ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
+/// Whether code is in memory alone, where a compiler has put it.
+fn is_in_no_file(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_str();
+    path.is_empty() || path.starts_with("/memfd:") || path.starts_with("/dev/zero")
 }
 
 /// What a place in the code is called.
@@ -224,18 +220,28 @@ struct Slot {
 }
 
 /// How to leave a place in the code.
-type Known = (Arc<Module>, Arc<Row>);
+type UnwindStep = (Arc<Module>, Arc<Row>);
 
 /// What is kept from one reading to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     /// Code, in the order of addresses.
     slots: Vec<Slot>,
-    rows: HashMap<u64, Option<Known>>,
+    rows: HashMap<u64, Option<UnwindStep>>,
     names: HashMap<u64, Name>,
 }
 
 impl Loaded {
+    /// What code is called that is in no file: a compiler has made it in the process, and says nowhere what it is of.
+    fn generated(&self) -> &'static str {
+        let is_numbas = |slot: &Slot| slot.mapping.name().starts_with("libllvmlite");
+        if self.slots.iter().any(is_numbas) {
+            "<numba>"
+        } else {
+            "<generated code>"
+        }
+    }
+
     /// Takes note of what is mapped now.
     pub(crate) fn refresh(&mut self, maps: &[Mapping]) {
         let code: Vec<&Mapping> = maps.iter().filter(|mapping| mapping.executable).collect();
@@ -300,7 +306,7 @@ impl<M: Memory + ?Sized> Modules<'_, M> {
     }
 
     /// How to leave the function at an address.
-    pub(crate) fn row(&mut self, address: u64) -> Option<Known> {
+    pub(crate) fn row(&mut self, address: u64) -> Option<UnwindStep> {
         if let Some(known) = self.loaded.rows.get(&address) {
             return known.clone();
         }
@@ -367,9 +373,10 @@ impl<M: Memory + ?Sized> Modules<'_, M> {
         let Some(module) = self.at(addresses[0]) else {
             let mapping = &self.loaded.slots[index].mapping;
             let module: Arc<Path> = PathBuf::from(&mapping.path).into();
+            let generated = is_in_no_file(mapping).then(|| self.loaded.generated());
             let unknown = addresses.iter().map(|address| {
                 let name = Name {
-                    function: None,
+                    function: generated.map(Arc::from),
                     module: module.clone(),
                     address: *address,
                     line: None,

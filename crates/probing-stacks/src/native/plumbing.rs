@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use super::modules::Name;
+use crate::native::modules::Name;
 
 /// Calling an object, whatever it is.
 const CALLS: &[&str] = &[

@@ -1,6 +1,6 @@
 //! The registers of a frame, as far as they are known.
 
-use super::machine::{COUNT, PROGRAM_COUNTER, STACK_POINTER};
+use crate::native::machine::{COUNT, PROGRAM_COUNTER, STACK_POINTER};
 
 /// By DWARF number. A thread that sleeps in the kernel shows only where its stack and its code are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,7 +33,7 @@ pub(crate) struct SourceLine {
 
 /// Code of a unit, by addresses in the file, and where the unit is in `.debug_info`.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct UnitRange {
     start: u64,
     end: u64,
     unit: u64,
@@ -45,7 +45,7 @@ pub(super) struct SourceLines<B> {
     /// All but `.debug_info`.
     sections: HashMap<SectionId, Vec<u8>>,
     /// In the order of addresses.
-    stretches: Vec<Stretch>,
+    stretches: Vec<UnitRange>,
 }
 
 impl<B: Bytes> SourceLines<B> {
@@ -92,7 +92,7 @@ impl<B: Bytes> SourceLines<B> {
     }
 
     /// By the beginning of every unit.
-    fn looked_up(&self) -> Vec<Stretch> {
+    fn looked_up(&self) -> Vec<UnitRange> {
         let (mut stretches, mut at) = (Vec::new(), 0);
         for _ in 0..MAX_UNITS {
             let Some((beginning, len)) = self.beginning(at) else {
@@ -100,7 +100,7 @@ impl<B: Bytes> SourceLines<B> {
             };
             if let Ok(ranges) = self.ranges(&beginning) {
                 let unit = at;
-                let stretch = |(start, end)| Stretch { start, end, unit };
+                let stretch = |(start, end)| UnitRange { start, end, unit };
                 stretches.extend(ranges.into_iter().map(stretch));
             }
             at += len;
@@ -205,7 +205,7 @@ impl<B: Bytes> SourceLines<B> {
 }
 
 /// Which unit has which code, by the table that compilers write for this.
-fn arranged(table: &[u8]) -> gimli::Result<Vec<Stretch>> {
+fn arranged(table: &[u8]) -> gimli::Result<Vec<UnitRange>> {
     let mut stretches = Vec::new();
     let mut headers = DebugAranges::new(table, LittleEndian).headers();
     while let Some(header) = headers.next()? {
@@ -213,7 +213,7 @@ fn arranged(table: &[u8]) -> gimli::Result<Vec<Stretch>> {
         let mut entries = header.entries();
         while let Some(entry) = entries.next()? {
             let start = entry.address();
-            stretches.push(Stretch {
+            stretches.push(UnitRange {
                 start,
                 end: start.wrapping_add(entry.length()),
                 unit: unit as u64,

@@ -9,8 +9,8 @@ use gimli::{
 };
 use probing_process::memory::u32_at;
 
-use super::pose::StackCopy;
-use super::registers::Registers;
+use crate::native::register_snapshot::StackCopy;
+use crate::native::registers::Registers;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 

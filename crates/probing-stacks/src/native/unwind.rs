@@ -5,11 +5,11 @@
 
 use probing_process::memory::Memory;
 
-use super::machine::{self, FRAME_POINTER, KEPT, STACK_POINTER};
-use super::modules::Modules;
-use super::pose::Pose;
-use super::registers::Registers;
-use super::table::Rule;
+use crate::native::machine::{self, FRAME_POINTER, KEPT, STACK_POINTER};
+use crate::native::modules::Modules;
+use crate::native::register_snapshot::Pose;
+use crate::native::registers::Registers;
+use crate::native::table::Rule;
 
 /// More calls than a copy of a stack can hold of functions that do something.
 const MAX_FRAMES: usize = 65_536;

@@ -1,7 +1,7 @@
 //! Threads that run while they are read: what is shown was true, if not all of it.
 
 use probing_proto::process::Pid;
-use probing_stacks::{Frame, Missing, Options, Pause, Reader, Snapshot};
+use probing_stacks::{Frame, FrameGap, Options, Pause, Reader, Snapshot};
 use probing_testkit::{Target, every_python};
 
 use crate::target::{line_of, main_of, places, start};
@@ -42,7 +42,7 @@ fn a_tight_loop_is_seen_inside_its_function() {
                 func == "spin" && body.contains(line) && *outer == caller,
                 "{places:?}"
             );
-            assert_eq!(main_of(snapshot).missing, Missing::Nothing);
+            assert_eq!(main_of(snapshot).missing, FrameGap::Nothing);
         });
     });
 }
@@ -118,7 +118,7 @@ fn a_thread_that_is_held_is_seen_whole_and_goes_on() {
         read_often(&target, Pause::Moving, |snapshot| {
             let main = main_of(snapshot);
             assert!(is_possible(&main.frames), "{main:?}");
-            assert_eq!(main.missing, Missing::Nothing, "{main:?}");
+            assert_eq!(main.missing, FrameGap::Nothing, "{main:?}");
         });
         let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
         assert!(status.contains("TracerPid:\t0\n"));

@@ -4,9 +4,17 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use std::{io, thread};
 
+use probing_process::access::source::{ExternalProcess, Files, Kernel, Source};
+use probing_process::elf::Bytes;
+use probing_process::error::ProcessError;
+use probing_process::memory::{Memory, Range};
+use probing_process::procfs::maps::Mapping;
 use probing_proto::process::Pid;
-use probing_stacks::{FrameKind, Gil, Missing, Options, Reader, Snapshot, State, ThreadStack};
+use probing_stacks::{
+    Frame, FrameGap, FrameKind, Gil, Options, Reader, Snapshot, State, ThreadStack,
+};
 use probing_testkit::{Python, Sandbox, Target, every_python, root, wait_until};
 
 use crate::target::line_of;
@@ -141,7 +149,7 @@ fn check_alternations(snapshot: &Snapshot) {
     let ours = |frame: &String| expected.contains(&&**frame);
     let found: Vec<String> = shown(thread).into_iter().filter(ours).collect();
     assert_eq!(found, expected);
-    assert_eq!(thread.missing, Missing::Nothing);
+    assert_eq!(thread.missing, FrameGap::Nothing);
 }
 
 #[test]
@@ -209,7 +217,7 @@ fn check_python(target: &Target, snapshot: &Snapshot) {
             .filter(|frame| frame.kind == FrameKind::Python);
         let python: Vec<_> = python.cloned().collect();
         assert_eq!(python, expected.frames);
-        assert_eq!(thread.missing, Missing::Nothing, "{:#?}", shown(thread));
+        assert_eq!(thread.missing, FrameGap::Nothing, "{:#?}", shown(thread));
     }
 }
 
@@ -234,13 +242,94 @@ fn threads_that_sleep_are_not_held() {
             let snapshot = read(&target);
             paused = snapshot.paused;
             let whole = |thread: &ThreadStack| {
-                thread.missing == Missing::Nothing && thread.frames[0].kind != FrameKind::Python
+                thread.missing == FrameGap::Nothing && thread.frames[0].kind != FrameKind::Python
             };
             snapshot.threads.len() == 3
                 && snapshot.threads.iter().all(whole)
                 && paused == Duration::ZERO
         });
         assert_eq!(read(&target).paused, Duration::ZERO);
+    });
+}
+
+/// A process whose memory takes long to be read while one of its threads is held: we lose the CPU.
+#[derive(Debug)]
+struct SlowWhileHeld(ExternalProcess);
+
+impl SlowWhileHeld {
+    /// Longer than a thread is held.
+    const DELAY: Duration = Duration::from_millis(10);
+}
+
+impl Memory for SlowWhileHeld {
+    fn read_many(&self, ranges: &[Range]) -> Vec<Option<Vec<u8>>> {
+        let answers = self.0.read_many(ranges);
+        let status = self.text("status").unwrap();
+        if !status.contains("TracerPid:\t0\n") {
+            thread::sleep(Self::DELAY);
+        }
+        answers
+    }
+}
+
+impl Kernel for SlowWhileHeld {
+    fn pid(&self) -> Pid {
+        self.0.pid()
+    }
+
+    fn read_file(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.0.read_file(name)
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.0.names(folder)
+    }
+}
+
+impl Files for SlowWhileHeld {
+    fn contents(&self, mapping: &Mapping) -> Option<Box<dyn Bytes>> {
+        self.0.contents(mapping)
+    }
+
+    fn program(&self) -> Option<PathBuf> {
+        self.0.program()
+    }
+}
+
+impl Source for SlowWhileHeld {
+    fn may_hold(&self) -> bool {
+        true
+    }
+
+    fn explain(&self, what: &'static str, source: io::Error) -> ProcessError {
+        self.0.explain(what, source)
+    }
+}
+
+#[test]
+fn a_thread_that_cannot_be_copied_in_time_is_let_go_each_time_and_counted() {
+    every_python(|python| {
+        let target = crate::target::start(python, "calls.py");
+        let outside = ExternalProcess::open(Pid(target.pid())).unwrap();
+        let mut reader = Reader::of(Box::new(SlowWhileHeld(outside))).unwrap();
+        let options = Options {
+            native: true,
+            ..Options::default()
+        };
+        let snapshot = reader.read(&options).unwrap();
+        assert_eq!(snapshot.without_native, 1, "{snapshot:?}");
+        let main = crate::target::main_of(&snapshot);
+        assert_eq!(main.missing, FrameGap::Native, "{main:?}");
+        let is_python = |frame: &Frame| frame.kind == FrameKind::Python;
+        assert!(main.frames.iter().all(is_python), "{main:?}");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
+        assert!(status.contains("TracerPid:\t0\n"));
+        assert_eq!(target.state(), 'R');
+        // As soon as there is a CPU for us it is seen.
+        let mut reader = Reader::open(Pid(target.pid())).unwrap();
+        wait_until("it is seen", || {
+            reader.read(&options).unwrap().without_native == 0
+        });
     });
 }
 
@@ -374,7 +463,7 @@ fn a_thread_that_runs_is_seen_in_one_moment() {
             let expected = ["spin", "run", "_bootstrap_inner", "_bootstrap"];
             assert_eq!(names, expected, "{:#?}", shown(spin));
             // On a busy machine it may get no CPU to stop on; then it is not seen whole, and that is said.
-            whole += usize::from(spin.missing == Missing::Nothing);
+            whole += usize::from(spin.missing == FrameGap::Nothing);
         }
         assert_ne!(whole, 0);
     });
@@ -408,5 +497,31 @@ fn check_sleepers(library: &Library) {
         target.say("interruptions");
         assert_eq!(target.line(), "0 0 0");
         assert_eq!(target.end().status, 0);
+    });
+}
+
+#[test]
+fn code_that_a_compiler_has_made_in_the_process_has_a_name() {
+    every_python(|python| {
+        let check = |library: Option<&Path>, name: &str| {
+            let target = Sandbox::new("none").target(python, "stacks/generated.py");
+            let target = match library {
+                Some(library) => target.arg(library).start(),
+                None => target.start(),
+            };
+            wait_until("the thread is inside", || {
+                let snapshot = read(&target);
+                let frames = &thread(&snapshot, "compiled").frames;
+                let innermost = frames.first();
+                innermost.is_some_and(|frame| {
+                    matches!(frame.kind, FrameKind::Native { .. }) && &*frame.func == name
+                })
+            });
+        };
+        check(None, "<generated code>");
+        let library = Library::compile(&[]);
+        let named = library.path.with_file_name("libllvmlite.so");
+        std::fs::rename(&library.path, &named).unwrap();
+        check(Some(&named), "<numba>");
     });
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use probing_proto::process::Pid;
-use probing_stacks::{Gil, LocalLimits, Missing, Options, State, ThreadStack};
+use probing_stacks::{FrameGap, Gil, LocalLimits, Options, State, ThreadStack};
 use probing_testkit::{Sandbox, Target, every_python, wait_until};
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn check_truth(target: &mut Target, line: &str) -> Vec<ThreadStack> {
         let thread = thread.unwrap();
         let known = serde_json::json!([thread.tid, thread.name]);
         assert_eq!(known, truth["idents"][ident]);
-        assert_eq!((thread.missing, thread.gil), (Missing::Nothing, Gil::Free));
+        assert_eq!((thread.missing, thread.gil), (FrameGap::Nothing, Gil::Free));
         let found: Vec<Value> = thread
             .frames
             .iter()
@@ -120,7 +120,7 @@ fn a_spinning_process_that_is_stopped_is_read() {
             let main = main_of(&snapshot);
             assert_eq!(
                 (main.missing, main.gil, main.state),
-                (Missing::Nothing, Gil::Holds, State::Stopped)
+                (FrameGap::Nothing, Gil::Holds, State::Stopped)
             );
             assert_eq!(snapshot.retried, 0);
         }
@@ -198,6 +198,36 @@ fn a_forked_child_has_one_thread() {
 }
 
 #[test]
+fn threads_of_a_child_that_c_code_has_forked_are_found() {
+    let program = "forked_by_c.py";
+    let expected = [
+        ("child".to_owned(), line_of(program, "here")),
+        ("wait".to_owned(), line_of(program, "thread")),
+    ];
+    every_python(|python| {
+        for forked_by in ["libc", "kernel"] {
+            let sandbox = Sandbox::new("none");
+            let target = sandbox.target(python, &format!("stacks/{program}"));
+            let mut target = target.arg(forked_by).start();
+            let child: u32 = target.line().parse().unwrap();
+            wait_until("both threads of the child wait", || {
+                let snapshot = read(child);
+                let [main, younger] = &snapshot.threads[..] else {
+                    panic!("{forked_by}: {:?}", snapshot.threads);
+                };
+                assert!(main.is_main && main.tid == Some(child), "{main:?}");
+                let of_program = |stack: &ThreadStack| {
+                    let mut places = places(&stack.frames).into_iter();
+                    places.find(|place| expected.contains(place))
+                };
+                [main, younger].map(of_program) == expected.clone().map(Some)
+            });
+            assert_eq!(target.end().status, 0);
+        }
+    });
+}
+
+#[test]
 fn a_stack_of_ten_thousand_frames_is_read_whole() {
     every_python(|python| {
         let target = start(python, "deep.py");
@@ -206,7 +236,7 @@ fn a_stack_of_ten_thousand_frames_is_read_whole() {
             let snapshot = read(target.pid());
             let deep = snapshot.threads.iter().find(|thread| !thread.is_main);
             deep.is_some_and(|thread| {
-                thread.missing == Missing::Nothing
+                thread.missing == FrameGap::Nothing
                     && thread.frames.len() == 10_004
                     && places(&thread.frames)[0] == here
             })

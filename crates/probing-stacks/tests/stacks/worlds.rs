@@ -25,6 +25,37 @@ fn frames_of_a_second_interpreter_are_above_those_that_called_it() {
 }
 
 #[test]
+fn frames_of_other_interpreters_are_on_the_threads_that_run_them() {
+    every_python(|python| {
+        let target = start(python, "subinterpreter_threads.py");
+        wait_until("all wait", || {
+            let snapshot = read(target.pid());
+            let stacks = snapshot.threads.iter().map(|thread| {
+                let functions = thread.frames.iter().map(|frame| &*frame.func);
+                let known = functions.filter(|func| {
+                    func.starts_with("inside_") || ["<module>", "runs", "waits"].contains(func)
+                });
+                let known: Vec<&str> = known.collect();
+                let name = thread.name.as_deref().filter(|_| !thread.is_main);
+                (name, thread.interpreter, known)
+            });
+            let stacks: Vec<_> = stacks.collect();
+            let interpreters = (stacks.iter()).map(|(_, number, _)| *number);
+            let interpreters: std::collections::BTreeSet<i64> = interpreters.collect();
+            assert_eq!((stacks.len(), interpreters.len()), (3, 3), "{stacks:?}");
+            assert_eq!((stacks[0].0, stacks[0].1), (None, 0), "{stacks:?}");
+            let mut others = stacks[1..].to_vec();
+            others.sort();
+            others[0].0 == Some("runs-1")
+                && others[0].2 == ["inside_1", "<module>", "runs"]
+                && others[1].0 == Some("runs-2")
+                && others[1].2 == ["inside_2", "<module>", "runs"]
+                && stacks[0].2 == ["waits", "<module>"]
+        });
+    });
+}
+
+#[test]
 fn a_static_and_stripped_python_is_read() {
     let path = Path::new("/usr/bin/python3.11");
     if path.exists() {

@@ -11,16 +11,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use probing_proto::paths::FOLDER_MODE;
-use probing_proto::store::Kind;
+use probing_proto::tables::schema::Kind;
 
-use super::{Ring, RingChunk};
-use crate::bytes::Bytes;
-use crate::header::{
+use crate::reader::{Ring, RingChunk};
+use crate::ring::header::{
     COMMITTED, FIRST_ROW, GENERATION, Header, NEWEST, SLOTS_IN_USE, STRING_COUNT, TEXT_USED,
     TS_MAX, TS_MIN, WALL_OFFSET,
 };
-use crate::layout::{HEADER_BYTES, Layout, Shape, values_bytes};
+use crate::ring::layout::{HEADER_BYTES, Layout, Shape, values_bytes};
 use crate::table::ring_paths;
+use crate::values::bytes::Bytes;
 
 const FILE_MODE: u32 = 0o600;
 
@@ -34,7 +34,7 @@ pub struct Limits {
 
 /// What has been copied.
 #[derive(Debug, Default)]
-pub struct Copies {
+pub struct CopyReport {
     /// The tables, by name.
     pub tables: Vec<String>,
     /// What was left out, and why, in words.
@@ -43,9 +43,9 @@ pub struct Copies {
 }
 
 /// Copies all rings of a folder into another one, which is made; what cannot be copied is left out and told.
-pub fn copy(from: &Path, to: &Path, limits: Limits) -> io::Result<Copies> {
+pub fn copy(from: &Path, to: &Path, limits: Limits) -> io::Result<CopyReport> {
     DirBuilder::new().mode(FOLDER_MODE).create(to)?;
-    let mut copies = Copies::default();
+    let mut copies = CopyReport::default();
     let mut rings = Vec::new();
     for path in ring_paths(from)? {
         match Ring::open(&path) {

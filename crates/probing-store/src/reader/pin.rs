@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::copy::{Copied, Limits};
-use super::{Ring, RingChunk};
+use crate::reader::copy::{Copied, Limits};
+use crate::reader::{Ring, RingChunk};
 
 /// A writer that comes round sooner than this is faster than a query may be.
 const LAP_TIMEOUT: Duration = Duration::from_secs(2);

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{At, Writer};
-use crate::header::{SEALED, TS_MAX, TS_MIN};
-use crate::layout::Layout;
-use crate::packed;
-use crate::zones::{self, Tally, Zone};
+use crate::ring::header::{SEALED, TS_MAX, TS_MIN};
+use crate::ring::layout::Layout;
+use crate::ring::packed;
+use crate::ring::zones::{self, Tally, Zone};
+use crate::writer::{WritePosition, Writer};
 
 impl Writer {
     /// Notes what is known of the columns of a chunk that gets no more rows.
@@ -45,7 +45,7 @@ impl Writer {
 
     /// That of the time is known already.
     fn time(&self) -> (Option<Zone>, Tally) {
-        let At {
+        let WritePosition {
             ts_min,
             ts_max,
             row,

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_store::packed::{self, Did, TraceRow};
-use probing_store::{Copies, Kind, Limits, Store, Value, Writer, copy};
+use probing_store::ring::packed::{self, TraceEventKind, TraceRow};
+use probing_store::{CopyReport, Kind, Limits, Store, Value, Writer, copy};
 use tempfile::{TempDir, tempdir_in};
 
 use crate::rooms::on_a_small_tmpfs;
 use crate::{Cell, KEY, budget, cell, hostile, rows, schema, snapshot, writer};
 
 /// A copy of a folder, in one of its own.
-pub(crate) fn copied(from: &Path, bytes: u64) -> (TempDir, Copies) {
+pub(crate) fn copied(from: &Path, bytes: u64) -> (TempDir, CopyReport) {
     let folder = tempdir_in("/dev/shm").unwrap();
     let until = Instant::now() + Duration::from_mins(1);
     let to = folder.path().join("rings");
@@ -56,7 +56,7 @@ fn rows_of_tracers_are_copied_too() {
     for ts in 0..10_000 {
         writer.append_trace(&TraceRow {
             ts,
-            did: Did::Return,
+            did: TraceEventKind::Return,
             function,
             thread_id: 1,
             depth: 3,

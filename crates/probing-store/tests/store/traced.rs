@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use probing_store::packed::{self, Did, LineRow, TraceRow};
-use probing_store::{TracePlace, Writer, Zone};
+use probing_store::ring::packed::{self, LineRow, TraceEventKind, TraceRow};
+use probing_store::{TraceRowId, Writer, Zone};
 use proptest::prelude::*;
 use tempfile::tempdir_in;
 
@@ -19,9 +19,9 @@ struct Traced {
     writer: Writer,
     function: u32,
     now: i64,
-    open: Vec<(TracePlace, i64)>,
+    open: Vec<(TraceRowId, i64)>,
     /// The line that the thread is at, when it came there, and which of the expected rows that is.
-    line: Option<(TracePlace, i64, usize)>,
+    line: Option<(TraceRowId, i64, usize)>,
     step: Option<i64>,
     expected: Vec<Row>,
 }
@@ -40,7 +40,7 @@ impl Traced {
         }
     }
 
-    fn row(&self, did: Did, took: Option<i64>) -> TraceRow {
+    fn row(&self, did: TraceEventKind, took: Option<i64>) -> TraceRow {
         TraceRow {
             ts: self.now,
             did,
@@ -52,7 +52,7 @@ impl Traced {
         }
     }
 
-    fn expect(&mut self, did: Did, took: Option<i64>) {
+    fn expect(&mut self, did: TraceEventKind, took: Option<i64>) {
         let depth = self.open.len() as i64;
         let name = NAMES[did as usize];
         self.expected.push((name, depth, took, self.step));
@@ -87,7 +87,7 @@ impl Traced {
         is_told
     }
 
-    fn begin(&mut self, did: Did) {
+    fn begin(&mut self, did: TraceEventKind) {
         self.now += 10;
         let place = self.writer.append_trace(&self.row(did, None));
         self.expect(did, None);
@@ -95,7 +95,7 @@ impl Traced {
     }
 
     /// Whether it had its place in the row of its beginning.
-    fn end(&mut self, did: Did) -> bool {
+    fn end(&mut self, did: TraceEventKind) -> bool {
         self.now += 10;
         self.end_line();
         let Some((place, began)) = self.open.pop() else {
@@ -167,14 +167,14 @@ fn read(folder: &Path) -> Vec<Row> {
 fn what_begins_is_a_row_at_once_and_its_end_is_the_next_in_time() {
     let folder = tempdir_in("/dev/shm").unwrap();
     let mut traced = Traced::new(folder.path(), 1 << 20);
-    traced.begin(Did::Call);
+    traced.begin(TraceEventKind::Call);
     assert_eq!(read(folder.path()), traced.expected);
-    traced.begin(Did::Call);
-    assert!(traced.end(Did::Exception));
-    traced.begin(Did::Resume);
+    traced.begin(TraceEventKind::Call);
+    assert!(traced.end(TraceEventKind::Exception));
+    traced.begin(TraceEventKind::Resume);
     assert_eq!(read(folder.path()), traced.expected);
-    assert!(traced.end(Did::Yield));
-    assert!(traced.end(Did::Return));
+    assert!(traced.end(TraceEventKind::Yield));
+    assert!(traced.end(TraceEventKind::Return));
     let kinds: Vec<_> = traced.expected.iter().map(|row| row.0).collect();
     assert_eq!(
         kinds,
@@ -192,15 +192,15 @@ fn an_end_in_another_step_or_after_its_place_is_full_is_a_row_of_its_own() {
     let folder = tempdir_in("/dev/shm").unwrap();
     let mut traced = Traced::new(folder.path(), 1 << 20);
     traced.step = Some(1);
-    traced.begin(Did::Call);
+    traced.begin(TraceEventKind::Call);
     traced.step = Some(2);
-    assert!(!traced.end(Did::Return));
-    traced.begin(Did::Call);
+    assert!(!traced.end(TraceEventKind::Return));
+    traced.begin(TraceEventKind::Call);
     for _ in 0..5000 {
-        traced.begin(Did::Call);
-        traced.end(Did::Return);
+        traced.begin(TraceEventKind::Call);
+        traced.end(TraceEventKind::Return);
     }
-    assert!(!traced.end(Did::Return));
+    assert!(!traced.end(TraceEventKind::Return));
     assert_eq!(read(folder.path()), traced.expected);
 }
 
@@ -208,7 +208,7 @@ fn an_end_in_another_step_or_after_its_place_is_full_is_a_row_of_its_own() {
 fn a_line_is_one_row_that_is_told_how_long_it_took_while_its_place_is_not_full() {
     let folder = tempdir_in("/dev/shm").unwrap();
     let mut traced = Traced::new(folder.path(), 1 << 20);
-    traced.begin(Did::Call);
+    traced.begin(TraceEventKind::Call);
     traced.line();
     assert_eq!(read(folder.path()), traced.expected);
     // In another step, too: it is the step in which it began.
@@ -216,10 +216,10 @@ fn a_line_is_one_row_that_is_told_how_long_it_took_while_its_place_is_not_full()
     assert!(traced.line());
     assert!(traced.expected[1].2.is_some());
     for _ in 0..5000 {
-        traced.begin(Did::Call);
+        traced.begin(TraceEventKind::Call);
     }
     assert!(!traced.line());
-    traced.end(Did::Return);
+    traced.end(TraceEventKind::Return);
     assert_eq!(read(folder.path()), traced.expected);
 }
 
@@ -236,9 +236,9 @@ proptest! {
         let mut traced = Traced::new(folder.path(), 160 << 10);
         for what in does {
             match what {
-                0..19 => traced.begin(if what < 5 { Did::Resume } else { Did::Call }),
+                0..19 => traced.begin(if what < 5 { TraceEventKind::Resume } else { TraceEventKind::Call }),
                 19..37 => {
-                    traced.end([Did::Return, Did::Yield, Did::Exception][what as usize % 3]);
+                    traced.end([TraceEventKind::Return, TraceEventKind::Yield, TraceEventKind::Exception][what as usize % 3]);
                 }
                 37 => traced.step = Some(traced.step.map_or(0, |step| step + 1)),
                 38..43 => {

@@ -4,8 +4,8 @@
 //! it was, so the stub goes home by `rt_sigreturn` as well, which puts back registers, floats and the signal mask.
 //! Nobody writes there meanwhile: the stub has its own stack, and all signals are blocked.
 
-use super::{Home, Regs, call_of};
 use crate::arch::Frame;
+use crate::arch::aarch64::{Home, Regs, call_of};
 
 /// `siginfo`, then `ucontext` with its 4096 bytes of records.
 const SIZE: u64 = 4688;
@@ -66,9 +66,9 @@ pub(crate) fn frame(home: &Home, mask: u64, vectors: &[u8], _restorer: u64) -> O
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::stopped_in;
-    use super::super::{home, numbers};
     use super::*;
+    use crate::arch::aarch64::tests::stopped_in;
+    use crate::arch::aarch64::{home, numbers};
 
     fn word(frame: &Frame, at: usize) -> u64 {
         u64::from_le_bytes(frame.bytes[at..at + 8].try_into().unwrap())

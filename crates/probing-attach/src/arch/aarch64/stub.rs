@@ -4,10 +4,10 @@
 //! `entry` (the new thread), and the stub, which the borrowed thread enters and which brings it home by
 //! `rt_sigreturn`. Nothing here allocates or locks.
 
-use super::assembler::{Assembler, CONTEXT, If, Jump};
-use super::{frame, numbers};
+use crate::arch::aarch64::assembler::{Assembler, CONTEXT, If, Jump};
+use crate::arch::aarch64::{frame, numbers};
 use crate::arch::{CLOCK_MONOTONIC, Code, FILE_INPUT, Plan, READ_WRITE};
-use crate::block::{COURTESIES, LOOKS, PAGE, State, TEXT_ROOM, Way, at};
+use crate::injection::remote_block::{COURTESIES, LOOKS, PAGE, State, StubKind, TEXT_ROOM, at};
 
 /// All code for `plan`; the block's first page.
 pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
@@ -19,9 +19,9 @@ pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
     let stub = code.here();
     let not_writable = code.make_writable(plan);
     match plan.layout.way {
-        Way::Thread => code.start_thread(plan, entry),
-        Way::Pending => {} // never asked for: see `HAS_PENDING`
-        Way::Hijack => code.run_here(plan, work),
+        StubKind::Thread => code.start_thread(plan, entry),
+        StubKind::Pending => {} // never asked for: see `HAS_PENDING`
+        StubKind::Hijack => code.run_here(plan, work),
     }
     code.leave();
     code.land(not_writable);
@@ -223,10 +223,10 @@ impl Assembler {
 
 #[cfg(test)]
 mod tests {
-    use super::super::assemble;
     use super::*;
     use crate::arch::Gadgets;
-    use crate::block::Layout;
+    use crate::arch::aarch64::assemble;
+    use crate::injection::remote_block::Layout;
     use crate::python::Functions;
 
     const START: u64 = 0x7f00_1000_0000;
@@ -248,7 +248,7 @@ mod tests {
     };
 
     /// The stub itself, as words.
-    fn stub(way: Way) -> Vec<u32> {
+    fn stub(way: StubKind) -> Vec<u32> {
         let code = assemble(&Plan {
             functions: &FUNCTIONS,
             gadgets: Gadgets {
@@ -270,7 +270,7 @@ mod tests {
     fn both_ways_home_are_a_return_from_a_signal() {
         // ldr x9, [x19, #0x120]; mov sp, x9; mov x8, #139; svc #0
         const HOME: &[u32] = &[0xf940_9269, 0x9100_013f, 0xd280_1168, 0xd400_0001];
-        for way in [Way::Thread, Way::Hijack] {
+        for way in [StubKind::Thread, StubKind::Hijack] {
             let words = stub(way);
             let (rest, last) = words.split_at(words.len() - HOME.len());
             assert_eq!(last, HOME);
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn who_cannot_write_to_the_block_goes_home_at_once() {
         const SYSTEM_CALL: u32 = 0xd400_0001;
-        let words = stub(Way::Thread);
+        let words = stub(StubKind::Thread);
         let mprotect = words.iter().position(|word| *word == SYSTEM_CALL);
         let jump = mprotect.unwrap() + 1;
         let distance = words.len() - 4 - jump;

@@ -5,7 +5,7 @@
 //! which the borrowed thread enters and which brings it home in user mode. Nothing here allocates or locks.
 
 use crate::arch::{CLOCK_MONOTONIC, Code, FILE_INPUT, Plan, READ_WRITE};
-use crate::block::{COURTESIES, LOOKS, PAGE, State, TEXT_ROOM, Way, at};
+use crate::injection::remote_block::{COURTESIES, LOOKS, PAGE, State, StubKind, TEXT_ROOM, at};
 
 const SIGPROCMASK: u32 = libc::SYS_rt_sigprocmask as u32;
 const SIGPENDING: u32 = libc::SYS_rt_sigpending as u32;
@@ -32,9 +32,9 @@ pub(crate) fn assemble(plan: &Plan<'_>) -> Code {
     let stub = code.here();
     let not_writable = code.make_writable(plan);
     match plan.layout.way {
-        Way::Thread => code.start_thread(plan, entry),
-        Way::Pending => code.clone_helper(plan, pending),
-        Way::Hijack => code.run_here(plan, work),
+        StubKind::Thread => code.start_thread(plan, entry),
+        StubKind::Pending => code.clone_helper(plan, pending),
+        StubKind::Hijack => code.run_here(plan, work),
     }
     code.leave(plan.start + PAGE);
     code.land(not_writable);
@@ -318,7 +318,7 @@ impl Assembler {
         self.land(decided);
         self.compare(at::VERDICT, 1);
         let leave = self.jump(If::NotZero);
-        let elsewhere = (plan.layout.way == Way::Pending).then(|| self.jump_unless_borrowed());
+        let elsewhere = (plan.layout.way == StubKind::Pending).then(|| self.jump_unless_borrowed());
         self.raw(ENTRY_END);
         self.unmap_and_return(plan);
         self.land(leave);
@@ -512,7 +512,7 @@ impl Assembler {
 /// Where the context has the registers; the base register comes last.
 mod saved {
     use super::{RBP, RBX, RCX, RDI, RDX, RSI, RSP};
-    use crate::block::at::REGISTERS;
+    use crate::injection::remote_block::at::REGISTERS;
 
     pub(super) const RAX: u32 = REGISTERS + 80;
     pub(super) const RIP: u32 = REGISTERS + 128;

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::bail;
 use probing_client::{ClientError, Group, Members, Pace, Stacks, Stop, Target};
 
-use super::{choose, set, tasks, text};
 use crate::arguments::BacktraceArguments;
-use crate::commands::answers::Answers;
+use crate::commands::answers::MemberResults;
+use crate::commands::backtrace::{choose, set, tasks, text};
 use crate::commands::screen::{self, Screen};
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
-use probing_proto::clock::utc;
+use probing_proto::text::timestamp::utc;
 
 /// How often, and how many of them.
 #[derive(Debug, Clone, Copy)]
@@ -34,16 +34,16 @@ pub(super) fn asked_for(arguments: &BacktraceArguments) -> Option<Times> {
     }
 }
 
-pub(super) fn one(
+pub(super) fn repeat_one(
     arguments: &BacktraceArguments,
     target: &Target,
     times: Times,
 ) -> anyhow::Result<Status> {
-    let stacks = target.stacks(&super::query(arguments))?;
+    let stacks = target.stacks(&crate::commands::backtrace::query(arguments))?;
     if let Some(note) = stacks.note() {
         writeln!(terminal::stderr(), "{note}")?;
     }
-    run(arguments, One { arguments, stacks }, times)
+    run(arguments, SingleTarget { arguments, stacks }, times)
 }
 
 pub(super) fn several(
@@ -51,16 +51,16 @@ pub(super) fn several(
     members: &Members,
     times: Times,
 ) -> anyhow::Result<Status> {
-    let several = Several { arguments, members };
+    let several = TargetGroup { arguments, members };
     if arguments.tasks {
-        run(arguments, TasksOf(several), times)
+        run(arguments, TaskGroup(several), times)
     } else {
         run(arguments, several, times)
     }
 }
 
 /// Whose stacks are shown.
-trait Watched {
+trait StackSource {
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading>;
 
     fn name(&self) -> String;
@@ -78,12 +78,12 @@ enum Reading {
     Ended,
 }
 
-struct One<'a> {
+struct SingleTarget<'a> {
     arguments: &'a BacktraceArguments,
     stacks: Stacks,
 }
 
-impl Watched for One<'_> {
+impl StackSource for SingleTarget<'_> {
     /// A target that starts another program is told and tried again.
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
         let taken_at_nanos = now();
@@ -108,7 +108,7 @@ impl Watched for One<'_> {
     }
 }
 
-impl One<'_> {
+impl SingleTarget<'_> {
     fn threads(&mut self) -> anyhow::Result<String> {
         let mut report = self.stacks.read()?;
         choose(&mut report, self.arguments)?;
@@ -141,18 +141,18 @@ fn is_end(error: &anyhow::Error) -> bool {
         .is_some_and(ClientError::is_end)
 }
 
-struct Several<'a> {
+struct TargetGroup<'a> {
     arguments: &'a BacktraceArguments,
     members: &'a Members,
 }
 
-impl Watched for Several<'_> {
+impl StackSource for TargetGroup<'_> {
     /// Those that have ended are told as not read, as long as others live.
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
         let taken_at_nanos = now();
         let arguments = self.arguments;
         let answers = set::read(arguments, self.members, |arguments, target| {
-            Ok(super::read_with_note(arguments, target)?.0)
+            Ok(crate::commands::backtrace::read_with_note(arguments, target)?.0)
         });
         if let Some(reading) = none_read(&answers, is_first)? {
             return Ok(reading);
@@ -174,12 +174,12 @@ impl Watched for Several<'_> {
 }
 
 /// Their tasks.
-struct TasksOf<'a>(Several<'a>);
+struct TaskGroup<'a>(TargetGroup<'a>);
 
-impl Watched for TasksOf<'_> {
+impl StackSource for TaskGroup<'_> {
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
         let taken_at_nanos = now();
-        let Several { arguments, members } = self.0;
+        let TargetGroup { arguments, members } = self.0;
         let answers = tasks::read(arguments, members);
         if let Some(reading) = none_read(&answers, is_first)? {
             return Ok(reading);
@@ -201,7 +201,7 @@ impl Watched for TasksOf<'_> {
 
 /// What to show where none of several answered.
 fn none_read<R: Send + 'static>(
-    answers: &Answers<'_, R>,
+    answers: &MemberResults<'_, R>,
     is_first: bool,
 ) -> anyhow::Result<Option<Reading>> {
     if answers.count().0 > 0 {
@@ -217,7 +217,7 @@ fn none_read<R: Send + 'static>(
 
 fn run(
     arguments: &BacktraceArguments,
-    mut watched: impl Watched,
+    mut watched: impl StackSource,
     times: Times,
 ) -> anyhow::Result<Status> {
     let stop = Stop::default();
@@ -230,7 +230,7 @@ fn run(
     } else {
         dump(arguments, &mut watched, times, &stop)?
     };
-    if let End::Ended { shown } = end {
+    if let RepeatOutcome::Ended { shown } = end {
         let name = watched.name();
         writeln!(
             terminal::stderr(),
@@ -238,13 +238,15 @@ fn run(
         )?;
     }
     Ok(match end {
-        End::Ended { shown } if times.most.is_some_and(|most| shown < most) => exit::UNREACHABLE,
-        End::Interrupted if times.most.is_some() => exit::INTERRUPTED,
+        RepeatOutcome::Ended { shown } if times.most.is_some_and(|most| shown < most) => {
+            exit::UNREACHABLE
+        }
+        RepeatOutcome::Interrupted if times.most.is_some() => exit::INTERRUPTED,
         _ => exit::OK,
     })
 }
 
-enum End {
+enum RepeatOutcome {
     Done,
     Interrupted,
     /// The target, or all of several.
@@ -256,16 +258,16 @@ enum End {
 /// Each after the other, with its time.
 fn dump(
     arguments: &BacktraceArguments,
-    watched: &mut impl Watched,
+    watched: &mut impl StackSource,
     times: Times,
     stop: &Stop,
-) -> anyhow::Result<End> {
+) -> anyhow::Result<RepeatOutcome> {
     let mut out = terminal::stdout();
     let mut pace = Pace::new(times.every, stop);
     let mut shown = 0;
     while times.most.is_none_or(|most| shown < most) {
         if pace.wait().is_none() {
-            return Ok(End::Interrupted);
+            return Ok(RepeatOutcome::Interrupted);
         }
         match watched.read(shown == 0)? {
             Reading::Shown { text, .. } if arguments.json => writeln!(out, "{text}")?,
@@ -277,29 +279,29 @@ fn dump(
                 write!(out, "{gap}--- {}\n{text}", utc(taken_at_nanos))?;
             }
             Reading::Failed(words) => writeln!(terminal::stderr(), "error: {words}")?,
-            Reading::Ended => return Ok(End::Ended { shown }),
+            Reading::Ended => return Ok(RepeatOutcome::Ended { shown }),
         }
         out.flush()?;
         shown += 1;
     }
-    Ok(End::Done)
+    Ok(RepeatOutcome::Done)
 }
 
 /// In place, on a screen of its own. What a target that ended was last seen at stays when the screen goes.
 fn watch(
     arguments: &BacktraceArguments,
-    watched: &mut impl Watched,
+    watched: &mut impl StackSource,
     every: Duration,
     mut pace: Pace,
-) -> anyhow::Result<End> {
-    let mut screen = Screen::new(screen::Kept::of(
+) -> anyhow::Result<RepeatOutcome> {
+    let mut screen = Screen::new(screen::VisiblePart::of(
         arguments.all || arguments.tasks,
         arguments.reverse,
     ));
     let (mut shown, mut last) = (0, String::new());
     let end = loop {
         if screen.wait(&mut pace)?.is_none() {
-            break End::Interrupted;
+            break RepeatOutcome::Interrupted;
         }
         let text = match watched.read(shown == 0)? {
             Reading::Shown {
@@ -318,13 +320,13 @@ fn watch(
             }
             // A process that ends has threads without stacks first.
             Reading::Failed(words) => format!("error: {words}\n"),
-            Reading::Ended => break End::Ended { shown },
+            Reading::Ended => break RepeatOutcome::Ended { shown },
         };
         screen.draw(&text)?;
         shown += 1;
     };
     drop(screen);
-    if let End::Ended { .. } = end {
+    if let RepeatOutcome::Ended { .. } = end {
         write!(terminal::stdout(), "{last}")?;
     }
     Ok(end)

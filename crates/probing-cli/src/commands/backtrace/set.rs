@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::Duration;
 
-use probing_client::{Manner, Members, Merge, Target, Tree, Who};
+use probing_client::{FanOutLimits, Members, Merge, Target, TargetLabel, Tree};
 use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 
-use super::{repeated, tree};
 use crate::arguments::BacktraceArguments;
-use crate::commands::answers::Answers;
+use crate::commands::answers::MemberResults;
+use crate::commands::backtrace::{repeated, tree};
 use crate::exit::{self, Status};
 use crate::{json, terminal};
 
 /// Reading one process takes milliseconds, a second when its threads never stand still.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TARGET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The merged stacks of threads with the same name.
 pub(super) struct NamedTree<'a> {
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
     if let Some(times) = repeated::asked_for(arguments) {
         return repeated::several(arguments, members, times);
     }
-    let answers = read(arguments, members, super::read);
+    let answers = read(arguments, members, crate::commands::backtrace::read);
     let (read, all) = answers.count();
     if arguments.json {
         json::print(&report(answers))?;
@@ -43,15 +43,17 @@ pub(super) fn read<'a>(
     arguments: &BacktraceArguments,
     members: &'a Members,
     read: fn(&BacktraceArguments, &Target) -> anyhow::Result<BacktraceReport>,
-) -> Answers<'a, BacktraceReport> {
+) -> MemberResults<'a, BacktraceReport> {
     let wanted = arguments.clone();
-    Answers::of(members, Manner::within(PATIENCE), move |member| {
-        read(&wanted, &member.target)
-    })
+    MemberResults::of(
+        members,
+        FanOutLimits::within(TARGET_TIMEOUT),
+        move |member| read(&wanted, &member.target),
+    )
 }
 
 pub(super) fn text(
-    answers: &Answers<'_, BacktraceReport>,
+    answers: &MemberResults<'_, BacktraceReport>,
     arguments: &BacktraceArguments,
 ) -> String {
     let trees = merged(answers.given(), arguments.locals);
@@ -61,7 +63,7 @@ pub(super) fn text(
     parts.join("\n")
 }
 
-pub(super) fn report(answers: Answers<'_, BacktraceReport>) -> BacktracesReport {
+pub(super) fn report(answers: MemberResults<'_, BacktraceReport>) -> BacktracesReport {
     let trees = merged(answers.given(), false);
     BacktracesReport {
         trees: trees.iter().map(tree::report).collect(),
@@ -96,7 +98,7 @@ pub(super) fn say_how_many(read: usize, all: usize) -> anyhow::Result<Status> {
 
 /// A tree for each name of a thread, main threads first; those that look alike are one.
 fn merged<'a>(
-    reports: impl Iterator<Item = (&'a Who, &'a BacktraceReport)>,
+    reports: impl Iterator<Item = (&'a TargetLabel, &'a BacktraceReport)>,
     locals: bool,
 ) -> Vec<NamedTree<'a>> {
     let mut names: Vec<String> = Vec::new();

@@ -4,18 +4,18 @@ mod text;
 
 use std::io::Write as _;
 
-use probing_client::{Manner, Members, Target};
+use probing_client::{FanOutLimits, Members, Target};
 use probing_proto::report::TasksReport;
 
-use super::{query, repeated, set};
 use crate::arguments::BacktraceArguments;
-use crate::commands::answers::Answers;
+use crate::commands::answers::MemberResults;
+use crate::commands::backtrace::{query, repeated, set};
 use crate::exit::{self, Status};
 use crate::{json, terminal};
 
-pub(super) fn one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
+pub(super) fn run_one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<Status> {
     if let Some(times) = repeated::asked_for(arguments) {
-        return repeated::one(arguments, target, times);
+        return repeated::repeat_one(arguments, target, times);
     }
     let mut stacks = target.stacks(&query(arguments))?;
     let report = stacks.tasks()?;
@@ -57,14 +57,16 @@ pub(super) fn several(arguments: &BacktraceArguments, members: &Members) -> anyh
 pub(super) fn read<'a>(
     arguments: &BacktraceArguments,
     members: &'a Members,
-) -> Answers<'a, TasksReport> {
+) -> MemberResults<'a, TasksReport> {
     let query = query(arguments);
-    Answers::of(members, Manner::within(set::PATIENCE), move |member| {
-        Ok(member.target.stacks(&query)?.tasks()?)
-    })
+    MemberResults::of(
+        members,
+        FanOutLimits::within(set::TARGET_TIMEOUT),
+        move |member| Ok(member.target.stacks(&query)?.tasks()?),
+    )
 }
 
-pub(super) fn of_several(answers: &Answers<'_, TasksReport>, reverse: bool) -> String {
+pub(super) fn of_several(answers: &MemberResults<'_, TasksReport>, reverse: bool) -> String {
     let part = |(who, report)| format!("== {who} ==\n{}", text::text(report, reverse));
     let mut parts: Vec<String> = answers.given().map(part).collect();
     parts.extend(set::not_read(&answers.failures()));

@@ -6,7 +6,7 @@ use probing_proto::report::{
 };
 
 use crate::terminal;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// Names of threads with one stack that are written out; of more, the first and the last.
 const NAMES_SHOWN: usize = 4;
@@ -46,9 +46,19 @@ fn length(thread: &ReportedThread) -> usize {
 /// Threads that have the same stack.
 fn push_group(text: &mut String, threads: &[&ReportedThread], reverse: bool, width: usize) {
     let thread = threads[0];
-    let (names, state) = (names(threads), state(&thread.state, thread.gil));
+    let (names, mut state) = (names(threads), state(&thread.state, thread.gil));
+    if let Some(holder) = &thread.gil_holder {
+        state.push_str(&format!(", which {} holds", visible::line(holder)));
+    }
+    let runs_thread = thread.runs_thread.as_ref();
+    let runs_thread = runs_thread.map(|name| format!(", runs thread {}", visible::line(name)));
+    let interpreter = thread.interpreter;
+    let interpreter = interpreter.map(|number| format!(", runs interpreter {number}"));
+    let runs: String = [runs_thread, interpreter].into_iter().flatten().collect();
     let order = if reverse { "first" } else { "last" };
-    text.push_str(&format!("{names}, {state} (most recent call {order})\n"));
+    text.push_str(&format!(
+        "{names}{runs}, {state} (most recent call {order})\n"
+    ));
     let (inner, outer) = match thread.missing.map(|missing| (missing, gap(missing))) {
         Some((MissingFrames::Inner, gap)) => (gap, String::new()),
         Some((MissingFrames::Outer | MissingFrames::Native, gap)) => (String::new(), gap),
@@ -72,10 +82,19 @@ fn push_group(text: &mut String, threads: &[&ReportedThread], reverse: bool, wid
 
 /// Whoever asked for `--pause` wants to know what it cost.
 fn held(report: &BacktraceReport) -> String {
-    match report.paused_seconds * 1e3 {
+    let held = match report.paused_seconds * 1e3 {
         0.0 => String::new(),
         millis => format!("\n(a thread was held for {millis:.2} ms to be seen whole)\n"),
-    }
+    };
+    let without = match report.threads_without_native {
+        0 => String::new(),
+        1 => "(no native frames of 1 thread: it could not be copied in the time that a thread is held)\n"
+            .to_owned(),
+        count => format!(
+            "(no native frames of {count} threads: they could not be copied in the time that a thread is held)\n"
+        ),
+    };
+    held + &without
 }
 
 fn gap(missing: MissingFrames) -> String {
@@ -116,7 +135,13 @@ fn folded(threads: &[ReportedThread]) -> Vec<Vec<&ReportedThread>> {
     for thread in threads {
         let same = |group: &&mut Vec<&ReportedThread>| {
             let first = group[0];
-            (&first.frames, &first.state, first.gil) == (&thread.frames, &thread.state, thread.gil)
+            (&first.frames, &first.state, first.gil, first.interpreter)
+                == (
+                    &thread.frames,
+                    &thread.state,
+                    thread.gil,
+                    thread.interpreter,
+                )
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(thread),
@@ -177,7 +202,11 @@ fn push_frame(text: &mut String, frame: &ReportedFrame, width: usize) {
             _ => file_name(frame).to_owned(),
         };
         let (func, place) = (visible::line(&frame.func), visible::line(&place));
-        return text.push_str(&format!("  native {func} ({place})\n"));
+        return text.push_str(&match &*place {
+            // Code that a compiler has made in the process is in no file.
+            "" => format!("  native {func}\n"),
+            place => format!("  native {func} ({place})\n"),
+        });
     }
     let line = frame
         .lineno

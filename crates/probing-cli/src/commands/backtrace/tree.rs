@@ -1,14 +1,14 @@
 //! A tree of stacks as a terminal shows it, and as JSON tells it.
 
-use crate::terminal::Style;
 use anstyle::AnsiColor;
-use probing_client::{Branch, End, Then, Tree};
+use probing_client::{Branch, BranchEnd, LeafState, Tree};
 use probing_proto::report::{
     ReportedBranch, ReportedCall, ReportedEnd, ReportedFrame, ReportedTree,
 };
 
-use super::set::NamedTree;
-use super::{text, variables};
+use crate::commands::backtrace::set::NamedTree;
+use crate::commands::backtrace::{text, variables};
+use crate::terminal::Style;
 
 /// Names of threads with one tree that are written out; of more, the first and the last.
 const NAMES_SHOWN: usize = 4;
@@ -55,9 +55,9 @@ impl Drawing<'_> {
     /// The frames of a branch, then its branches; in reverse, the other way round.
     fn add(&self, branch: &Branch, margin: &Margin, text: &mut String) {
         let end = match &branch.then {
-            Then::Parts(_) | Then::End(End { complete: true, .. }) => "",
-            Then::End(_) => "  … it moves too fast to be seen whole",
-            Then::TooDeep => "  … from here on everyone goes another way",
+            BranchEnd::Parts(_) | BranchEnd::End(LeafState { complete: true, .. }) => "",
+            BranchEnd::End(_) => "  … it moves too fast to be seen whole",
+            BranchEnd::TooDeep => "  … from here on everyone goes another way",
         };
         let frames = branch.frames.iter().enumerate();
         let mut frames: Vec<String> = frames
@@ -81,13 +81,13 @@ impl Drawing<'_> {
         let mut frame = frame.clone();
         (frame.locals, frame.more_locals) = (None, 0);
         if !self.named.stacks.is_empty() {
-            frame.locals = Some(variables::of(self.named, branch, above));
+            frame.locals = Some(variables::merge_locals(self.named, branch, above));
         }
         text::frame(&frame)
     }
 
     fn add_branches(&self, branch: &Branch, margin: &Margin, text: &mut String) {
-        let Then::Parts(branches) = &branch.then else {
+        let BranchEnd::Parts(branches) = &branch.then else {
             return;
         };
         let tree = &self.named.tree;
@@ -123,7 +123,7 @@ impl Drawing<'_> {
 /// What all on this branch do, if it is the same.
 fn state(branch: &Branch) -> String {
     match &branch.then {
-        Then::End(end) => {
+        BranchEnd::End(end) => {
             // Behind the frames of the branch above.
             let here = if branch.frames.is_empty() {
                 " here"
@@ -132,7 +132,7 @@ fn state(branch: &Branch) -> String {
             };
             format!(", {}{here}", text::state(&end.state, end.gil))
         }
-        Then::Parts(_) | Then::TooDeep => String::new(),
+        BranchEnd::Parts(_) | BranchEnd::TooDeep => String::new(),
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) fn report(named: &NamedTree<'_>) -> ReportedTree {
 fn reported(tree: &Tree, branch: &Branch) -> ReportedBranch {
     let group = tree.who(branch);
     let (end, branches) = match &branch.then {
-        Then::End(End {
+        BranchEnd::End(LeafState {
             state,
             gil,
             complete,
@@ -159,11 +159,11 @@ fn reported(tree: &Tree, branch: &Branch) -> ReportedBranch {
             };
             (Some(end), Vec::new())
         }
-        Then::Parts(branches) => {
+        BranchEnd::Parts(branches) => {
             let branches = branches.iter().map(|branch| reported(tree, branch));
             (None, branches.collect())
         }
-        Then::TooDeep => (None, Vec::new()),
+        BranchEnd::TooDeep => (None, Vec::new()),
     };
     let frames = branch.frames.iter().map(|frame| ReportedCall {
         func: frame.func.clone(),

@@ -2,18 +2,22 @@
 
 use std::collections::HashMap;
 
-use probing_client::{Branch, Group, Who};
+use probing_client::{Branch, Group, TargetLabel};
 use probing_proto::report::ReportedLocal;
 
-use super::set::NamedTree;
+use crate::commands::backtrace::set::NamedTree;
 
 /// Different values of one variable that are written out.
 const VALUES_SHOWN: usize = 4;
 /// Of one value where there are several.
-const LONGEST: usize = 60;
+const MAX_VALUE_CHARS: usize = 60;
 
 /// The variables of the frame with so many frames above it.
-pub(super) fn of(named: &NamedTree<'_>, branch: &Branch, above: usize) -> Vec<ReportedLocal> {
+pub(super) fn merge_locals(
+    named: &NamedTree<'_>,
+    branch: &Branch,
+    above: usize,
+) -> Vec<ReportedLocal> {
     let frames = named.tree.stacks(branch).filter_map(|(stack, who)| {
         let outermost_first = named.stacks.get(stack)?.frames.iter().rev();
         let locals = outermost_first
@@ -24,9 +28,9 @@ pub(super) fn of(named: &NamedTree<'_>, branch: &Branch, above: usize) -> Vec<Re
     shared(&frames.collect::<Vec<_>>())
 }
 
-fn shared(frames: &[(&Who, &[ReportedLocal])]) -> Vec<ReportedLocal> {
+fn shared(frames: &[(&TargetLabel, &[ReportedLocal])]) -> Vec<ReportedLocal> {
     let mut names: Vec<&str> = Vec::new();
-    let mut values: HashMap<&str, Vec<(&str, Vec<&Who>)>> = HashMap::new();
+    let mut values: HashMap<&str, Vec<(&str, Vec<&TargetLabel>)>> = HashMap::new();
     for (who, locals) in frames {
         for local in *locals {
             let known = values.entry(&local.name).or_insert_with(|| {
@@ -41,14 +45,14 @@ fn shared(frames: &[(&Who, &[ReportedLocal])]) -> Vec<ReportedLocal> {
     }
     let told = |name: &str| ReportedLocal {
         name: name.into(),
-        value: told(values.remove(name).unwrap_or_default(), frames.len()).into(),
+        value: by_value(values.remove(name).unwrap_or_default(), frames.len()).into(),
         kind: None,
     };
     names.into_iter().map(told).collect()
 }
 
 /// `3 (ranks 0-6), 4 (rank 7)`
-fn told(mut values: Vec<(&str, Vec<&Who>)>, all: usize) -> String {
+fn by_value(mut values: Vec<(&str, Vec<&TargetLabel>)>, all: usize) -> String {
     if let [(value, who)] = &values[..]
         && who.len() == all
     {
@@ -69,7 +73,7 @@ fn told(mut values: Vec<(&str, Vec<&Who>)>, all: usize) -> String {
 }
 
 fn cut(value: &str) -> String {
-    match value.char_indices().nth(LONGEST) {
+    match value.char_indices().nth(MAX_VALUE_CHARS) {
         Some((at, _)) => format!("{}…", &value[..at]),
         None => value.to_owned(),
     }
@@ -89,15 +93,15 @@ mod tests {
                 kind: None,
             }
         };
-        let locals: Vec<(Who, Vec<ReportedLocal>)> = ranks
+        let locals: Vec<(TargetLabel, Vec<ReportedLocal>)> = ranks
             .iter()
             .enumerate()
             .map(|(rank, words)| {
                 let locals = words.split_whitespace().map(local).collect();
-                (Who::Rank(rank as u32), locals)
+                (TargetLabel::Rank(rank as u32), locals)
             })
             .collect();
-        let frames: Vec<(&Who, &[ReportedLocal])> =
+        let frames: Vec<(&TargetLabel, &[ReportedLocal])> =
             locals.iter().map(|(who, all)| (who, &all[..])).collect();
         let told: Vec<String> = shared(&frames)
             .iter()

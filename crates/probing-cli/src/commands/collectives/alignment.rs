@@ -5,7 +5,9 @@
 //! same on all ranks, and where each needs all others, none is over before all have begun. If that does not hold, there may be
 //! just one way to move the numbers of a rank so that it does.
 
-use super::verdict::{Doing, Doings, NOTABLE_SECONDS, Ranks, what};
+use crate::commands::collectives::verdict::{
+    NOTABLE_SECONDS, OperationProgress, RankOperations, Ranks, what,
+};
 
 /// Operations of a rank, the newest ones, that are compared.
 const WINDOW: usize = 200;
@@ -59,7 +61,7 @@ pub(super) fn align(ranks: &mut Ranks, is_one_machine: bool) -> Vec<i64> {
 
 /// What a rank did before its numbers jumped was not moved with them.
 fn forget_before(since: i64, ranks: &mut Ranks) {
-    let lasts = ranks.values().filter_map(Doings::last);
+    let lasts = ranks.values().filter_map(RankOperations::last);
     let since = lasts.fold(since, i64::min);
     for doings in ranks.values_mut() {
         doings.0 = doings.0.split_off(&since);
@@ -67,11 +69,11 @@ fn forget_before(since: i64, ranks: &mut Ranks) {
 }
 
 /// What a rank did of late, by number, without a gap: while it is not recorded, anything may be counted.
-struct Newest(Vec<(i64, Doing)>);
+struct Newest(Vec<(i64, OperationProgress)>);
 
 impl Newest {
-    fn of(doings: &Doings) -> Self {
-        let mut newest: Vec<(i64, Doing)> = Vec::new();
+    fn of(doings: &RankOperations) -> Self {
+        let mut newest: Vec<(i64, OperationProgress)> = Vec::new();
         for (seq, doing) in doings.0.iter().rev().take(WINDOW) {
             if newest.last().is_some_and(|(next, _)| *next != seq + 1) {
                 break;
@@ -82,7 +84,7 @@ impl Newest {
         Self(newest)
     }
 
-    fn at(&self, seq: i64) -> Option<&Doing> {
+    fn at(&self, seq: i64) -> Option<&OperationProgress> {
         let place = self.0.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
         Some(&self.0[place].1)
     }
@@ -139,16 +141,16 @@ impl Pair<'_> {
         self.common(shift).any(are_done)
     }
 
-    fn common(&self, shift: i64) -> impl Iterator<Item = (&Doing, &Doing)> {
+    fn common(&self, shift: i64) -> impl Iterator<Item = (&OperationProgress, &OperationProgress)> {
         let other = self.other.0.iter();
         other.filter_map(move |(seq, other)| Some((self.first.at(seq + shift)?, other)))
     }
 
-    fn agree(&self, one: &Doing, other: &Doing) -> bool {
+    fn agree(&self, one: &OperationProgress, other: &OperationProgress) -> bool {
         if are_done((one, other)) && what(&one.operation) != what(&other.operation) {
             return false;
         }
-        let is_over_before = |one: &Doing, other: &Doing| {
+        let is_over_before = |one: &OperationProgress, other: &OperationProgress| {
             let over = one.over_nanos.filter(|_| needs_all(one));
             over.is_some_and(|over| over + SLACK_NANOS < other.at_nanos)
         };
@@ -156,10 +158,10 @@ impl Pair<'_> {
     }
 }
 
-fn are_done((one, other): (&Doing, &Doing)) -> bool {
+fn are_done((one, other): (&OperationProgress, &OperationProgress)) -> bool {
     one.is_done && other.is_done
 }
 
-fn needs_all(doing: &Doing) -> bool {
+fn needs_all(doing: &OperationProgress) -> bool {
     doing.is_done && NEED_ALL.contains(&doing.operation.op.as_str())
 }

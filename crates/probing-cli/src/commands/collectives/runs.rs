@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::verdict::{Asked, Process, Row};
+use crate::commands::collectives::verdict::{Process, QueriedProcesses, Row};
 
 /// The rows that count.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct RunRows {
     pub(super) rows: Vec<Row>,
     /// Nobody of them lives.
     has_ended: bool,
@@ -17,7 +17,7 @@ pub(super) struct Told {
     left_out: usize,
 }
 
-impl Told {
+impl RunRows {
     pub(super) fn note(&self) -> Option<String> {
         let others = match self.left_out {
             0 => None,
@@ -59,7 +59,7 @@ impl Span<'_> {
 type Spans<'a> = BTreeMap<Process, Span<'a>>;
 
 /// Jobs of which somebody lives, with their dead; where there is none, the one that ended last.
-pub(super) fn told(rows: Vec<Row>, asked: &Asked) -> Told {
+pub(super) fn select_runs(rows: Vec<Row>, asked: &QueriedProcesses) -> RunRows {
     let jobs = jobs(&rows, asked);
     let lives = |job: Option<&str>, spans: &Spans<'_>| {
         asked.records_in(job) || spans.keys().any(|it| !asked.ended.contains(it))
@@ -87,7 +87,7 @@ pub(super) fn told(rows: Vec<Row>, asked: &Asked) -> Told {
         .map(Row::process)
         .filter(|process| !kept.contains(process))
         .collect();
-    Told {
+    RunRows {
         left_out: left_out.len(),
         has_ended: has_ended && !kept.is_empty(),
         rows: rows
@@ -97,7 +97,7 @@ pub(super) fn told(rows: Vec<Row>, asked: &Asked) -> Told {
     }
 }
 
-fn jobs<'a>(rows: &'a [Row], asked: &Asked) -> BTreeMap<Option<&'a str>, Spans<'a>> {
+fn jobs<'a>(rows: &'a [Row], asked: &QueriedProcesses) -> BTreeMap<Option<&'a str>, Spans<'a>> {
     let mut jobs: BTreeMap<Option<&str>, Spans<'_>> = BTreeMap::new();
     for row in rows {
         let spans = jobs.entry(row.job.as_deref()).or_default();
@@ -119,7 +119,7 @@ fn jobs<'a>(rows: &'a [Row], asked: &Asked) -> BTreeMap<Option<&'a str>, Spans<'
 }
 
 /// Those that live, and the dead who were there when these were, or when the last of them was.
-fn of_one_time(job: Option<&str>, spans: &Spans<'_>, asked: &Asked) -> Vec<Process> {
+fn of_one_time(job: Option<&str>, spans: &Spans<'_>, asked: &QueriedProcesses) -> Vec<Process> {
     let (dead, living): (Vec<_>, Vec<_>) =
         spans.iter().partition(|(it, _)| asked.ended.contains(it));
     let since = match living.iter().map(|(_, span)| span.began_nanos).min() {

@@ -1,9 +1,9 @@
 //! In words: of each job a line or two for each group, then how late each rank is.
 
-use probing_client::{Group, Who};
+use probing_client::{Group, TargetLabel};
 use probing_proto::process::Pid;
 use probing_proto::report::{CollectivesReport, GroupReport, JobReport, Operation, Verdict};
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// Younger than this, a job may simply be running.
 const SOON_SECONDS: f64 = 1.0;
@@ -23,8 +23,12 @@ pub(super) fn lines(report: &CollectivesReport) -> Vec<String> {
 
 /// `job node7:29500 (pids 4242,4243)`
 fn named(job: &JobReport) -> String {
-    let pid = |pid: &u64| u32::try_from(*pid).ok().map(|pid| Who::Pid(Pid(pid)));
-    let pids: Vec<Who> = job.pids.iter().filter_map(pid).collect();
+    let pid = |pid: &u64| {
+        u32::try_from(*pid)
+            .ok()
+            .map(|pid| TargetLabel::Pid(Pid(pid)))
+    };
+    let pids: Vec<TargetLabel> = job.pids.iter().filter_map(pid).collect();
     let pids: Group = pids.iter().collect();
     let name = job
         .job
@@ -106,24 +110,28 @@ fn group(group: &GroupReport) -> Vec<String> {
                 "group {name}: {} {} not come to {}, in which {} {waited}",
                 ranks(absent),
                 has(absent),
-                told(operation),
+                describe_operation(operation),
                 ranks(waiting),
             ));
-            let last = last.as_ref().map(told);
+            let last = last.as_ref().map(describe_operation);
             let whose = if absent.len() == 1 { "its" } else { "their" };
             lines.extend(last.map(|last| format!("  {whose} last was {last}")));
         }
         Verdict::Differs { sides } => {
             lines.push(format!("group {name}: ranks do different things"));
             let sides = sides.iter();
-            lines.extend(
-                sides.map(|side| format!("  {}: {}", ranks(&side.ranks), told(&side.operation))),
-            );
+            lines.extend(sides.map(|side| {
+                format!(
+                    "  {}: {}",
+                    ranks(&side.ranks),
+                    describe_operation(&side.operation)
+                )
+            }));
         }
         Verdict::Transport { operation, .. } if has_ended(&group.ranks) => {
             lines.push(format!(
                 "group {name}: {all} were in {} when they ended",
-                told(operation)
+                describe_operation(operation)
             ));
         }
         Verdict::Transport {
@@ -137,7 +145,7 @@ fn group(group: &GroupReport) -> Vec<String> {
             };
             lines.push(format!(
                 "group {name}: {all} have been in {} for {waited_seconds:.1} s{why}",
-                told(operation)
+                describe_operation(operation)
             ));
         }
         Verdict::Unaligned { ranks: lost } => {
@@ -174,7 +182,7 @@ fn perhaps(waited_seconds: f64) -> &'static str {
 }
 
 /// `allreduce #13 [3] float32 at hang (train.py:45)`
-fn told(operation: &Operation) -> String {
+fn describe_operation(operation: &Operation) -> String {
     let mut text = format!("{} #{}", operation.op, operation.seq);
     for word in [Some(&operation.shapes), operation.dtype.as_ref()]
         .into_iter()

@@ -5,19 +5,22 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use probing_client::Who;
+use probing_client::TargetLabel;
 use probing_proto::process::Pid;
 use probing_proto::report::{
     CollectivesReport, GroupReport, JobReport, Lateness, Operation, Side, Verdict,
 };
 use serde_json::Value;
 
-use super::alignment::align;
+use crate::commands::collectives::alignment::align;
 
 /// Operations of a group, the newest ones, in which lateness is measured.
 const WINDOW: usize = 200;
 /// Who is less late than this is not: the clock, the network.
 pub(super) const NOTABLE_SECONDS: f64 = 1e-3;
+/// Nor is who is late by less than this share of the time from one operation to the next: ranks that do the same are never
+/// quite as fast.
+const NOTABLE_SHARE: f64 = 0.1;
 
 /// Operations to which all ranks must bring the same shapes. Others may differ: one rank sends, or each another amount.
 const ALIKE: [&str; 4] = ["allreduce", "allreduce_coalesced", "broadcast", "reduce"];
@@ -81,10 +84,10 @@ impl Row {
 
 /// What one rank did in a group, by number.
 #[derive(Debug, Default)]
-pub(super) struct Doings(pub(super) BTreeMap<i64, Doing>);
+pub(super) struct RankOperations(pub(super) BTreeMap<i64, OperationProgress>);
 
 #[derive(Debug, Clone)]
-pub(super) struct Doing {
+pub(super) struct OperationProgress {
     pub(super) operation: Operation,
     pub(super) at_nanos: i64,
     /// When it was seen to be over.
@@ -95,16 +98,19 @@ pub(super) struct Doing {
     is_failed: bool,
 }
 
-impl Doings {
+impl RankOperations {
     fn add(&mut self, row: &Row) {
-        let doing = self.0.entry(row.operation.seq).or_insert_with(|| Doing {
-            operation: row.operation.clone(),
-            at_nanos: row.at_nanos,
-            over_nanos: None,
-            now_nanos: row.now_nanos,
-            is_done: false,
-            is_failed: false,
-        });
+        let doing = self
+            .0
+            .entry(row.operation.seq)
+            .or_insert_with(|| OperationProgress {
+                operation: row.operation.clone(),
+                at_nanos: row.at_nanos,
+                over_nanos: None,
+                now_nanos: row.now_nanos,
+                is_done: false,
+                is_failed: false,
+            });
         doing.over_nanos = doing.over_nanos.or(row.over_nanos);
         doing.is_done |= row.is_done;
         doing.is_failed |= row.is_failed;
@@ -123,7 +129,7 @@ impl Doings {
     /// The first that is not done. One that failed is over for a rank that has gone on since.
     fn undone(&self) -> Option<i64> {
         let last = self.last();
-        let is_over = |seq: i64, doing: &Doing| {
+        let is_over = |seq: i64, doing: &OperationProgress| {
             doing.is_done || doing.is_failed && last.is_some_and(|last| seq < last)
         };
         let mut all = self.0.iter().map(|(seq, doing)| (*seq, doing));
@@ -136,7 +142,7 @@ impl Doings {
     }
 }
 
-pub(super) type Ranks = BTreeMap<i64, Doings>;
+pub(super) type Ranks = BTreeMap<i64, RankOperations>;
 
 /// A process: machines have the same pids.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,17 +162,17 @@ impl Process {
 
 /// Who was asked.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct QueriedProcesses {
     pub(super) ended: HashSet<Process>,
     /// When those of this machine were started, in nanoseconds.
     pub(super) started: HashMap<Process, u64>,
     /// Those that live and record.
-    pub(super) on: Vec<Who>,
+    pub(super) on: Vec<TargetLabel>,
     /// The same: what they have not recorded they have not done.
     pub(super) recording: Vec<Recorder>,
 }
 
-impl Asked {
+impl QueriedProcesses {
     /// Whether somebody lives who records operations of this job.
     pub(super) fn records_in(&self, job: Option<&str>) -> bool {
         self.recording_in(job).next().is_some()
@@ -192,7 +198,7 @@ pub(super) struct Recorder {
     pub(super) pid: u64,
 }
 
-pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
+pub(super) fn report(rows: &[Row], asked: &QueriedProcesses) -> CollectivesReport {
     let mut jobs: BTreeMap<Option<&str>, Vec<&Row>> = BTreeMap::new();
     for row in rows {
         jobs.entry(row.job.as_deref()).or_default().push(row);
@@ -203,11 +209,11 @@ pub(super) fn report(rows: &[Row], asked: &Asked) -> CollectivesReport {
     }
 }
 
-fn of_job(job: Option<&str>, rows: &[&Row], asked: &Asked) -> JobReport {
+fn of_job(job: Option<&str>, rows: &[&Row], asked: &QueriedProcesses) -> JobReport {
     let recording = asked.recording_in(job).map(|recorder| recorder.pid);
     let pids: BTreeSet<u64> = rows.iter().map(|row| row.pid).chain(recording).collect();
     let claimed_twice = claimed_twice(rows);
-    let (mut groups, mut late) = (Vec::new(), Vec::new());
+    let (mut groups, mut late) = (Vec::new(), Late::default());
     if claimed_twice.is_empty() {
         (groups, late) = of_groups(job, rows, asked);
     }
@@ -216,8 +222,8 @@ fn of_job(job: Option<&str>, rows: &[&Row], asked: &Asked) -> JobReport {
         pids: pids.into_iter().collect(),
         claimed_twice,
         groups,
-        straggler: straggler(&late),
-        lateness: late,
+        straggler: straggler(&late.ranks, late.interval_seconds),
+        lateness: late.ranks,
         several_hosts: hosts(rows).len() > 1,
     }
 }
@@ -240,7 +246,11 @@ fn claimed_twice(rows: &[&Row]) -> Vec<i64> {
     twice.into_iter().collect()
 }
 
-fn of_groups(job: Option<&str>, rows: &[&Row], asked: &Asked) -> (Vec<GroupReport>, Vec<Lateness>) {
+fn of_groups(
+    job: Option<&str>,
+    rows: &[&Row],
+    asked: &QueriedProcesses,
+) -> (Vec<GroupReport>, Late) {
     let mut groups: BTreeMap<(&str, i64), Ranks> = BTreeMap::new();
     let mut dead = BTreeSet::new();
     let is_one_machine = hosts(rows).len() == 1;
@@ -292,10 +302,10 @@ fn verdict(ranks: &Ranks, now_nanos: i64) -> Verdict {
     // Who has done nothing is before the first that anybody did.
     let firsts = ranks.values().filter_map(|doings| doings.0.keys().next());
     let before = firsts.min().copied().unwrap_or(0) - 1;
-    let last = |doings: &Doings| doings.last().unwrap_or(before);
+    let last = |doings: &RankOperations| doings.last().unwrap_or(before);
     let lasts = ranks.values().map(last);
     let (fewest, most) = (lasts.clone().min().unwrap_or(0), lasts.max().unwrap_or(0));
-    let oldest = ranks.values().filter_map(Doings::undone).min();
+    let oldest = ranks.values().filter_map(RankOperations::undone).min();
     // Where all have arrived: at the oldest that is not done, else at the newest.
     let sides = sides(ranks, oldest.unwrap_or(fewest).min(fewest));
     if sides.len() > 1 {
@@ -362,9 +372,19 @@ pub(super) fn what(operation: &Operation) -> impl PartialEq {
     (&operation.op, shapes)
 }
 
+/// How late ranks are.
+#[derive(Debug, Default)]
+struct Late {
+    /// The latest first.
+    ranks: Vec<Lateness>,
+    /// From one operation to the next, mostly.
+    interval_seconds: f64,
+}
+
 /// Behind the first, in operations that all ranks that are known have come to.
-fn lateness<'a>(groups: impl Iterator<Item = &'a Ranks>) -> Vec<Lateness> {
+fn lateness<'a>(groups: impl Iterator<Item = &'a Ranks>) -> Late {
     let mut late: BTreeMap<i64, (Vec<f64>, usize)> = BTreeMap::new();
+    let mut begun: Vec<i64> = Vec::new();
     for ranks in groups.filter(|ranks| ranks.len() > 1) {
         let Some(seqs) = ranks.values().next() else {
             continue;
@@ -372,13 +392,14 @@ fn lateness<'a>(groups: impl Iterator<Item = &'a Ranks>) -> Vec<Lateness> {
         let common = seqs.0.keys().rev();
         let common = common.filter(|seq| ranks.values().all(|doings| doings.0.contains_key(seq)));
         for seq in common.take(WINDOW) {
-            let at = |doings: &Doings| doings.0[seq].at_nanos;
+            let at = |doings: &RankOperations| doings.0[seq].at_nanos;
             let (first, last) = ranks
                 .values()
                 .map(at)
                 .fold((i64::MAX, i64::MIN), |(first, last), at| {
                     (first.min(at), last.max(at))
                 });
+            begun.push(first);
             for (rank, doings) in ranks {
                 let entry = late.entry(*rank).or_default();
                 entry.0.push((at(doings) - first) as f64 / 1e9);
@@ -398,16 +419,24 @@ fn lateness<'a>(groups: impl Iterator<Item = &'a Ranks>) -> Vec<Lateness> {
     });
     let mut told: Vec<Lateness> = told.collect();
     told.sort_by(|one, other| other.median_seconds.total_cmp(&one.median_seconds));
-    told
+    begun.sort_unstable();
+    let mut intervals: Vec<i64> = begun.windows(2).map(|two| two[1] - two[0]).collect();
+    intervals.sort_unstable();
+    let interval = intervals.get(intervals.len() / 2).copied();
+    Late {
+        ranks: told,
+        interval_seconds: interval.unwrap_or(0) as f64 / 1e9,
+    }
 }
 
-/// The one that is the last more often than all others together, by more than the next.
-fn straggler(lateness: &[Lateness]) -> Option<i64> {
+/// The one that is the last in two of three operations, by more than the next and by a part of the time that matters.
+fn straggler(lateness: &[Lateness], interval_seconds: f64) -> Option<i64> {
     let [first, second, ..] = lateness else {
         return None;
     };
-    let is_one = 2 * first.last > first.operations
-        && first.median_seconds > NOTABLE_SECONDS
+    let margin = NOTABLE_SECONDS.max(NOTABLE_SHARE * interval_seconds);
+    let is_one = 3 * first.last >= 2 * first.operations
+        && first.median_seconds > margin
         && first.median_seconds > 2.0 * second.median_seconds;
     is_one.then_some(first.rank)
 }

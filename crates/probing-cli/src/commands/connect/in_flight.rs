@@ -10,7 +10,7 @@ use probing_engine::Stopper;
 use probing_proto::message::{Failure, RequestId};
 
 /// Each eval in flight has a connection, and the probe serves 64 of all its clients together.
-const MOST: usize = 32;
+const MAX_IN_FLIGHT: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
@@ -32,8 +32,8 @@ enum Flight {
 impl InFlight {
     pub(super) fn begin(&self, id: RequestId) -> Result<(), Failure> {
         let mut flights = self.flights();
-        if flights.len() == MOST {
-            let failure = Failure::new(format!("more than {MOST} requests in flight"));
+        if flights.len() == MAX_IN_FLIGHT {
+            let failure = Failure::new(format!("more than {MAX_IN_FLIGHT} requests in flight"));
             return Err(failure.with_hint("wait for some of them, or connect once more"));
         }
         match flights.entry(id) {

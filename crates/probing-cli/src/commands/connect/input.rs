@@ -3,7 +3,7 @@
 use std::io;
 
 use probing_client::Contact;
-use probing_proto::lines::MAX_LINE;
+use probing_proto::wire::json_lines::MAX_LINE;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
@@ -15,7 +15,7 @@ const LOOK_EVERY: Timespec = Timespec {
 
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum InputEvent {
     Line(Vec<u8>),
     /// A line has no end within this many bytes.
     TooLong(usize),
@@ -33,14 +33,14 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn next(&mut self, contact: &Contact) -> io::Result<News> {
+    pub(super) fn next(&mut self, contact: &Contact) -> io::Result<InputEvent> {
         let stdin = io::stdin();
         loop {
             if let Some(line) = self.line() {
-                return Ok(News::Line(line));
+                return Ok(InputEvent::Line(line));
             }
             if self.bytes.len() > MAX_LINE {
-                return Ok(News::TooLong(MAX_LINE));
+                return Ok(InputEvent::TooLong(MAX_LINE));
             }
             let end = contact.end();
             let mut files = vec![PollFd::new(&stdin, PollFlags::IN)];
@@ -53,10 +53,10 @@ impl Input {
             let input_ready = !files[0].revents().is_empty();
             let target_ready = files.get(1).is_none_or(|end| !end.revents().is_empty());
             if target_ready && contact.has_ended() {
-                return Ok(News::TargetEnded);
+                return Ok(InputEvent::TargetEnded);
             }
             if input_ready && self.read(&stdin)? == 0 {
-                return Ok(News::InputEnded);
+                return Ok(InputEvent::InputEnded);
             }
         }
     }

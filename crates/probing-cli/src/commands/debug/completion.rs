@@ -2,7 +2,7 @@
 
 use reedline::{Completer, Suggestion};
 
-use super::words;
+use crate::commands::debug::commands;
 use crate::commands::repl::completion::{LiveNames, suggestion};
 
 pub(super) struct DebuggerNames(pub(super) LiveNames);
@@ -13,7 +13,7 @@ impl Completer for DebuggerNames {
         let is_first = text
             .chars()
             .all(|letter| letter.is_alphanumeric() || letter == '_');
-        let commands = words::names(text)
+        let commands = commands::names(text)
             .filter(|_| is_first)
             .map(|(name, does)| suggestion(name, 0, pos, Some(does)));
         let mut all: Vec<Suggestion> = commands.collect();

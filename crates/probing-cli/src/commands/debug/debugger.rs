@@ -9,25 +9,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use probing_client::ClientError;
-use probing_proto::names::Scope;
-use probing_proto::stops::{
-    Action, Arm, Driver, Hold, Place, Point, PointId, Spot, Step, StepCall, Stop, StopId, StopNews,
+use probing_proto::message::breakpoints::{
+    Action, Breakpoint, BreakpointEvent, BreakpointId, BreakpointLocation, Controller,
+    SetBreakpoint, SourceLocation, Step, StepCall, Stop, StopId, StopPolicy,
 };
+use probing_proto::message::completion::Scope;
 
-use super::show;
-use super::words::{self, Order};
-use crate::arguments::CodePlace;
-use crate::commands::Aim;
-use crate::commands::points::text;
+use crate::arguments::CodeLocation;
+use crate::commands::TargetArgs;
+use crate::commands::breakpoints::text;
+use crate::commands::debug::commands::{self, Order};
+use crate::commands::debug::show;
 use crate::commands::repl;
 use crate::commands::repl::session::{Session, say};
 use crate::exit::{self, Status};
 use crate::terminal;
 
 /// How soon Ctrl-C is noticed while nothing stops.
-const LOOK_AROUND: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Lines around the current one when a thread has stopped.
-const FEW: u32 = 2;
+const CONTEXT_LINES: u32 = 2;
 
 /// What comes after an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(super) struct Debugger<'a> {
     /// It was let go on, and shall stop again.
     running: bool,
     /// Armed here, and to be disarmed in the end.
-    armed: Vec<PointId>,
+    armed: Vec<BreakpointId>,
     /// Shown at every stop, with the text that was shown last.
     displayed: Vec<(String, String)>,
     /// The line behind those that were listed.
@@ -56,7 +57,7 @@ pub(super) struct Debugger<'a> {
 }
 
 impl<'a> Debugger<'a> {
-    pub(super) fn open(aim: &'a Aim) -> anyhow::Result<Self> {
+    pub(super) fn open(aim: &'a TargetArgs) -> anyhow::Result<Self> {
         let mut debugger = Self {
             session: Session::open(aim)?,
             stops: Vec::new(),
@@ -97,9 +98,9 @@ impl<'a> Debugger<'a> {
         Ok(())
     }
 
-    pub(super) fn arm(&mut self, arm: Arm) -> anyhow::Result<()> {
+    pub(super) fn arm(&mut self, arm: SetBreakpoint) -> anyhow::Result<()> {
         // However this ends, nothing is left armed.
-        let arm = Arm { own: true, ..arm };
+        let arm = SetBreakpoint { own: true, ..arm };
         let point = self.session.link.probe().arm(arm)?;
         say(&text::armed(&point))?;
         self.armed.push(point.point);
@@ -115,7 +116,7 @@ impl<'a> Debugger<'a> {
         let place = self.spot().map_or_else(String::new, show::short);
         let ends = text::duration(stop.ends_in_millis);
         match stop.driver {
-            Driver::Another => format!("{pid} {place} (looking on)"),
+            Controller::Another => format!("{pid} {place} (looking on)"),
             _ => format!("{pid} {place} ({ends})"),
         }
     }
@@ -132,9 +133,9 @@ impl<'a> Debugger<'a> {
         }
         if !self.running {
             let points = self.session.link.probe().points()?;
-            let stopping: Vec<&Point> = points
+            let stopping: Vec<&Breakpoint> = points
                 .iter()
-                .filter(|point| point.armed.action == Action::Stop)
+                .filter(|point| point.request.action == Action::Stop && !point.over)
                 .collect();
             if stopping.is_empty() && self.last.is_none() {
                 say("nothing is armed that stops: b PLACE arms it, c waits, h helps")?;
@@ -145,7 +146,7 @@ impl<'a> Debugger<'a> {
             }
             // Those of others matter when there are none of ours.
             let is_meant =
-                |point: &&Point| self.armed.is_empty() || self.armed.contains(&point.point);
+                |point: &&Breakpoint| self.armed.is_empty() || self.armed.contains(&point.point);
             let meant = stopping.into_iter().filter(is_meant);
             let places: Vec<String> = meant.map(text::name).collect();
             let places = if places.is_empty() {
@@ -156,12 +157,13 @@ impl<'a> Debugger<'a> {
             say(&format!("waits for {places}; Ctrl-C leaves"))?;
         }
         self.session.take_press();
+        let waited_for = self.armed.clone();
         loop {
             let news = self
                 .session
                 .link
                 .probe()
-                .next_news(Some(Instant::now() + LOOK_AROUND))?;
+                .next_news(Some(Instant::now() + POLL_INTERVAL))?;
             match news {
                 Some(news) => self.take_news(&news)?,
                 None if self.session.take_press() => return Ok(Next::Leave),
@@ -172,7 +174,25 @@ impl<'a> Debugger<'a> {
             if self.stop().is_some() && !self.running {
                 return Ok(Next::Input);
             }
+            if self.have_ended(&waited_for)? {
+                say(
+                    "nothing is armed any more that was waited for: b PLACE arms it, c waits, h helps",
+                )?;
+                return Ok(Next::Input);
+            }
         }
+    }
+
+    /// Whether what was armed here is over, and nothing stops because of it. One that is met once is over when it stops a
+    /// thread, which is heard of a moment later.
+    fn have_ended(&mut self, points: &[BreakpointId]) -> anyhow::Result<bool> {
+        if self.running || points.is_empty() || !self.armed.is_empty() {
+            return Ok(false);
+        }
+        let known = self.session.link.probe().points()?;
+        let stops_now =
+            |it: &Breakpoint| points.contains(&it.point) && it.request.once && it.fired > 0;
+        Ok(!known.iter().any(stops_now))
     }
 
     /// Says what was heard meanwhile.
@@ -181,7 +201,7 @@ impl<'a> Debugger<'a> {
             let news = {
                 let mut probe = self.session.link.probe();
                 if probe.hear()? {
-                    probe.next_news(Some(Instant::now() + LOOK_AROUND))?
+                    probe.next_news(Some(Instant::now() + POLL_INTERVAL))?
                 } else {
                     None
                 }
@@ -193,9 +213,9 @@ impl<'a> Debugger<'a> {
         }
     }
 
-    fn take_news(&mut self, news: &StopNews) -> anyhow::Result<()> {
+    fn take_news(&mut self, news: &BreakpointEvent) -> anyhow::Result<()> {
         match news {
-            StopNews::Stopped { stop } => {
+            BreakpointEvent::Stopped { stop } => {
                 self.put(stop.clone());
                 if self.current.is_none() || self.current == Some(stop.stop) {
                     self.look_at(stop.stop)?;
@@ -207,7 +227,7 @@ impl<'a> Debugger<'a> {
                     ))?;
                 }
             }
-            StopNews::WentOn { stop, because } => {
+            BreakpointEvent::WentOn { stop, because } => {
                 let ours = self.current == Some(*stop);
                 self.stops.retain(|known| known.stop != *stop);
                 if ours {
@@ -221,26 +241,34 @@ impl<'a> Debugger<'a> {
                     self.look_at_first()?;
                 }
             }
-            StopNews::Driven { stop, driver } => {
-                if let Some(known) = self.stops.iter_mut().find(|known| known.stop == *stop) {
-                    known.driver = *driver;
-                }
-                if self.current == Some(*stop) && *driver == Driver::Another {
-                    say("somebody else drives it now; `take` takes it back")?;
+            BreakpointEvent::Driven { stop, driver } => {
+                let known = self.stops.iter_mut().find(|known| known.stop == *stop);
+                let before = known.map(|known| std::mem::replace(&mut known.driver, *driver));
+                let is_new = before.is_some_and(|before| before != *driver);
+                if self.current == Some(*stop) && is_new {
+                    match driver {
+                        Controller::You => say("you drive it now")?,
+                        Controller::Another => {
+                            say("somebody else drives it now; `take` takes it back")?;
+                        }
+                        Controller::Nobody => {}
+                    }
                 }
             }
-            StopNews::Logged { text, at, .. } => say(&format!("{}: {text}", show::short(at)))?,
-            StopNews::Changed {
+            BreakpointEvent::Logged { text, at, .. } => {
+                say(&format!("{}: {text}", show::short(at)))?;
+            }
+            BreakpointEvent::Changed {
                 name, old, new, at, ..
             } => {
                 let change = text::change(name, old, new);
                 say(&format!("{}: {change}", show::short(at)))?;
             }
-            StopNews::Disarmed { point, reason } if self.armed.contains(point) => {
+            BreakpointEvent::Disarmed { point, reason } if self.armed.contains(point) => {
                 self.armed.retain(|armed| armed != point);
                 say(&format!("breakpoint {} disarmed: {reason}", point.0))?;
             }
-            StopNews::Disarmed { .. } => {}
+            BreakpointEvent::Disarmed { .. } => {}
         }
         Ok(())
     }
@@ -259,13 +287,16 @@ impl<'a> Debugger<'a> {
     }
 
     /// The chosen frame.
-    fn spot(&self) -> Option<&Spot> {
+    fn spot(&self) -> Option<&SourceLocation> {
         self.stop()?.frames.get(self.frame)
     }
 
     /// Any that is stopped: first one that is driven from here.
     fn look_at_first(&mut self) -> anyhow::Result<()> {
-        let mine = self.stops.iter().find(|stop| stop.driver == Driver::You);
+        let mine = self
+            .stops
+            .iter()
+            .find(|stop| stop.driver == Controller::You);
         if let Some(stop) = mine.or(self.stops.first()).map(|stop| stop.stop) {
             return self.look_at(stop);
         }
@@ -283,9 +314,12 @@ impl<'a> Debugger<'a> {
             return Ok(());
         };
         writeln!(terminal::stdout(), "{}", show::head(&stop, self.frame))?;
-        let is_step = matches!(stop.why, probing_proto::stops::Why::Step);
-        self.show_source(if is_step { 0 } else { FEW })?;
-        if stop.driver == Driver::Another {
+        let is_step = matches!(
+            stop.why,
+            probing_proto::message::breakpoints::StopReason::Step
+        );
+        self.show_source(if is_step { 0 } else { CONTEXT_LINES })?;
+        if stop.driver == Controller::Another {
             say("somebody else drives it: look on, or `take` it")?;
         }
         self.show_displayed()
@@ -382,7 +416,7 @@ impl<'a> Debugger<'a> {
             Order::GoTo(number) => self.go_to(StopId(number)),
             Order::Take => self.drive(),
             Order::Help(about) => {
-                match words::help(about.as_deref()) {
+                match commands::help(about.as_deref()) {
                     Ok(text) => write!(terminal::stdout(), "{text}")?,
                     Err(why) => say(&why)?,
                 }
@@ -434,16 +468,16 @@ impl<'a> Debugger<'a> {
 
     fn set(&mut self, at: &str, condition: Option<String>, once: bool) -> anyhow::Result<()> {
         let place = match (at.parse::<u32>(), self.spot()) {
-            (Ok(line), Some(spot)) => Place::Line {
+            (Ok(line), Some(spot)) => BreakpointLocation::Line {
                 file: spot.file.clone(),
                 line,
             },
             _ => match at.parse() {
-                Ok(CodePlace(place)) => place,
+                Ok(CodeLocation(place)) => place,
                 Err(why) => return Ok(say(&why)?),
             },
         };
-        self.arm(Arm {
+        self.arm(SetBreakpoint {
             place,
             condition,
             hits: 1,
@@ -453,7 +487,7 @@ impl<'a> Debugger<'a> {
             own: false,
             ttl_millis: None,
             expression_millis: None,
-            hold: Hold::default(),
+            hold: StopPolicy::default(),
         })
     }
 
@@ -472,7 +506,7 @@ impl<'a> Debugger<'a> {
         let points = if numbers.is_empty() {
             self.armed.clone()
         } else {
-            numbers.into_iter().map(PointId).collect()
+            numbers.into_iter().map(BreakpointId).collect()
         };
         if points.is_empty() {
             return Ok(say(
@@ -506,9 +540,14 @@ impl<'a> Debugger<'a> {
     }
 
     fn drive(&mut self) -> anyhow::Result<()> {
-        let stop = self.looked_at()?.stop;
+        let stop = self.looked_at()?;
+        if stop.driver == Controller::You {
+            return Ok(say("you drive it already")?);
+        }
+        let stop = stop.stop;
         self.session.link.probe().drive(stop, true)?;
-        Ok(say("you drive it now")?)
+        // Who drives it is said in the order in which that changed.
+        self.tell_news()
     }
 
     /// What is known of the stops by now: deadlines move with every request.
@@ -520,7 +559,9 @@ impl<'a> Debugger<'a> {
         // One that is new or gone is news, which come by themselves.
         for stop in stops {
             if let Some(known) = self.stops.iter_mut().find(|known| known.stop == stop.stop) {
-                *known = stop;
+                // So is who drives it.
+                let driver = known.driver;
+                *known = Stop { driver, ..stop };
             }
         }
         Ok(())
@@ -536,7 +577,7 @@ impl<'a> Debugger<'a> {
             }
         }
         let stops = probe.stops()?;
-        let mine = stops.iter().filter(|stop| stop.driver == Driver::You);
+        let mine = stops.iter().filter(|stop| stop.driver == Controller::You);
         // One that is on its way must not stop at the end of its step.
         let on_its_way = self.current.filter(|_| self.running);
         for stop in mine.map(|stop| stop.stop).chain(on_its_way) {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::is_complete;
+use crate::commands::debug::is_complete;
 
 /// Standard input, in commands.
 pub(super) struct Script {

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use anstyle::AnsiColor;
-use probing_proto::stops::{Source, Spot, Stop, Why};
+use probing_proto::message::breakpoints::{Source, SourceLocation, Stop, StopReason};
 
-use crate::commands::points::text;
+use crate::commands::breakpoints::text;
 use crate::commands::repl::highlight;
 use crate::commands::repl::tokens;
 use crate::terminal;
 use crate::terminal::Style;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 const HERE: Style = Style::new().bold().coloured(AnsiColor::Yellow);
 const HEAD: Style = Style::new().bold();
@@ -24,7 +24,7 @@ pub(super) fn head(stop: &Stop, frame: usize) -> String {
         .map_or_else(|| "no Python code".to_owned(), text::spot);
     let mut line = format!("{HERE}>{HERE:#} {HEAD}{place}{HEAD:#}");
     // Who steps knows why.
-    if !matches!(stop.why, Why::Step) {
+    if !matches!(stop.why, StopReason::Step) {
         let (why, name, ends) = (
             &stop.why,
             visible::line(&stop.thread_name),
@@ -56,7 +56,7 @@ pub(super) fn source(source: &Source, current: u32) -> String {
 
 /// Python in colours.
 fn painted(code: &str) -> String {
-    tokens::of(code)
+    tokens::tokenize(code)
         .map(|(kind, part)| {
             let style = highlight::style(kind);
             let [begin, end] = [style.prefix().to_string(), style.suffix().to_string()];
@@ -66,7 +66,7 @@ fn painted(code: &str) -> String {
 }
 
 /// The stack as `w` shows it: the innermost frame last, as in a traceback.
-pub(super) fn stack(frames: &[Spot], chosen: usize) -> String {
+pub(super) fn stack(frames: &[SourceLocation], chosen: usize) -> String {
     let mut text = String::new();
     for (depth, frame) in frames.iter().enumerate().rev() {
         let mark = if depth == chosen {
@@ -81,7 +81,7 @@ pub(super) fn stack(frames: &[Spot], chosen: usize) -> String {
 }
 
 /// The file's name, for the prompt.
-pub(super) fn short(spot: &Spot) -> String {
+pub(super) fn short(spot: &SourceLocation) -> String {
     let name = spot.file.rsplit('/').next().unwrap_or(&spot.file);
     format!("{}:{}", visible::line(name), spot.lineno)
 }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_stack_ends_with_its_innermost_frame() {
-        let spot = |func: &str, lineno| Spot {
+        let spot = |func: &str, lineno| SourceLocation {
             func: func.into(),
             file: "/w/a.py".into(),
             lineno,

@@ -4,14 +4,16 @@ use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use probing_client::{Canceller, ClientError, Entry, Group, Manner, Members, Reached, Target};
+use probing_client::{
+    Canceller, ClientError, ConnectedProbe, Entry, FanOutLimits, Group, Members, Target,
+};
 use probing_proto::message::Stream;
 use probing_proto::report::EvalReport;
 
-use super::Code;
 use crate::arguments::EvalArguments;
-use crate::commands::answers::{Answers, told};
-use crate::commands::{Aim, say_attached_to};
+use crate::commands::answers::{MemberResults, labelled};
+use crate::commands::eval::Code;
+use crate::commands::{TargetArgs, say_attached_to};
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -20,7 +22,10 @@ use crate::terminal;
 const MARGIN: Duration = Duration::from_secs(15);
 
 /// Those that run the code, when they are several. They must be meant expressly: code can change them.
-pub(super) fn several(arguments: &EvalArguments, aim: &Aim) -> anyhow::Result<Option<Members>> {
+pub(super) fn several(
+    arguments: &EvalArguments,
+    aim: &TargetArgs,
+) -> anyhow::Result<Option<Members>> {
     if aim.targets.one().is_some() {
         return Ok(None);
     }
@@ -50,13 +55,13 @@ pub(super) fn run(
 ) -> anyhow::Result<Status> {
     let running = Running::default();
     running.cancel_on_interrupt()?;
-    let manner = Manner {
+    let manner = FanOutLimits {
         // Code may wait for the same code elsewhere, as collective operations do.
         at_once: members.all.len(),
-        patience: code.timeout.map(|timeout| timeout.saturating_add(MARGIN)),
+        timeout: code.timeout.map(|timeout| timeout.saturating_add(MARGIN)),
     };
     let these = running.clone();
-    let answers = Answers::of(members, manner, move |member| {
+    let answers = MemberResults::of(members, manner, move |member| {
         these.run(&member.target, &entry, &code)
     });
     let status = running.status(&answers);
@@ -91,8 +96,8 @@ impl Running {
     }
 
     fn run(&self, target: &Target, entry: &Entry, code: &Code) -> anyhow::Result<Done> {
-        let Reached { probe, attached } = target.connect(entry)?;
-        let running = super::Running::start(target.clone(), probe, code.clone())?;
+        let ConnectedProbe { probe, attached } = target.connect(entry)?;
+        let running = crate::commands::eval::Running::start(target.clone(), probe, code.clone())?;
         let eval = running.eval.clone();
         let interrupted = {
             let mut evals = self.evals();
@@ -127,7 +132,7 @@ impl Running {
         Ok(())
     }
 
-    fn status(&self, answers: &Answers<'_, Done>) -> Status {
+    fn status(&self, answers: &MemberResults<'_, Done>) -> Status {
         if self.evals().interrupted {
             return exit::INTERRUPTED;
         }
@@ -179,11 +184,11 @@ fn tell(who: &Group, report: &EvalReport) -> io::Result<()> {
     };
     if !printed.is_empty() {
         let mut out = terminal::of_code(Stream::Stdout);
-        write!(out, "{}", told(who, &printed))?;
+        write!(out, "{}", labelled(who, &printed))?;
         out.flush()?;
     }
     match trouble {
-        Some(trouble) => write!(terminal::stderr(), "{}", told(who, &trouble)),
+        Some(trouble) => write!(terminal::stderr(), "{}", labelled(who, &trouble)),
         None if printed.is_empty() => writeln!(terminal::stderr(), "{who}: done"),
         None => Ok(()),
     }

@@ -2,9 +2,9 @@
 //! colour in every picture.
 
 use inferno::flamegraph::color::{Color, PaletteMap};
-use probing_client::Place;
+use probing_client::FrameLocation;
 
-use super::drawing::{Names, Origin};
+use crate::commands::flamegraph::drawing::{Names, Origin};
 
 /// For people, below the picture's title.
 pub(super) const LEGEND: &str =
@@ -21,7 +21,7 @@ const LIBRARY: Scale = ([0xa9, 0xcc, 0xf0], [0x7f, 0xaa, 0xdd]);
 const PYTHON: Scale = ([0xb9, 0xdd, 0xb0], [0x94, 0xc4, 0x8c]);
 const WORDS: Scale = ([0xd8, 0xd8, 0xd8], [0xc4, 0xc4, 0xc4]);
 
-pub(super) fn of(places: &[Place], names: &Names) -> PaletteMap {
+pub(super) fn palette(places: &[FrameLocation], names: &Names) -> PaletteMap {
     let mut colours = PaletteMap::default();
     colours.insert(ALL, on(WORDS, ALL));
     for (place, name) in places.iter().zip(&names.0) {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_colour_hangs_on_whose_code_it_is_and_on_the_function() {
-        let place = |func: &str, file: &str| Place {
+        let place = |func: &str, file: &str| FrameLocation {
             func: func.into(),
             file: Some(std::path::Path::new(file).into()),
             line: Some(1),
@@ -68,10 +68,10 @@ mod tests {
             place("step", "/a/train.py"),
             place("linear", "/v/lib/python3.12/site-packages/torch/nn.py"),
             place("get", "/usr/lib/python3.12/queue.py"),
-            Place::words("rank 3"),
+            FrameLocation::words("rank 3"),
         ];
         let names = Names::of(&places);
-        let colours = of(&places, &names);
+        let colours = palette(&places, &names);
         let [program, library, python, words] =
             [0, 1, 2, 3].map(|place: usize| colours.get(&names.0[place]).unwrap());
         assert!(program.r > program.b && library.b > library.r);

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use inferno::flamegraph::color::{BackgroundColor, Color, StrokeColor};
 use inferno::flamegraph::{self, Options, TextTruncateDirection};
-use probing_client::{Place, Samples};
+use probing_client::{FrameLocation, Samples};
 use probing_proto::speedscope::{SpeedscopeFile, SpeedscopeFrame};
 
-use super::colours;
 use crate::arguments::FlamegraphFormat;
+use crate::commands::flamegraph::colours;
 use crate::json;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// Folders of libraries: what comes after one is how their files are known.
 const LIBRARIES: [&str; 2] = ["site-packages", "dist-packages"];
@@ -39,7 +39,7 @@ pub(super) fn drawn(
 fn svg(samples: &Samples, title: &str) -> anyhow::Result<Vec<u8>> {
     let lines = folded(samples);
     let places = samples.calls.places();
-    let mut colours = colours::of(places, &Names::of(places));
+    let mut colours = colours::palette(places, &Names::of(places));
     let mut options = Options::default();
     options.title = visible::line(title).into_owned();
     options.subtitle = Some(format!(
@@ -93,10 +93,10 @@ fn folded(samples: &Samples) -> Vec<String> {
 pub(super) struct Names(pub(super) Vec<String>);
 
 impl Names {
-    pub(super) fn of(places: &[Place]) -> Self {
+    pub(super) fn of(places: &[FrameLocation]) -> Self {
         let files = places.iter().filter_map(|place| place.file.as_deref());
         let shared = shared_folder(files.filter(|file| Origin::of(file) == Origin::Program));
-        let name = |place: &Place| {
+        let name = |place: &FrameLocation| {
             let Some(file) = place.file.as_deref() else {
                 return clean(&place.func);
             };
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn names(places: &[(&str, &str)]) -> Vec<String> {
-        let place = |(func, file): &(&str, &str)| Place {
+        let place = |(func, file): &(&str, &str)| FrameLocation {
             func: (*func).into(),
             file: Some(Path::new(file).into()),
             line: Some(7),

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 use crate::arguments::FlamegraphFormat;
 use crate::terminal;

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use probing_proto::message::TracebackFrame;
+use probing_proto::message::recorders::{Heap, Live};
 use probing_proto::report::{Growth, LeakReport, SiteGrowth, TypeGrowth};
-use probing_proto::tracers::{Heap, Live};
 
-use super::Seen;
+use crate::commands::leak::HeapHistory;
 use crate::commands::list;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// Fewer samples than this may be chance.
 const FEWEST_SAMPLES: i64 = 3;
 /// Frames of a stack that are shown.
 const SHOWN_FRAMES: usize = 4;
 
-pub(super) fn report(seen: &Seen, top: usize) -> LeakReport {
+pub(super) fn report(seen: &HeapHistory, top: usize) -> LeakReport {
     let heaps = &seen.heaps;
     let (first, last) = (&heaps[0], &heaps[heaps.len() - 1]);
     let took = last.taken_at_nanos.saturating_sub(first.taken_at_nanos);

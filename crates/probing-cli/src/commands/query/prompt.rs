@@ -12,8 +12,8 @@ use reedline::{Signal, ValidationResult, Validator};
 
 use self::completion::SqlNames;
 use self::highlight::SqlColours;
-use super::{Asker, say_query_error, statements};
-use crate::commands::line_editor::{self, Language, Place};
+use crate::commands::line_editor::{self, Language, LinePrompt};
+use crate::commands::query::{QueryRunner, say_query_error, statements};
 use crate::exit::{self, Status};
 use crate::terminal;
 use crate::terminal::KeysWait;
@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
     }
 }
 
-pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
+pub(super) fn run(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
     let _keys = KeysWait::begin();
     let members = asker.aim.members()?;
     let colours = terminal::has_colours();
@@ -74,7 +74,7 @@ pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
     say(&format!(
         "SQL over {count} {whom}. \\d shows the tables, \\? helps, Ctrl-D leaves."
     ))?;
-    let place = Place {
+    let place = LinePrompt {
         text: String::new(),
         mark: MARK,
     };
@@ -99,7 +99,7 @@ pub(super) fn run(asker: &Asker<'_>) -> anyhow::Result<Status> {
 }
 
 /// Asks each statement; what goes wrong is shown, and the prompt goes on.
-fn ask(asker: &Asker<'_>, sql: &str) -> anyhow::Result<()> {
+fn ask(asker: &QueryRunner<'_>, sql: &str) -> anyhow::Result<()> {
     for statement in statements::split(sql) {
         if let Err(error) = asker.ask(statement) {
             return say_query_error(&error);

@@ -5,16 +5,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probing_client::{Pace, Stop};
 use probing_engine::{EngineError, Format, Layout};
-use probing_proto::clock::utc;
+use probing_proto::text::timestamp::utc;
 
-use super::{Asker, counted, said_whom_it_lacks};
 use crate::commands::answers::missing_lines;
-use crate::commands::screen::{Kept, Screen};
+use crate::commands::query::{QueryRunner, counted, said_whom_it_lacks};
+use crate::commands::screen::{Screen, VisiblePart};
 use crate::exit::{self, Status};
 use crate::terminal;
 
 pub(super) fn run(
-    asker: &Asker<'_>,
+    asker: &QueryRunner<'_>,
     sql: &str,
     every: Duration,
     stop: &Stop,
@@ -36,7 +36,7 @@ fn was_stopped(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(EngineError::Stopped))
 }
 
-fn one_after_the_other(asker: &Asker<'_>, sql: &str, pace: &mut Pace) -> anyhow::Result<()> {
+fn one_after_the_other(asker: &QueryRunner<'_>, sql: &str, pace: &mut Pace) -> anyhow::Result<()> {
     let mut is_first = true;
     while pace.wait().is_some() {
         let members = asker.aim.members()?;
@@ -55,8 +55,13 @@ fn one_after_the_other(asker: &Asker<'_>, sql: &str, pace: &mut Pace) -> anyhow:
 }
 
 /// On a screen of its own. The last rows stay when it goes.
-fn in_place(asker: &Asker<'_>, sql: &str, every: Duration, pace: &mut Pace) -> anyhow::Result<()> {
-    let mut screen = Screen::new(Kept::First);
+fn in_place(
+    asker: &QueryRunner<'_>,
+    sql: &str,
+    every: Duration,
+    pace: &mut Pace,
+) -> anyhow::Result<()> {
+    let mut screen = Screen::new(VisiblePart::First);
     let mut last = String::new();
     let ended = loop {
         if screen.wait(pace)?.is_none() {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use probing_proto::names::{Complete, Look};
+use probing_proto::message::completion::{Complete, CompletionKind};
 use reedline::{Completer, Span, Suggestion};
 
-use super::magic::Magic;
-use super::path::Path;
-use super::session::Link;
-use super::tokens::KEYWORDS;
+use crate::commands::repl::magic::Magic;
+use crate::commands::repl::path::Path;
+use crate::commands::repl::session::Link;
+use crate::commands::repl::tokens::KEYWORDS;
 
 /// Somebody waits with a finger on the key.
 const BUDGET: Duration = Duration::from_millis(200);
@@ -45,11 +45,15 @@ impl Completer for LiveNames {
 impl LiveNames {
     fn of_path(&self, path: Path, pos: usize) -> Vec<Suggestion> {
         let start = pos - path.length;
-        let closing = if path.look == Look::Keys { "]" } else { "" };
+        let closing = if path.look == CompletionKind::Keys {
+            "]"
+        } else {
+            ""
+        };
         let keywords = KEYWORDS
             .iter()
             .filter(|word| {
-                path.look == Look::Names
+                path.look == CompletionKind::Names
                     && !path.prefix.is_empty()
                     && word.starts_with(&path.prefix)
             })

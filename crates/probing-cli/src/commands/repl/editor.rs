@@ -8,16 +8,16 @@ use std::time::Duration;
 use probing_proto::paths::History;
 use reedline::{Completer, EditCommand, Reedline, Signal, ValidationResult, Validator};
 
-use super::completion::LiveNames;
-use super::highlight::PythonColours;
-use super::input;
-use crate::commands::line_editor::{self, Language, Place};
+use crate::commands::line_editor::{self, Language, LinePrompt};
+use crate::commands::repl::completion::LiveNames;
+use crate::commands::repl::highlight::PythonColours;
+use crate::commands::repl::input;
 
 /// How soon a target that has gone is noticed while nobody types.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
 /// What makes a prompt one for Python, or for more than that.
-pub(in crate::commands) struct Speech {
+pub(in crate::commands) struct PromptLanguage {
     pub(in crate::commands) completer: Box<dyn Completer + Send>,
     /// Whether Enter ends the input.
     pub(in crate::commands) is_complete: fn(&str) -> bool,
@@ -26,7 +26,7 @@ pub(in crate::commands) struct Speech {
     pub(in crate::commands) mark: &'static str,
 }
 
-impl Speech {
+impl PromptLanguage {
     pub(super) fn python(names: LiveNames) -> Self {
         Self {
             completer: Box::new(names),
@@ -44,7 +44,7 @@ pub(in crate::commands) enum Read {
     /// Ctrl-D
     Leave,
     /// The target has gone.
-    Gone,
+    TargetEnded,
     /// Something is to be said. What was typed so far stays.
     News,
 }
@@ -54,11 +54,15 @@ pub(in crate::commands) struct Editor {
     reedline: Reedline,
     mark: &'static str,
     indentation: Arc<Indentation>,
-    gone: Arc<Gone>,
+    gone: Arc<ReadInterrupt>,
 }
 
 impl Editor {
-    pub(in crate::commands) fn new(speech: Speech, colours: bool, gone: Arc<Gone>) -> Self {
+    pub(in crate::commands) fn new(
+        speech: PromptLanguage,
+        colours: bool,
+        gone: Arc<ReadInterrupt>,
+    ) -> Self {
         let indentation = Arc::new(Indentation {
             spaces: AtomicUsize::new(NONE),
             wake: Arc::clone(&gone.wake),
@@ -86,7 +90,7 @@ impl Editor {
 
     /// `place` says whose prompt this is, and where code runs.
     pub(in crate::commands) fn read(&mut self, place: String) -> io::Result<Read> {
-        let prompt = Place {
+        let prompt = LinePrompt {
             text: place,
             mark: self.mark,
         };
@@ -98,7 +102,7 @@ impl Editor {
                     return Ok(Read::Text(text));
                 }
                 Signal::CtrlD => return Ok(Read::Leave),
-                Signal::ExternalBreak(_) if self.gone.is_set() => return Ok(Read::Gone),
+                Signal::ExternalBreak(_) if self.gone.is_set() => return Ok(Read::TargetEnded),
                 Signal::ExternalBreak(_) if self.gone.take_news() => return Ok(Read::News),
                 Signal::ExternalBreak(_) => {
                     let spaces = " ".repeat(self.indentation.take());
@@ -113,14 +117,14 @@ impl Editor {
 
 /// Set once, when the target has gone: ends the reading. News interrupt it.
 #[derive(Debug, Default)]
-pub(in crate::commands) struct Gone {
+pub(in crate::commands) struct ReadInterrupt {
     is_set: AtomicBool,
     news: AtomicBool,
     /// The editor takes this back when it has seen it.
     wake: Arc<AtomicBool>,
 }
 
-impl Gone {
+impl ReadInterrupt {
     pub(super) fn set(&self) {
         self.is_set.store(true, Ordering::Release);
         self.wake.store(true, Ordering::Release);

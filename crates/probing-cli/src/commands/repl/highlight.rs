@@ -3,7 +3,7 @@
 use nu_ansi_term::{Color, Style};
 use reedline::{Highlighter, StyledText};
 
-use super::tokens::{self, Kind};
+use crate::commands::repl::tokens::{self, Kind};
 
 /// Paints keywords, strings, numbers and comments.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct PythonColours;
 impl Highlighter for PythonColours {
     fn highlight(&self, line: &str, _cursor: usize) -> StyledText {
         let mut text = StyledText::new();
-        for (kind, part) in tokens::of(line) {
+        for (kind, part) in tokens::tokenize(line) {
             text.push((style(kind), part.to_owned()));
         }
         text

@@ -1,8 +1,8 @@
 //! What was typed: code, a question about a name, or a command of the prompt; and whether more has to come.
 
-use super::magic::Magic;
-use super::path;
-use super::tokens::{self, Ends, Kind};
+use crate::commands::repl::magic::Magic;
+use crate::commands::repl::path;
+use crate::commands::repl::tokens::{self, Kind, StringEnd};
 
 /// One input, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub(in crate::commands) fn is_complete(text: &str) -> bool {
     let shape = Shape::of(text);
     let last = text.split('\n').next_back().unwrap_or("");
     match shape.rest {
-        Rest::Needed => false,
-        Rest::Hopeless => true,
-        Rest::Nothing => !shape.has_block || last.trim().is_empty(),
+        Continuation::Needed => false,
+        Continuation::Hopeless => true,
+        Continuation::Nothing => !shape.has_block || last.trim().is_empty(),
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn indentation(text: &str) -> usize {
         .unwrap_or("");
     let own = line.len() - line.trim_start_matches(' ').len();
     match line.split_whitespace().next() {
-        _ if shape.rest == Rest::Needed => own,
+        _ if shape.rest == Continuation::Needed => own,
         _ if shape.ends_with_colon => own + 4,
         Some("return" | "raise" | "pass" | "break" | "continue") => own.saturating_sub(4),
         _ => own,
@@ -76,7 +76,7 @@ pub(super) fn indentation(text: &str) -> usize {
 
 /// What has to follow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Rest {
+enum Continuation {
     #[default]
     Nothing,
     /// A bracket, a string or a line is not closed.
@@ -88,7 +88,7 @@ enum Rest {
 /// What brackets, strings and colons say.
 #[derive(Debug, Default)]
 struct Shape {
-    rest: Rest,
+    rest: Continuation,
     /// A line opens a block, or a decorator waits for one.
     has_block: bool,
     /// The last line opens a block.
@@ -100,12 +100,12 @@ impl Shape {
         let mut shape = Self::default();
         let (mut depth, mut first, mut last) = (0_usize, None, "");
         let (mut is_open, mut is_broken) = (false, false);
-        for (kind, part) in tokens::of(text) {
+        for (kind, part) in tokens::tokenize(text) {
             match kind {
                 Kind::Open => depth += 1,
                 Kind::Close => depth = depth.saturating_sub(1),
-                Kind::Text(Ends::Open) => is_open = true,
-                Kind::Text(Ends::Broken) => is_broken = true,
+                Kind::Text(StringEnd::Open) => is_open = true,
+                Kind::Text(StringEnd::Broken) => is_broken = true,
                 _ => {}
             }
             // A slice's or a lambda's colon has something behind it.
@@ -118,9 +118,9 @@ impl Shape {
         shape.ends_with_colon = depth == 0 && last == ":";
         is_open |= depth > 0 || text.trim_end_matches('\n').ends_with('\\');
         shape.rest = match () {
-            () if is_broken => Rest::Hopeless,
-            () if is_open => Rest::Needed,
-            () => Rest::Nothing,
+            () if is_broken => Continuation::Hopeless,
+            () if is_open => Continuation::Needed,
+            () => Continuation::Nothing,
         };
         shape.has_block |=
             shape.ends_with_colon || first.is_some_and(|word| BLOCKS.contains(&word));

@@ -110,13 +110,13 @@ pub(super) fn help() -> String {
     no_binary_name = true,
     disable_help_flag = true
 )]
-struct BacktraceWords {
+struct BacktraceLine {
     #[command(flatten)]
     arguments: BacktraceArguments,
 }
 
 pub(super) fn backtrace_arguments(words: &[String]) -> Result<BacktraceArguments, clap::Error> {
-    BacktraceWords::try_parse_from(words).map(|words| words.arguments)
+    BacktraceLine::try_parse_from(words).map(|words| words.arguments)
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 //! Only names, attributes and literal subscripts are understood. Anything that would have to be run to be known, a call
 //! or an operator, ends the path: nothing in the target runs because somebody pressed a key.
 
-use probing_proto::names::{Look, Step};
+use probing_proto::message::completion::{CompletionKind, Step};
 
 /// What stands before the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path {
     /// The way to what is looked into.
     pub(super) steps: Vec<Step>,
-    pub(super) look: Look,
+    pub(super) look: CompletionKind,
     /// What is typed of the wanted name.
     pub(super) prefix: String,
     /// Where the wanted name begins, a key with its quote: so many bytes before the cursor.
@@ -25,7 +25,7 @@ impl Path {
             let begin = begin(text, open, line_start);
             return Some(Self {
                 steps: steps(&text[begin..open])?,
-                look: Look::Keys,
+                look: CompletionKind::Keys,
                 prefix,
                 length: text.len() - start,
             });
@@ -41,13 +41,13 @@ impl Path {
         {
             ["from", module, "import", ..] => Some(Self {
                 steps: vec![Step::Module(module.to_owned())],
-                look: Look::Attributes,
+                look: CompletionKind::Attributes,
                 prefix: name.to_owned(),
                 length: name.len(),
             }),
             ["import", ..] | ["from"] => Some(Self {
                 steps: Vec::new(),
-                look: Look::Modules,
+                look: CompletionKind::Modules,
                 prefix: name.to_owned(),
                 length: name.len(),
             }),
@@ -67,9 +67,9 @@ impl Path {
         };
         Some(Self {
             look: if steps.is_empty() {
-                Look::Names
+                CompletionKind::Names
             } else {
-                Look::Attributes
+                CompletionKind::Attributes
             },
             steps,
             prefix: prefix.to_owned(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(text: &str, steps: &[Step], look: Look, prefix: &str) {
+    fn check(text: &str, steps: &[Step], look: CompletionKind, prefix: &str) {
         let path = Path::parse(text).unwrap_or_else(|| panic!("no path: {text}"));
         assert_eq!(
             (path.steps.as_slice(), path.look, path.prefix.as_str()),
@@ -206,54 +206,59 @@ mod tests {
 
     #[test]
     fn names_attributes_and_literal_subscripts_are_understood() {
-        check("mod", &[], Look::Names, "mod");
-        check("print(mod", &[], Look::Names, "mod");
-        check("", &[], Look::Names, "");
-        check("x = model.la", &[name("model")], Look::Attributes, "la");
-        check("model.", &[name("model")], Look::Attributes, "");
+        check("mod", &[], CompletionKind::Names, "mod");
+        check("print(mod", &[], CompletionKind::Names, "mod");
+        check("", &[], CompletionKind::Names, "");
+        check(
+            "x = model.la",
+            &[name("model")],
+            CompletionKind::Attributes,
+            "la",
+        );
+        check("model.", &[name("model")], CompletionKind::Attributes, "");
         check(
             "model.layers[0].we",
             &[name("model"), name("layers"), Step::Index(0)],
-            Look::Attributes,
+            CompletionKind::Attributes,
             "we",
         );
         check(
             "d['a b'].x",
             &[name("d"), Step::Key("a b".to_owned())],
-            Look::Attributes,
+            CompletionKind::Attributes,
             "x",
         );
-        check("if x:\n    mod", &[], Look::Names, "mod");
+        check("if x:\n    mod", &[], CompletionKind::Names, "mod");
     }
 
     #[test]
     fn keys_are_completed_inside_an_open_bracket() {
-        check("d[", &[name("d")], Look::Keys, "");
-        check("d['al", &[name("d")], Look::Keys, "al");
-        check("f(d[\"al", &[name("d")], Look::Keys, "al");
-        check("d[1", &[name("d")], Look::Keys, "1");
+        check("d[", &[name("d")], CompletionKind::Keys, "");
+        check("d['al", &[name("d")], CompletionKind::Keys, "al");
+        check("f(d[\"al", &[name("d")], CompletionKind::Keys, "al");
+        check("d[1", &[name("d")], CompletionKind::Keys, "1");
         check(
             "m.d[0][\"k",
             &[name("m"), name("d"), Step::Index(0)],
-            Look::Keys,
+            CompletionKind::Keys,
             "k",
         );
         assert_eq!(Path::parse("d['al").map(|path| path.length), Some(3));
         // A list's bracket; a name inside brackets.
-        check("[mo", &[], Look::Names, "mo");
-        check("d[mo", &[], Look::Names, "mo");
+        check("[mo", &[], CompletionKind::Names, "mo");
+        check("d[mo", &[], CompletionKind::Names, "mo");
     }
 
     #[test]
     fn modules_are_completed_after_import() {
-        check("import tor", &[], Look::Modules, "tor");
-        check("import torch.n", &[], Look::Modules, "torch.n");
-        check("from tor", &[], Look::Modules, "tor");
+        check("import tor", &[], CompletionKind::Modules, "tor");
+        check("import torch.n", &[], CompletionKind::Modules, "torch.n");
+        check("from tor", &[], CompletionKind::Modules, "tor");
         let torch = Step::Module("torch.nn".to_owned());
         check(
             "from torch.nn import Lin",
             &[torch],
-            Look::Attributes,
+            CompletionKind::Attributes,
             "Lin",
         );
     }

@@ -7,28 +7,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anstyle::AnsiColor;
-use probing_client::{Canceller, ClientError, EvalEnd, HangUp, Probe, StackQuery, Stacks, Target};
+use probing_client::{
+    Canceller, ClientError, DisconnectWatcher, EvalEnd, Probe, StackQuery, Stacks, Target,
+};
 use probing_engine::EngineError;
-use probing_proto::message::{Eval, Evaluated, Outcome};
-use probing_proto::names::{Complete, Completion, Describe, Look, Scope};
+use probing_proto::message::breakpoints::StopId;
+use probing_proto::message::completion::{Complete, Completion, CompletionKind, Describe, Scope};
+use probing_proto::message::{Eval, Evaluated, FrameSelector, Outcome};
 use probing_proto::report::BacktraceReport;
-use probing_proto::stops::StopId;
 
-use super::editor::Gone;
-use super::input::Input;
-use super::magic::{self, Magic};
-use super::{path, show};
 use crate::arguments::QueryFormat;
-use crate::commands::query::{Asker, Running as Queries, say_query_error};
-use crate::commands::{Aim, backtrace, eval};
+use crate::commands::query::{QueryRunner, Running as Queries, say_query_error};
+use crate::commands::repl::editor::ReadInterrupt;
+use crate::commands::repl::input::Input;
+use crate::commands::repl::magic::{self, Magic};
+use crate::commands::repl::{path, show};
+use crate::commands::{TargetArgs, backtrace, eval};
 use crate::terminal;
 use crate::terminal::Style;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Code that was interrupted has this long to end before more is said.
-const SOON: Duration = Duration::from_secs(1);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is noted where the target is, so that its last place is known when it dies.
 const GLANCE: Duration = Duration::from_secs(1);
 
@@ -89,14 +91,14 @@ pub(super) enum Next {
 
 #[derive(Debug)]
 pub(in crate::commands) struct Session<'a> {
-    aim: &'a Aim,
+    aim: &'a TargetArgs,
     target: Target,
     pub(in crate::commands) link: Arc<Link>,
     running: Running,
-    last_place: LastPlace,
-    pub(in crate::commands) gone: Arc<Gone>,
+    last_place: LastLocation,
+    pub(in crate::commands) gone: Arc<ReadInterrupt>,
     /// Made by the first query.
-    asker: Option<Asker<'a>>,
+    asker: Option<QueryRunner<'a>>,
     queries: Queries,
 }
 
@@ -111,10 +113,10 @@ const AS_TABLE: QueryFormat = QueryFormat {
 
 impl<'a> Session<'a> {
     /// Connects, and begins to watch the target.
-    pub(in crate::commands) fn open(aim: &'a Aim) -> anyhow::Result<Self> {
+    pub(in crate::commands) fn open(aim: &'a TargetArgs) -> anyhow::Result<Self> {
         let target = aim.target()?;
         let probe = aim.connect()?;
-        let (gone, last_place) = <(Arc<Gone>, LastPlace)>::default();
+        let (gone, last_place) = <(Arc<ReadInterrupt>, LastLocation)>::default();
         watch(probe.hang_up(), &target, &gone, &last_place);
         let queries = Queries::default();
         Ok(Self {
@@ -239,7 +241,7 @@ impl<'a> Session<'a> {
             code,
             // A stop says whose frame it is.
             thread: thread.filter(|_| stop.is_none()),
-            frame,
+            frame: frame.map(FrameSelector::from),
             stop,
             max_output: None,
             keep: true,
@@ -297,7 +299,7 @@ impl<'a> Session<'a> {
         };
         let scope = self.link.scope();
         let wanted = Describe { steps, scope };
-        match self.link.probe().describe(wanted, PATIENCE)? {
+        match self.link.probe().describe(wanted, QUERY_TIMEOUT)? {
             Some(description) => write!(
                 terminal::stdout(),
                 "{}",
@@ -313,18 +315,18 @@ impl<'a> Session<'a> {
     fn who(&self) -> anyhow::Result<()> {
         let own = Complete {
             steps: Vec::new(),
-            look: Look::Own,
+            look: CompletionKind::Own,
             prefix: String::new(),
             scope: self.link.scope(),
         };
-        let names = self.link.probe().complete(own, PATIENCE)?;
+        let names = self.link.probe().complete(own, QUERY_TIMEOUT)?;
         write!(terminal::stdout(), "{}", show::names(&names))?;
         Ok(())
     }
 
     fn query(&mut self, sql: &str) -> anyhow::Result<()> {
         if self.asker.is_none() {
-            self.asker = Some(Asker::new(self.aim, &AS_TABLE, self.queries.clone())?);
+            self.asker = Some(QueryRunner::new(self.aim, &AS_TABLE, self.queries.clone())?);
         }
         let Some(asker) = &self.asker else {
             return Ok(());
@@ -385,9 +387,9 @@ pub(in crate::commands) fn say_error(error: &ClientError) -> io::Result<()> {
 
 /// Where the target was seen last.
 #[derive(Debug, Clone, Default)]
-struct LastPlace(Arc<Mutex<Option<(Instant, String)>>>);
+struct LastLocation(Arc<Mutex<Option<(Instant, String)>>>);
 
-impl LastPlace {
+impl LastLocation {
     fn set(&self, place: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), place));
     }
@@ -402,7 +404,12 @@ impl LastPlace {
 
 /// Notes from time to time where the target is, until the connection ends. Reading its stack from outside costs it
 /// nothing.
-fn watch(hang_up: HangUp, target: &Target, gone: &Arc<Gone>, last_place: &LastPlace) {
+fn watch(
+    hang_up: DisconnectWatcher,
+    target: &Target,
+    gone: &Arc<ReadInterrupt>,
+    last_place: &LastLocation,
+) {
     let (target, gone, last_place) = (target.clone(), Arc::clone(gone), last_place.clone());
     thread::spawn(move || {
         // Where that is not permitted its last place stays unknown.
@@ -464,7 +471,7 @@ impl Running {
     fn say_later(&self, since: Instant) {
         let running = self.clone();
         thread::spawn(move || {
-            thread::sleep(SOON);
+            thread::sleep(INTERRUPT_TIMEOUT);
             let is_same = |running: &Interrupted| running.since == since && running.presses == 1;
             if running.lock().as_ref().is_some_and(is_same) {
                 say("\nit ends when it comes back from C; Ctrl-C again leaves it behind").ok();

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use anstyle::AnsiColor;
+use probing_proto::message::completion::{Completion, Description, Scope};
 use probing_proto::message::{Evaluated, Outcome};
-use probing_proto::names::{Completion, Description, Scope};
 use probing_proto::report::{BacktraceReport, ReportedFrame, ReportedThread};
 
 use crate::commands::backtrace;
 use crate::terminal;
 use crate::terminal::Style;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 const ERROR: Style = Style::new().bold().coloured(AnsiColor::Red);
 const HEAD: Style = Style::new().bold();

@@ -13,7 +13,7 @@ pub(in crate::commands) enum Kind {
     Keyword,
     Name,
     Number,
-    Text(Ends),
+    Text(StringEnd),
     Comment,
     Open,
     Close,
@@ -24,7 +24,7 @@ pub(in crate::commands) enum Kind {
 
 /// How a string ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Ends {
+pub(in crate::commands) enum StringEnd {
     Closed,
     /// Three quotes are open: more may come.
     Open,
@@ -33,7 +33,7 @@ pub(in crate::commands) enum Ends {
 }
 
 /// All pieces, in order; together they are the text.
-pub(in crate::commands) fn of(text: &str) -> impl Iterator<Item = (Kind, &str)> {
+pub(in crate::commands) fn tokenize(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (kind, length) = first(rest)?;
@@ -81,14 +81,18 @@ fn string(text: &str, quote: char) -> (Kind, usize) {
         match letter {
             '\\' => at += 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
             _ if is_triple && text[at..].starts_with(&triple) => {
-                return (Kind::Text(Ends::Closed), at + 3);
+                return (Kind::Text(StringEnd::Closed), at + 3);
             }
-            _ if !is_triple && letter == quote => return (Kind::Text(Ends::Closed), at + 1),
-            '\n' if !is_triple => return (Kind::Text(Ends::Broken), at),
+            _ if !is_triple && letter == quote => return (Kind::Text(StringEnd::Closed), at + 1),
+            '\n' if !is_triple => return (Kind::Text(StringEnd::Broken), at),
             _ => at += letter.len_utf8(),
         }
     }
-    let ends = if is_triple { Ends::Open } else { Ends::Broken };
+    let ends = if is_triple {
+        StringEnd::Open
+    } else {
+        StringEnd::Broken
+    };
     (Kind::Text(ends), at)
 }
 
@@ -98,12 +102,15 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, kinds: &[Kind]) {
-        let found: Vec<Kind> = of(text)
+        let found: Vec<Kind> = tokenize(text)
             .filter(|(_, part)| !part.trim_matches(' ').is_empty())
             .map(|(kind, _)| kind)
             .collect();
         assert_eq!(found, kinds, "{text:?}");
-        assert_eq!(of(text).map(|(_, part)| part).collect::<String>(), text);
+        assert_eq!(
+            tokenize(text).map(|(_, part)| part).collect::<String>(),
+            text
+        );
     }
 
     #[test]
@@ -113,7 +120,8 @@ mod tests {
 
     #[test]
     fn pieces_are_told_apart() {
-        let [closed, open, broken] = [Ends::Closed, Ends::Open, Ends::Broken].map(Kind::Text);
+        let [closed, open, broken] =
+            [StringEnd::Closed, StringEnd::Open, StringEnd::Broken].map(Kind::Text);
         check(
             "for x in 'a#b':  # why",
             &[

@@ -1,28 +1,33 @@
 //! A table of functions, the hottest first: of one target, or of several with the names of those that each ran in.
 
-use probing_proto::visible;
+use probing_proto::text::visible;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
-use probing_client::{Group, Members, Samples, Who};
-use probing_engine::{Missing, missing_targets};
+use probing_client::{Group, Members, Samples, TargetLabel};
+use probing_engine::{UnreadTarget, missing_targets};
 use serde_json::{Value, json};
 
 /// A function as traces of one target saw it.
-pub(super) struct Traced {
+pub(super) struct TracedFunction {
     pid: u32,
     rank: Option<u32>,
-    place: Place,
+    place: FunctionLocation,
     sums: Sums,
 }
 
 /// Where a function is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct FunctionLocation {
     function: String,
     file: String,
-    /// Samples do not tell it.
+    /// Of samples, the line that was seen most.
     line: Option<u64>,
 }
+
+/// Name and file of a function that samples saw.
+type Function<'a> = (&'a str, &'a Path);
 
 #[derive(Debug, Clone, Copy)]
 struct Sums {
@@ -33,7 +38,7 @@ struct Sums {
     greatest: i64,
 }
 
-impl Traced {
+impl TracedFunction {
     pub(super) fn of(row: &[Value]) -> Option<Self> {
         let [
             pid,
@@ -54,7 +59,7 @@ impl Traced {
         Some(Self {
             pid: number(pid)?,
             rank: number(rank),
-            place: Place {
+            place: FunctionLocation {
                 function: function.as_str()?.to_owned(),
                 file: file.as_str()?.to_owned(),
                 line: Some(line.as_u64()?),
@@ -79,9 +84,9 @@ struct Shares {
 
 /// One line: a function, and the targets that it ran in.
 struct Row<N> {
-    place: Place,
+    place: FunctionLocation,
     numbers: N,
-    targets: Vec<Who>,
+    targets: Vec<TargetLabel>,
 }
 
 enum Numbers {
@@ -99,19 +104,22 @@ pub(super) struct Top {
     /// Who was asked, when it is more than one.
     asked: Option<usize>,
     /// Those in which nothing was seen.
-    quiet: Vec<Who>,
+    quiet: Vec<TargetLabel>,
     /// Traces did not see all calls.
     is_in_part: bool,
 }
 
 impl Top {
-    pub(super) fn of_traced(traced: Vec<Traced>, members: &Members, most: usize) -> Self {
+    pub(super) fn of_traced(traced: Vec<TracedFunction>, members: &Members, most: usize) -> Self {
         let mut rows: Vec<Row<Sums>> = Vec::new();
-        let mut places: HashMap<Place, usize> = HashMap::new();
-        let known: HashSet<&Who> = members.all.iter().map(|member| &member.who).collect();
+        let mut places: HashMap<FunctionLocation, usize> = HashMap::new();
+        let known: HashSet<&TargetLabel> = members.all.iter().map(|member| &member.who).collect();
         for one in traced {
-            let by_rank = one.rank.map(Who::Rank).filter(|who| known.contains(who));
-            let who = by_rank.unwrap_or(Who::Pid(probing_proto::process::Pid(one.pid)));
+            let by_rank = one
+                .rank
+                .map(TargetLabel::Rank)
+                .filter(|who| known.contains(who));
+            let who = by_rank.unwrap_or(TargetLabel::Pid(probing_proto::process::Pid(one.pid)));
             let place = *places.entry(one.place.clone()).or_insert_with(|| {
                 rows.push(Row {
                     place: one.place,
@@ -130,7 +138,7 @@ impl Top {
             row.targets.push(who);
         }
         let quiet = quiet(&rows, members);
-        rows.sort_by_key(|row| std::cmp::Reverse(row.numbers.own));
+        rows.sort_by_key(|row| Reverse(row.numbers.own));
         rows.truncate(most);
         Self {
             numbers: Numbers::Traced(rows),
@@ -146,42 +154,69 @@ impl Top {
         most: usize,
     ) -> Self {
         let places = samples.calls.places();
-        let names: HashMap<String, &Who> = members
+        let names: HashMap<String, &TargetLabel> = members
             .all
             .iter()
             .map(|member| (member.who.to_string(), &member.who))
             .collect();
-        let mut all: HashMap<usize, (Shares, HashSet<&Who>)> = HashMap::new();
+        // By function; its lines tell where in it most was seen.
+        let function = |index: usize| {
+            let place = places.get(index)?;
+            Some((&*place.func, place.file.as_deref()?))
+        };
+        let mut all: HashMap<Function<'_>, (Shares, HashSet<&TargetLabel>)> = HashMap::new();
+        let mut lines: HashMap<Function<'_>, HashMap<u32, Shares>> = HashMap::new();
         for (stack, count) in samples.calls.stacks() {
             // Each target's calls are below one that is its name.
             let who = stack.first().and_then(|first| {
                 let name = places.get(*first)?;
                 names.get(&*name.func).copied()
             });
-            let each: HashSet<usize> = stack.iter().copied().collect();
-            for place in each {
-                let (shares, targets) = all.entry(place).or_default();
+            let each: HashSet<Function<'_>> = stack.iter().filter_map(|at| function(*at)).collect();
+            for function in each {
+                let (shares, targets) = all.entry(function).or_default();
                 shares.total += count;
                 targets.extend(who);
             }
-            if let Some(innermost) = stack.last() {
-                all.entry(*innermost).or_default().0.own += count;
+            for index in &stack {
+                let line = places.get(*index).and_then(|place| place.line);
+                if let (Some(function), Some(line)) = (function(*index), line) {
+                    lines
+                        .entry(function)
+                        .or_default()
+                        .entry(line)
+                        .or_default()
+                        .total += count;
+                }
+            }
+            if let Some(innermost) = stack.last().and_then(|at| function(*at)) {
+                all.entry(innermost).or_default().0.own += count;
+                let line = stack.last().and_then(|at| places.get(*at)?.line);
+                if let Some(line) = line {
+                    lines
+                        .entry(innermost)
+                        .or_default()
+                        .entry(line)
+                        .or_default()
+                        .own += count;
+                }
             }
         }
+        let hottest = |function: &Function<'_>| {
+            let lines = lines.get(function)?.iter();
+            let most = lines.max_by_key(|(line, seen)| (seen.own, seen.total, Reverse(**line)));
+            most.map(|(line, _)| u64::from(*line))
+        };
         let mut rows: Vec<Row<Shares>> = all
             .into_iter()
-            .filter_map(|(place, (numbers, targets))| {
-                let place = places.get(place)?;
-                let file = place.file.as_ref()?;
-                Some(Row {
-                    place: Place {
-                        function: place.func.to_string(),
-                        file: file.display().to_string(),
-                        line: None,
-                    },
-                    numbers,
-                    targets: targets.into_iter().cloned().collect(),
-                })
+            .map(|(function, (numbers, targets))| Row {
+                place: FunctionLocation {
+                    function: function.0.to_owned(),
+                    file: function.1.display().to_string(),
+                    line: hottest(&function),
+                },
+                numbers,
+                targets: targets.into_iter().cloned().collect(),
             })
             .collect();
         rows.sort_by(|one, other| {
@@ -222,8 +257,8 @@ impl Top {
     }
 
     /// Those of whom nothing is known are no news that are told twice.
-    pub(super) fn without(mut self, missing: &[Missing]) -> Self {
-        let is_missing = |who: &Who| missing.iter().any(|one| one.who == *who);
+    pub(super) fn without(mut self, missing: &[UnreadTarget]) -> Self {
+        let is_missing = |who: &TargetLabel| missing.iter().any(|one| one.who == *who);
         self.quiet.retain(|who| !is_missing(who));
         self
     }
@@ -293,7 +328,7 @@ impl Top {
         let names = head.iter().map(|(name, _)| (*name).to_owned()).collect();
         let mut lines = vec![format!("{:wide$}{}  function", "", aligned(names))];
         lines.extend(rows.iter().zip(groups).map(|(row, group)| {
-            let Place {
+            let FunctionLocation {
                 function,
                 file,
                 line,
@@ -306,7 +341,7 @@ impl Top {
         lines
     }
 
-    pub(super) fn report(&self, missing: &[Missing], members: &Members) -> Value {
+    pub(super) fn report(&self, missing: &[UnreadTarget], members: &Members) -> Value {
         let (by, mut functions): (&str, Vec<Value>) = match &self.numbers {
             Numbers::Traced(rows) => ("trace", rows.iter().map(|row| {
                 let (place, sums) = (&row.place, &row.numbers);
@@ -342,7 +377,7 @@ impl Top {
     }
 
     /// Of each row.
-    fn targets(&self) -> Vec<&[Who]> {
+    fn targets(&self) -> Vec<&[TargetLabel]> {
         match &self.numbers {
             Numbers::Traced(rows) => rows.iter().map(|row| &*row.targets).collect(),
             Numbers::Sampled { rows, .. } => rows.iter().map(|row| &*row.targets).collect(),
@@ -361,8 +396,8 @@ impl Sums {
 }
 
 /// Those that no row is about.
-fn quiet<N>(rows: &[Row<N>], members: &Members) -> Vec<Who> {
-    let seen: HashSet<&Who> = rows.iter().flat_map(|row| &row.targets).collect();
+fn quiet<N>(rows: &[Row<N>], members: &Members) -> Vec<TargetLabel> {
+    let seen: HashSet<&TargetLabel> = rows.iter().flat_map(|row| &row.targets).collect();
     let all = members.all.iter().map(|member| &member.who);
     all.filter(|who| !seen.contains(who)).cloned().collect()
 }

@@ -7,28 +7,28 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use probing_client::Members;
-use probing_engine::{Engine, Format, Terms};
+use probing_engine::{Engine, Format, QueryLimits};
 use probing_proto::speedscope::{Evented, SpeedscopeFile, SpeedscopeFrame};
 use serde_json::json;
 
-use super::super::Aim;
-use super::super::query::said_whom_it_lacks;
-use super::perfetto;
-use super::rows::{self, Edge, Kind, Row, SQL, THREADS_SQL, Threads, edges};
-use super::spans::{First, Stretch, spans};
 use crate::arguments::{TraceArguments, TraceFormat, Tracing};
+use crate::commands::TargetArgs;
+use crate::commands::query::said_whom_it_lacks;
+use crate::commands::trace::perfetto;
+use crate::commands::trace::rows::{self, Edge, Kind, Row, SQL, THREADS_SQL, Threads, edges};
+use crate::commands::trace::spans::{First, PlacedSpan, spans};
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
 
-pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Status> {
+pub(crate) fn run(arguments: &TraceArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let (Tracing::Export(format), Some(path)) = (arguments.wanted(), &arguments.output) else {
         bail!("which file? --export FORMAT -o FILE");
     };
     let members = aim.members()?;
     let engine = Engine::start()?;
     let mut csv = Vec::new();
-    let answer = engine.blocking_ask(SQL, &members, &Terms::default())?;
+    let answer = engine.blocking_ask(SQL, &members, &QueryLimits::default())?;
     said_whom_it_lacks(answer.write(Format::Csv, &mut csv), &members)?;
     let rows = rows::parsed(std::str::from_utf8(&csv)?, &threads(&engine, &members));
     if rows.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &Aim) -> anyhow::Result<Statu
 /// How threads are called. Those that are gone, and of processes that are, have no names.
 fn threads(engine: &Engine, members: &Members) -> Threads {
     let mut csv = Vec::new();
-    let answer = engine.blocking_ask(THREADS_SQL, members, &Terms::default());
+    let answer = engine.blocking_ask(THREADS_SQL, members, &QueryLimits::default());
     if let Ok(answer) = answer
         && answer.write(Format::Csv, &mut csv).is_ok()
     {
@@ -128,7 +128,7 @@ fn chrome(rows: &[Row]) -> serde_json::Value {
     for row in still_open(rows) {
         events.push(common(row, "B", row.at));
     }
-    for Stretch { row, ended, lane } in spans(rows, First::SpansAmongCalls) {
+    for PlacedSpan { row, ended, lane } in spans(rows, First::SpansAmongCalls) {
         if lane > 0 {
             // What overlaps others of its thread is on a track of its own, which its number stands for.
             let id = format!("{}.{lane}", row.thread);

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use super::rows::{Edge, Kind, Row, edges};
-use super::spans::{First, edges_of_spans};
+use crate::commands::trace::rows::{Edge, Kind, Row, edges};
+use crate::commands::trace::spans::{First, edges_of_spans};
 
 /// Fields of the messages that we write, by number.
 mod field {

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use super::rows::{Edge, Kind, Row, edges};
+use crate::commands::trace::rows::{Edge, Kind, Row, edges};
 
 /// A span, and where it is put.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Stretch<'a> {
+pub(super) struct PlacedSpan<'a> {
     pub(super) row: &'a Row,
     /// `None`: it had not ended.
     pub(super) ended: Option<i64>,
@@ -25,8 +25,8 @@ pub(super) enum First {
 }
 
 /// All spans, each in the first lane in which it nests, in the order in which they began.
-pub(super) fn spans(rows: &[Row], first: First) -> Vec<Stretch<'_>> {
-    let mut found = all(rows);
+pub(super) fn spans(rows: &[Row], first: First) -> Vec<PlacedSpan<'_>> {
+    let mut found = collect_spans(rows);
     let tops = match first {
         First::Spans => HashMap::new(),
         First::SpansAmongCalls => tops(rows),
@@ -57,9 +57,9 @@ pub(super) fn spans(rows: &[Row], first: First) -> Vec<Stretch<'_>> {
 /// The same in the order of time: what begins and ends in each lane.
 pub(super) fn edges_of_spans(rows: &[Row], first: First) -> Vec<(usize, Edge<'_>)> {
     let mut edges = Vec::new();
-    let mut open: HashMap<(u32, u32, usize), Vec<Stretch<'_>>> = HashMap::new();
+    let mut open: HashMap<(u32, u32, usize), Vec<PlacedSpan<'_>>> = HashMap::new();
     for stretch in spans(rows, first) {
-        let Stretch { row, lane, .. } = stretch;
+        let PlacedSpan { row, lane, .. } = stretch;
         let others = open.entry((row.pid, row.thread, lane)).or_default();
         while let Some(ended) = others.pop_if(|other| other.ends() <= row.at) {
             edges.push((lane, Edge::Close(ended.ends(), ended.row)));
@@ -74,13 +74,13 @@ pub(super) fn edges_of_spans(rows: &[Row], first: First) -> Vec<(usize, Edge<'_>
     edges
 }
 
-impl Stretch<'_> {
+impl PlacedSpan<'_> {
     fn ends(&self) -> i64 {
         self.ended.unwrap_or(i64::MAX)
     }
 }
 
-fn all(rows: &[Row]) -> Vec<Stretch<'_>> {
+fn collect_spans(rows: &[Row]) -> Vec<PlacedSpan<'_>> {
     let left = rows.iter().filter(|row| row.kind == Kind::Span);
     let left: HashSet<_> = left.map(|row| (row.pid, row.span)).collect();
     let mut found = Vec::new();
@@ -91,7 +91,7 @@ fn all(rows: &[Row]) -> Vec<Stretch<'_>> {
             _ => continue,
         };
         let lane = 0;
-        found.push(Stretch { row, ended, lane });
+        found.push(PlacedSpan { row, ended, lane });
     }
     found.sort_by_key(|stretch| (stretch.row.at, Reverse(stretch.ends()), stretch.row.span));
     found
@@ -128,8 +128,8 @@ fn top_at(tops: &Tops, at: i64) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{Threads, parsed};
     use super::*;
+    use crate::commands::trace::rows::{Threads, parsed};
 
     const HEAD: &str = "pid,thread_id,at,kind,name,file,lineno,took,step,span,parent,rank,host\n";
 
@@ -145,7 +145,7 @@ mod tests {
         };
         let csv: String = rows.iter().enumerate().map(line).collect();
         let rows = parsed(&(HEAD.to_owned() + &csv), &Threads::default());
-        let told = |stretch: &Stretch<'_>| {
+        let told = |stretch: &PlacedSpan<'_>| {
             let open = if stretch.ended.is_none() { "…" } else { "" };
             format!("{} {}{open}", stretch.row.name, stretch.lane)
         };

@@ -1,18 +1,18 @@
 //! Traces in words: one line each.
 
-use probing_proto::visible;
+use probing_proto::text::visible;
 use std::time::Duration;
 
-use probing_proto::stops::Spot;
-use probing_proto::trace::{FOLLOWED_ELSEWHERE, MILLION, Scope, Traced};
+use probing_proto::message::breakpoints::SourceLocation;
+use probing_proto::message::trace::{FOLLOWED_ELSEWHERE, MILLION, Scope, TraceStatus};
 
-use super::super::points::text::spot;
+use crate::commands::breakpoints::text::{spot, why_unbound};
 
 /// Functions of one trace that are written out.
 const SHOWN: usize = 3;
 
 /// What came of beginning it: what it follows, what that costs, how long.
-pub(super) fn begun(trace: &Traced) -> String {
+pub(super) fn begun(trace: &TraceStatus) -> String {
     let mut parts = vec![bound(trace)];
     parts.push(format!("cost: {} ({})", trace.cost, trace.by));
     parts.push(lasts(trace));
@@ -21,7 +21,7 @@ pub(super) fn begun(trace: &Traced) -> String {
 }
 
 /// What it has seen so far, and what that has cost.
-pub(super) fn listed(trace: &Traced) -> String {
+pub(super) fn listed(trace: &TraceStatus) -> String {
     let mut parts = vec![bound(trace), seen(trace)];
     parts.extend(muted(trace));
     if !trace.ended {
@@ -31,20 +31,20 @@ pub(super) fn listed(trace: &Traced) -> String {
     format!("{}: {}", name(trace), parts.join("; "))
 }
 
-pub(super) fn ended(trace: &Traced) -> String {
+pub(super) fn ended(trace: &TraceStatus) -> String {
     let mut parts = vec![seen(trace)];
     parts.extend(muted(trace));
     let what = asked(trace);
     format!("{} ended: {what}; {}", name(trace), parts.join("; "))
 }
 
-fn name(trace: &Traced) -> String {
+fn name(trace: &TraceStatus) -> String {
     format!("trace {}", trace.trace.0)
 }
 
 /// As a user would have typed it.
-fn asked(trace: &Traced) -> String {
-    match &trace.wanted.scope {
+fn asked(trace: &TraceStatus) -> String {
+    match &trace.request.scope {
         Scope::Function {
             function,
             file: Some(file),
@@ -58,7 +58,7 @@ fn asked(trace: &Traced) -> String {
 }
 
 /// What it follows.
-fn bound(trace: &Traced) -> String {
+fn bound(trace: &TraceStatus) -> String {
     let spots: Vec<String> = trace.bound.iter().take(SHOWN).map(place).collect();
     let more = (trace.functions as usize).saturating_sub(spots.len());
     let more = match more {
@@ -71,31 +71,31 @@ fn bound(trace: &Traced) -> String {
     } else if note.ends_with(FOLLOWED_ELSEWHERE) {
         asked(trace)
     } else {
-        format!("{} (no such code is loaded yet)", asked(trace))
+        format!("{} ({})", asked(trace), why_unbound(trace.note.as_deref()))
     };
     let mut parts = vec![what];
-    if trace.wanted.depth > 0 {
-        parts.push(format!("what it calls down to {}", trace.wanted.depth));
+    if trace.request.depth > 0 {
+        parts.push(format!("what it calls down to {}", trace.request.depth));
     }
-    if trace.wanted.lines {
+    if trace.request.lines {
         parts.push("each of its lines".to_owned());
     }
-    if trace.wanted.stats {
+    if trace.request.stats {
         parts.push("sums only".to_owned());
     }
-    if !trace.wanted.watch.is_empty() {
-        parts.push(format!("changes of {}", trace.wanted.watch.join(", ")));
+    if !trace.request.watch.is_empty() {
+        parts.push(format!("changes of {}", trace.request.watch.join(", ")));
     }
     parts.join("; ")
 }
 
-fn place(function: &Spot) -> String {
+fn place(function: &SourceLocation) -> String {
     spot(function)
 }
 
-fn seen(trace: &Traced) -> String {
+fn seen(trace: &TraceStatus) -> String {
     let share = percent(trace.cost_ppm);
-    let Traced {
+    let TraceStatus {
         events,
         event_nanos,
         ..
@@ -107,8 +107,8 @@ fn percent(ppm: u64) -> String {
     format!("{:.2} %", ppm as f64 * 100.0 / f64::from(MILLION))
 }
 
-fn muted(trace: &Traced) -> Option<String> {
-    let budget = percent(trace.wanted.budget_ppm?.into());
+fn muted(trace: &TraceStatus) -> Option<String> {
+    let budget = percent(trace.request.budget_ppm?.into());
     match (trace.mutings, trace.muted) {
         (0, _) => None,
         (mutings, 0) => Some(format!(
@@ -131,8 +131,11 @@ fn times(count: u64) -> String {
     }
 }
 
-fn lasts(trace: &Traced) -> String {
-    let steps = trace.wanted.steps.map(|steps| format!("for {steps} steps"));
+fn lasts(trace: &TraceStatus) -> String {
+    let steps = trace
+        .request
+        .steps
+        .map(|steps| format!("for {steps} steps"));
     let time = trace.expires_in_millis.map(|millis| {
         let seconds = Duration::from_millis(millis).as_secs_f64();
         format!("ends in {seconds:.0} s")
@@ -145,7 +148,7 @@ fn lasts(trace: &Traced) -> String {
     }
 }
 
-fn note(trace: &Traced) -> Option<String> {
+fn note(trace: &TraceStatus) -> Option<String> {
     let note = trace.note.as_ref()?;
     Some(format!("note: {}", visible::line(note)))
 }

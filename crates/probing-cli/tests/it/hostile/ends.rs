@@ -5,7 +5,7 @@ use std::io::PipeWriter;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use probing_testkit::{Python, Ran, every_python};
+use probing_testkit::{CommandResult, Python, every_python};
 
 use super::rows::{End, ROWS};
 use super::{Hostile, piped};
@@ -73,7 +73,7 @@ fn a_reader_that_has_gone_ends_every_command_quietly() {
         ("query", of, &[many, "--csv"]),
         ("eval", of, &["print(value)"]),
         ("eval", of, &["odd"]),
-        ("flamegraph", of, &["--seconds", "0.2", "--idle", "-o", "-"]),
+        ("flamegraph", of, &["--for", "0.2", "--idle", "-o", "-"]),
         ("completions", None, &["bash"]),
     ];
     for (name, of, arguments) in ways {
@@ -97,9 +97,9 @@ fn gone() -> PipeWriter {
 }
 
 /// Runs a command whose output nobody reads.
-fn unread(mut command: Command, stderr: Stdio) -> Ran {
+fn unread(mut command: Command, stderr: Stdio) -> CommandResult {
     let command = command.stdin(Stdio::null()).stdout(gone()).stderr(stderr);
-    Ran::finished(command.spawn().unwrap())
+    CommandResult::finished(command.spawn().unwrap())
 }
 
 /// One that was not copied to its end, and others.
@@ -108,7 +108,7 @@ fn a_bad_capture_ends_every_command_alike() {
     let hostile = Hostile::start(Python::all().last().unwrap());
     let of = Some(hostile.pid.as_str());
     let whole = hostile.command("capture", of, &["-o", "whole.probe"]);
-    assert_eq!(Ran::to_the_end(whole).status, 0);
+    assert_eq!(CommandResult::to_the_end(whole).status, 0);
     let folder = Path::new(&hostile.folder);
     let bytes = fs::read(folder.join("whole.probe")).unwrap();
     let half = &bytes[..bytes.len() / 2];

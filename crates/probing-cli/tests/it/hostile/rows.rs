@@ -120,25 +120,17 @@ pub(super) const ROWS: &[(&str, bool, &[Way])] = &[
         "flamegraph",
         true,
         &[
-            (Itself, Evil, &["--seconds", "0.3", "--idle", "-o", "-"]),
+            (Itself, Evil, &["--for", "0.3", "--idle", "-o", "-"]),
             (
                 Itself,
                 Evil,
-                &[
-                    "--seconds",
-                    "0.3",
-                    "--idle",
-                    "-o",
-                    "-",
-                    "--format",
-                    "folded",
-                ],
+                &["--for", "0.3", "--idle", "-o", "-", "--format", "folded"],
             ),
             (
                 Itself,
                 Evil,
                 &[
-                    "--seconds",
+                    "--for",
                     "0.3",
                     "--idle",
                     "-o",
@@ -147,11 +139,7 @@ pub(super) const ROWS: &[(&str, bool, &[Way])] = &[
                     "speedscope",
                 ],
             ),
-            (
-                Itself,
-                Anything,
-                &["--seconds", "0.3", "-o", "@FOLDER/out.svg"],
-            ),
+            (Itself, Anything, &["--for", "0.3", "-o", "@FOLDER/out.svg"]),
         ],
     ),
     (

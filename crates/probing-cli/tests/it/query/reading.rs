@@ -1,12 +1,12 @@
 //! Queries only read, whatever they say; and what is wrong with one is told.
 
-use probing_testkit::{Python, Ran};
+use probing_testkit::{CommandResult, Python};
 
 use super::query;
 use crate::sandbox;
 
 /// Each of them, on one target.
-fn asked(statements: &[&str], check: impl Fn(&str, &Ran)) {
+fn asked(statements: &[&str], check: impl Fn(&str, &CommandResult)) {
     let sandbox = sandbox();
     let target = sandbox.target(&Python::all()[0], "idle.py").start();
     for sql in statements {

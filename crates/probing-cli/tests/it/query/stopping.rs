@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Child, Stdio};
 
-use probing_testkit::{Python, Ran, Sandbox, Target, wait_until};
+use probing_testkit::{CommandResult, Python, Sandbox, Target, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::prompt::prompt;
@@ -40,11 +40,11 @@ fn spent_on_queries(pid: u32) -> Option<u64> {
 }
 
 /// Waits until it works on a query, and interrupts it.
-fn interrupted(child: Child) -> Ran {
+fn interrupted(child: Child) -> CommandResult {
     let begun = || spent_on_queries(child.id()).is_some_and(|spent| spent > A_WHILE);
     wait_until("it computes", begun);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    Ran::finished(child)
+    CommandResult::finished(child)
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn no_half_of_a_file_is_left() {
     let is_written = || fs::read_dir(&folder).unwrap().count() == 1;
     wait_until("it writes", is_written);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(Ran::finished(child).status, 130);
+    assert_eq!(CommandResult::finished(child).status, 130);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 
@@ -165,7 +165,7 @@ fn a_query_takes_no_more_memory_than_it_may() {
         .args(["-t", &target.pid().to_string(), "query", "--wide", GIVES])
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let ran = Ran::finished(command.spawn().unwrap());
+    let ran = CommandResult::finished(command.spawn().unwrap());
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(
         ran.stderr

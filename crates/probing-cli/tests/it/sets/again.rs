@@ -79,7 +79,7 @@ fn a_flame_graph_of_several_has_a_part_for_each() {
         let options = [
             "flamegraph",
             "--idle",
-            "--seconds",
+            "--for",
             "0.05",
             "--format",
             "folded",

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use probing_testkit::{Python, Ran, every_python, wait_until};
+use probing_testkit::{CommandResult, Python, every_python, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -132,7 +132,7 @@ fn ctrl_c_interrupts_the_code_on_all() {
             job.shown(ran.ok()) == "ranks 0-2: True\n"
         });
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!((ran.status, ran.stdout.as_str()), (130, ""), "{ran:?}");
         // Each may have been in another line of the loop.
         assert!(ran.stderr.ends_with("KeyboardInterrupt\n"), "{ran:?}");

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use probing_testkit::{Python, Ran, every_python, wait_until};
+use probing_testkit::{CommandResult, Python, every_python, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn two_of_four(python: &Python, program: &str) -> Job {
     job
 }
 
-fn check_lost(job: &Job, ran: &Ran) {
+fn check_lost(job: &Job, ran: &CommandResult) {
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(lost(job, &ran.stderr), LOST, "{ran:?}");
 }
@@ -65,7 +65,7 @@ fn functions_of_ranks_are_traced_and_shown_with_their_ranks() {
             rows[0]["ranks"] == 2
         });
         // Whatever this takes, the sums are not too old.
-        let top = ["top", "--once", "--every", "10m"];
+        let top = ["top", "--once", "--for", "10m"];
         let ran = job.probing((0, 3), &top);
         assert_eq!(ran.status, 0, "{ran:?}");
         let shown = job.shown(&ran.stdout);
@@ -216,7 +216,7 @@ fn what_grows_in_ranks_is_told_with_their_ranks() {
         assert_eq!(lost(&job, before), LOST);
         run(&mut job.ranks[2], "serve(4000)");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let ran = Ran::finished(child);
+        let ran = CommandResult::finished(child);
         assert_eq!(ran.status, 3, "{ran:?}");
         let shown = job.shown(&ran.stdout);
         let grows = |who: &str| {

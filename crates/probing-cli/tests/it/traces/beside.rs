@@ -143,7 +143,7 @@ fn threads_do_not_pile_up_while_nobody_can_have_the_gil() {
         let mut traced = Traced::start(python);
         traced.run("import ctypes; held = ctypes.PyDLL(None).usleep");
         traced.probing(&["trace", "Trainer.fit", "--for", "1s"]);
-        traced.probing(&["break", "traced.py:23", "--action", "count", "--ttl", "1s"]);
+        traced.probing(&["break", "traced.py:23", "--action", "count", "--for", "1s"]);
         let before = traced.target.usage().threads;
         traced.target.say("held(3_000_000)");
         let mut most = before;

@@ -101,7 +101,7 @@ fn a_loop_that_does_nothing_but_call_costs_its_budget_from_the_first_second_on()
         // What it saw is what it says, and it was quiet by turns.
         let counted = traced.query("select count(*) > 10000, (select count(*) > 1 from python.probe_budget where action = 'mute') from python.trace_event");
         assert_eq!(counted, ["true,true"]);
-        let top = traced.probing(&["top", "--once", "--every", "10m"]);
+        let top = traced.probing(&["top", "--once", "--for", "10m"]);
         assert!(
             top.starts_with("by python.trace_stats: a part of the calls"),
             "{top}"

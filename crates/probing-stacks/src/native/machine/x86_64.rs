@@ -3,7 +3,7 @@
 use libc::user_regs_struct;
 
 use crate::native::registers::Registers;
-use crate::stop::ends_by_a_stop;
+use crate::thread_hold::ends_by_a_stop;
 
 pub(crate) const STACK_POINTER: usize = 7;
 pub(crate) const FRAME_POINTER: usize = 6;

@@ -9,7 +9,7 @@ use probing_proto::report::{
 
 use crate::commands::backtrace::text;
 use crate::terminal::Style;
-use probing_proto::visible;
+use probing_proto::text::visible;
 
 /// Names of tasks, or ranges of names, that are written out; of more, the first ones and the last.
 const NAMES_SHOWN: usize = 4;

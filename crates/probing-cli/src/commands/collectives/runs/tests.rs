@@ -2,8 +2,8 @@
 
 use probing_proto::process::Pid;
 
-use super::super::verdict::tests::{recorder, row};
-use super::*;
+use crate::commands::collectives::runs::*;
+use crate::commands::collectives::verdict::tests::{recorder, row};
 
 /// A rank of a job at `here:29500`, with a row at each of these times.
 fn process(pid: u64, rank: i64, at_millis: &[i64]) -> Vec<Row> {
@@ -19,18 +19,18 @@ fn here(pid: u64) -> Process {
 }
 
 /// Processes 30 to 39 are known to have been started at 150 ms, others not.
-fn asked(ended: &[u64]) -> Asked {
-    Asked {
+fn asked(ended: &[u64]) -> QueriedProcesses {
+    QueriedProcesses {
         ended: ended.iter().copied().map(here).collect(),
         started: (30..40).map(|pid| (here(pid), 150_000_000)).collect(),
-        ..Asked::default()
+        ..QueriedProcesses::default()
     }
 }
 
 /// The pids that count of these.
 #[track_caller]
 fn check(rows: &[Vec<Row>], ended: &[u64], counted: &[u64], note: Option<&str>) {
-    let told = told(rows.concat(), &asked(ended));
+    let told = select_runs(rows.concat(), &asked(ended));
     let pids: BTreeSet<u64> = told.rows.iter().map(|row| row.pid).collect();
     assert_eq!(pids, counted.iter().copied().collect());
     assert_eq!(told.note().as_deref(), note);
@@ -64,7 +64,7 @@ fn the_dead_of_a_former_start_do_not() {
         process(11, 1, &[1, 5]),
         process(31, 1, &[9]),
     ];
-    let told = told(again.concat(), &asked(&[11]));
+    let told = select_runs(again.concat(), &asked(&[11]));
     assert!(told.rows.iter().all(|row| row.pid != 11), "{told:?}");
 }
 
@@ -84,11 +84,11 @@ fn of_dead_jobs_the_last_is_told_and_none_beside_one_that_lives() {
     check(&rows, &[30, 31], &[10, 11], Some(OTHERS));
     check(&rows[..2], &[10, 11], &[10, 11], Some(ENDED));
     // A job that has just begun again has nothing to tell yet.
-    let begun = Asked {
+    let begun = QueriedProcesses {
         recording: vec![recorder("here:29500", 0)],
         ..asked(&[10, 11])
     };
-    let told = told(rows[..2].concat(), &begun);
+    let told = select_runs(rows[..2].concat(), &begun);
     assert_eq!((told.has_ended, told.rows.len()), (false, 0));
 }
 
@@ -105,6 +105,6 @@ fn machines_have_the_same_pids() {
     let rows = [process(10, 0, &[1, 5, 9]), there(process(10, 1, &[1, 5]))];
     let mut asked = asked(&[]);
     asked.ended.insert(Process::new("there", Pid(10)));
-    let told = told(rows.concat(), &asked);
+    let told = select_runs(rows.concat(), &asked);
     assert_eq!((told.rows.len(), told.note()), (5, None));
 }

@@ -1,6 +1,6 @@
 //! What is said of rows.
 
-use super::*;
+use crate::commands::collectives::verdict::*;
 
 const MILLI: i64 = 1_000_000;
 
@@ -41,9 +41,9 @@ pub(in super::super) fn recorder(job: &str, rank: i64) -> Recorder {
 
 /// What is said of the only job.
 fn told(rows: &[Row]) -> JobReport {
-    let asked = Asked {
+    let asked = QueriedProcesses {
         ended: HashSet::from([Process::new("here", Pid(101))]),
-        ..Asked::default()
+        ..QueriedProcesses::default()
     };
     let [job] = report(rows, &asked).jobs.try_into().unwrap();
     job
@@ -70,7 +70,7 @@ fn two_jobs_have_a_verdict_each() {
         .map(|rank| row(rank, 9, "allreduce [6]", 1, true))
         .collect();
     let rows = [elsewhere(&runs, Some("here:29501")), hangs.to_vec()].concat();
-    let jobs = report(&rows, &Asked::default()).jobs;
+    let jobs = report(&rows, &QueriedProcesses::default()).jobs;
     let verdict = |job: &JobReport| job.groups[0].verdict.clone();
     assert_eq!(jobs[1].job.as_deref(), Some("here:29501"));
     assert_eq!(verdict(&jobs[1]), Verdict::InStep { seq: 9 });
@@ -83,9 +83,9 @@ fn two_jobs_have_a_verdict_each() {
 #[test]
 fn who_records_in_another_job_is_not_waited_for() {
     let rows = [row(0, 4, "allreduce [4]", 1, true)];
-    let asked = Asked {
+    let asked = QueriedProcesses {
         recording: vec![recorder("here:29501", 1)],
-        ..Asked::default()
+        ..QueriedProcesses::default()
     };
     let jobs = report(&rows, &asked).jobs;
     assert_eq!(jobs[0].groups[0].verdict, Verdict::InStep { seq: 4 });
@@ -106,9 +106,9 @@ fn nothing_is_said_of_jobs_that_cannot_be_told_apart() {
 #[test]
 fn who_records_and_has_done_nothing_has_not_come() {
     let rows = [row(0, 30, "allreduce [4]", 1, false)];
-    let asked = Asked {
+    let asked = QueriedProcesses {
         recording: [0, 1].map(|rank| recorder("here:29500", rank)).into(),
-        ..Asked::default()
+        ..QueriedProcesses::default()
     };
     let Verdict::Absent {
         ranks,
@@ -215,6 +215,33 @@ fn who_always_comes_last_is_the_straggler() {
     let report = told(&rows);
     assert_eq!(report.straggler, Some(2));
     assert_eq!((report.lateness[0].rank, report.lateness[0].last), (2, 10));
+}
+
+/// Two milliseconds of a second are no reason to look for one.
+#[test]
+fn a_healthy_pair_has_no_straggler() {
+    // Over for both when both have come.
+    let of_two = |rank, seq, at_millis| Row {
+        group_size: 2,
+        over_nanos: Some((1000 * (seq + 1) - 1) * MILLI),
+        ..row(rank, seq, "allreduce [4]", at_millis, true)
+    };
+    for (late, straggler) in [(2, None), (200, Some(0))] {
+        let mut rows = Vec::new();
+        for seq in 0..10 {
+            rows.push(of_two(0, seq, 1000 * seq + late));
+            rows.push(of_two(1, seq, 1000 * seq));
+        }
+        assert_eq!(told(&rows).straggler, straggler, "{late} ms");
+    }
+    // Who is late in half of the operations is not the one.
+    let mut rows = Vec::new();
+    for seq in 0..10 {
+        let late = if seq % 5 < 3 { 50 } else { 0 };
+        rows.push(of_two(0, seq, 1000 * seq + late));
+        rows.push(of_two(1, seq, 1000 * seq + 50 - late));
+    }
+    assert_eq!(told(&rows).straggler, None);
 }
 
 /// Rank 1 has sent something to rank 2 before it was recorded, which torch has counted.

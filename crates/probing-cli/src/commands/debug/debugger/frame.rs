@@ -4,14 +4,14 @@ use std::io::Write as _;
 
 use anyhow::bail;
 use probing_client::ClientError;
-use probing_proto::function;
 use probing_proto::message::Outcome;
-use probing_proto::names::Scope;
-use probing_proto::stops::Spot;
+use probing_proto::message::breakpoints::SourceLocation;
+use probing_proto::message::completion::Scope;
+use probing_proto::text::function_lines;
 
-use super::Debugger;
+use crate::commands::debug::commands::Lines;
+use crate::commands::debug::debugger::Debugger;
 use crate::commands::debug::show;
-use crate::commands::debug::words::Lines;
 use crate::commands::repl;
 use crate::commands::repl::session::say;
 use crate::terminal;
@@ -32,12 +32,12 @@ impl Debugger<'_> {
 
     /// All of the function that is looked at; of a body of a module, the file.
     pub(super) fn show_function(&mut self) -> anyhow::Result<()> {
-        let Some(Spot { file, lineno, .. }) = self.spot().cloned() else {
+        let Some(SourceLocation { file, lineno, .. }) = self.spot().cloned() else {
             bail!("no frame is chosen: the program runs");
         };
         let source = self.session.link.probe().source(&file, 1, u32::MAX);
         let (first, last) = match source {
-            Ok(source) => function::around(&source.lines, lineno),
+            Ok(source) => function_lines::around(&source.lines, lineno),
             // Said below, in the same words as for any other lines.
             Err(ClientError::NotDone(_)) => (1, 1),
             Err(error) => return Err(error.into()),
@@ -46,7 +46,7 @@ impl Debugger<'_> {
     }
 
     pub(super) fn show_lines(&mut self, first: u32, count: u32) -> anyhow::Result<()> {
-        let Some(Spot { file, lineno, .. }) = self.spot().cloned() else {
+        let Some(SourceLocation { file, lineno, .. }) = self.spot().cloned() else {
             bail!("no frame is chosen: the program runs");
         };
         let source = self.session.link.probe().source(&file, first, count);

@@ -1,21 +1,21 @@
 //! What Tab offers: tables where one belongs, columns of the tables that are named, functions, keywords.
 
-use probing_engine::Words;
+use probing_engine::SchemaNames;
 use reedline::{Completer, Span, Suggestion};
 
-use super::words::{self, KEYWORDS, Kind};
+use crate::commands::query::prompt::words::{self, KEYWORDS, Kind};
 
 /// Names that a query may use.
 #[derive(Debug)]
 pub(super) struct SqlNames {
-    words: Words,
+    words: SchemaNames,
 }
 
 /// What is offered: the text, and what it is.
 type Offer = (String, String);
 
 impl SqlNames {
-    pub(super) fn of(words: Words) -> Self {
+    pub(super) fn of(words: SchemaNames) -> Self {
         Self { words }
     }
 
@@ -27,14 +27,14 @@ impl SqlNames {
                 at + text[at..].chars().next().map_or(1, char::len_utf8)
             });
         // Nobody wants names inside of a string.
-        let is_quoted = words::of(text).last().is_some_and(|(kind, piece)| {
+        let is_quoted = words::tokenize(text).last().is_some_and(|(kind, piece)| {
             *kind == Kind::Text && (piece.len() < 2 || !piece.ends_with('\''))
         });
         if is_quoted {
             return (start, Vec::new());
         }
         let (before, word) = text.split_at(start);
-        let last = words::of(before)
+        let last = words::tokenize(before)
             .into_iter()
             .rfind(|(_, piece)| !piece.trim().is_empty());
         let wants_table = matches!(last, Some((Kind::Keyword, keyword))
@@ -85,7 +85,7 @@ impl SqlNames {
 
     /// Of the tables that the statement names, else of all; each once.
     fn columns(&self, word: &str, whole: &str) -> Vec<Offer> {
-        let named: Vec<&str> = words::of(whole)
+        let named: Vec<&str> = words::tokenize(whole)
             .into_iter()
             .filter(|(kind, _)| *kind == Kind::Name)
             .map(|(_, piece)| piece)
@@ -125,19 +125,19 @@ impl Completer for SqlNames {
 
 #[cfg(test)]
 mod tests {
-    use probing_engine::TableWords;
+    use probing_engine::TableNames;
 
     use super::*;
 
     fn offered(text: &str) -> Vec<String> {
-        let table = |name: &str, columns: &[&str]| TableWords {
+        let table = |name: &str, columns: &[&str]| TableNames {
             name: name.to_owned(),
             columns: columns
                 .iter()
                 .map(|column| ((*column).to_owned(), "integer".to_owned()))
                 .collect(),
         };
-        let names = SqlNames::of(Words {
+        let names = SqlNames::of(SchemaNames {
             tables: vec![
                 table("python.backtrace", &["pid", "func", "file"]),
                 table("process.info", &["pid", "folder"]),

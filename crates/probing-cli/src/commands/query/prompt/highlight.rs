@@ -3,7 +3,7 @@
 use nu_ansi_term::{Color, Style};
 use reedline::{Highlighter, StyledText};
 
-use super::words::{self, Kind};
+use crate::commands::query::prompt::words::{self, Kind};
 
 /// Paints keywords, strings, numbers and comments.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct SqlColours;
 impl Highlighter for SqlColours {
     fn highlight(&self, line: &str, _cursor: usize) -> StyledText {
         let mut text = StyledText::new();
-        for (kind, part) in words::of(line) {
+        for (kind, part) in words::tokenize(line) {
             text.push((style(kind), part.to_owned()));
         }
         text

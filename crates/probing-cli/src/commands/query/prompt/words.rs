@@ -68,7 +68,7 @@ pub(super) const KEYWORDS: [&str; 52] = [
 ];
 
 /// The pieces of a text; together they are all of it.
-pub(super) fn of(text: &str) -> Vec<(Kind, &str)> {
+pub(super) fn tokenize(text: &str) -> Vec<(Kind, &str)> {
     let (mut pieces, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
         let (kind, length) = piece(rest, first);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_text_falls_into_its_words() {
-        let shown: Vec<(Kind, &str)> = of("select a.b, 'x y' -- c\nfrom \"T\" where 1.5")
+        let shown: Vec<(Kind, &str)> = tokenize("select a.b, 'x y' -- c\nfrom \"T\" where 1.5")
             .into_iter()
             .filter(|(_, piece)| !piece.trim().is_empty())
             .collect();
@@ -139,7 +139,7 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         for text in ["'open", "\"open", "/* open", "é日'", "-"] {
-            let whole: String = of(text).into_iter().map(|(_, piece)| piece).collect();
+            let whole: String = tokenize(text).into_iter().map(|(_, piece)| piece).collect();
             assert_eq!(whole, text);
         }
     }

@@ -1,0 +1,8 @@
+//! Security: who may connect, prove what, and how much of the agent each may take.
+
+pub(crate) mod audit_log;
+pub(crate) mod capacity;
+pub(crate) mod certificate;
+pub(crate) mod host_check;
+pub(crate) mod rate_limit;
+pub(crate) mod tokens;

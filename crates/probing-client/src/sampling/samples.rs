@@ -1,0 +1,269 @@
+//! Many readings of one target's stacks, counted as they come.
+
+use std::thread;
+use std::time::Duration;
+
+use probing_proto::process::Pid;
+use probing_stacks::{Frame, FrameGap, Gil, Options, Pause, State, ThreadStack};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::ClientError;
+use crate::sampling::call_tree::{Calls, FrameLocation};
+use crate::sampling::ticker::{Pace, Stop};
+use crate::stacks;
+use crate::stacks::access::{Access, Subject};
+use crate::targets::labels::TargetLabel;
+use crate::targets::set::Member;
+
+/// Stands for frames that a thread changed each time they were read.
+const MOVING: &str = "[moved too fast to be seen]";
+/// Stands for frames that are too many or could not be read.
+const BEYOND: &str = "[further calls not read]";
+
+/// What to sample, and how often.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub duration: Duration,
+    /// Readings per second.
+    pub rate: u32,
+    /// Only the thread of this name or id.
+    pub thread: Option<String>,
+    /// Also threads that sleep or wait.
+    pub idle: bool,
+    /// Each thread apart.
+    pub threads: bool,
+    /// All lines of a function together.
+    pub functions: bool,
+    pub pause: Pause,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Samples {
+    pub pid: Pid,
+    /// What is to be said about how it was read.
+    pub note: Option<String>,
+    /// Between two readings.
+    pub interval: Duration,
+    /// Readings of all threads.
+    pub taken: u64,
+    /// Readings that were not made because the one before took too long.
+    pub missed: u64,
+    /// Stacks of threads that were counted.
+    pub counted: u64,
+    /// Stacks among them whose innermost frames changed while they were read: the others are counted.
+    pub torn: u64,
+    /// The longest that a thread was held.
+    pub paused: Duration,
+    /// Readings that gave nothing.
+    pub failed: u64,
+    /// Whether a thread that the plan asks for was ever there.
+    pub wanted_was_seen: bool,
+    /// Names of the threads of the last reading.
+    pub names: Vec<String>,
+    pub took: Duration,
+    /// The time that sampling spent on a CPU.
+    pub cpu: Duration,
+    pub end: SamplesEnd,
+    pub calls: Calls,
+}
+
+/// Why there are no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SamplesEnd {
+    /// Time was up.
+    Done,
+    /// Somebody asked to stop.
+    Stopped,
+    /// The target ended.
+    TargetEnded,
+}
+
+/// Samples a process until time is up, it ends, or `stop` is asked. Nothing runs in it.
+pub(crate) fn sample(
+    subject: &Subject,
+    plan: &Plan,
+    stop: &Stop,
+    mut on_reading: impl FnMut(&Samples),
+) -> Result<Samples, ClientError> {
+    if let Subject::Process(process) = subject {
+        stacks::check_python(process)?;
+    }
+    let mut access = Access::to(subject)?;
+    let cpu = cpu_time();
+    let mut samples = Samples::none(access.pid, plan);
+    samples.note = access.note();
+    let mut pace = Pace::new(samples.interval, stop);
+    let options = Options {
+        pause: plan.pause,
+        ..Options::default()
+    };
+    while let Some(due) = pace.wait() {
+        if due >= plan.duration {
+            samples.end = SamplesEnd::Done;
+            break;
+        }
+        samples.missed = pace.missed();
+        let read = access.reader.read(&options);
+        match access.checked(read) {
+            Ok(snapshot) => {
+                samples.paused = samples.paused.max(snapshot.paused);
+                samples.add(&snapshot.threads, plan);
+            }
+            // It starts another program, or is about to end: the next reading tells.
+            Err(ClientError::Stacks(_)) if !access.is_over() => samples.failed += 1,
+            Err(error) if !error.is_end() && !access.is_over() => return Err(error),
+            Err(_) => {
+                samples.end = SamplesEnd::TargetEnded;
+                break;
+            }
+        }
+        samples.took = pace.elapsed();
+        on_reading(&samples);
+    }
+    if samples.end == SamplesEnd::Done {
+        let planned = plan
+            .duration
+            .as_nanos()
+            .div_ceil(samples.interval.as_nanos()) as u64;
+        samples.missed = planned.saturating_sub(samples.taken + samples.failed);
+    }
+    samples.took = pace.elapsed();
+    samples.cpu = cpu_time().saturating_sub(cpu);
+    Ok(samples)
+}
+
+/// Samples several processes at the same time, as one picture in which each is a call of its own. `on_reading` sees
+/// the first of them. Those that could not be sampled are told apart.
+pub fn sample_each(
+    members: &[Member],
+    plan: &Plan,
+    stop: &Stop,
+    on_reading: impl FnMut(&Samples) + Send,
+) -> (Option<Samples>, Vec<(Member, ClientError)>) {
+    let mut on_reading = Some(on_reading);
+    let outcomes: Vec<Result<Samples, ClientError>> = thread::scope(|scope| {
+        let sampling: Vec<_> = members
+            .iter()
+            .map(|member| {
+                let mut watch = on_reading.take();
+                scope.spawn(move || {
+                    stop.join();
+                    let on_reading = |samples: &Samples| {
+                        if let Some(watch) = &mut watch {
+                            watch(samples);
+                        }
+                    };
+                    member.target.sample(plan, stop, on_reading)
+                })
+            })
+            .collect();
+        let ended = sampling.into_iter().map(thread::ScopedJoinHandle::join);
+        // One that panicked gave nothing.
+        ended
+            .map(|ended| ended.unwrap_or(Err(ClientError::Gone)))
+            .collect()
+    });
+    let (mut all, mut failures) = (None::<Samples>, Vec::new());
+    for (member, outcome) in members.iter().zip(outcomes) {
+        match outcome {
+            Ok(samples) => {
+                let none = || Samples::none(samples.pid, plan);
+                all.get_or_insert_with(none).add_all(&member.who, samples);
+            }
+            Err(error) => failures.push((member.clone(), error)),
+        }
+    }
+    (all, failures)
+}
+
+impl Samples {
+    /// Adds those of another process.
+    fn add_all(&mut self, who: &TargetLabel, other: Self) {
+        self.taken += other.taken;
+        self.missed += other.missed;
+        self.counted += other.counted;
+        self.torn += other.torn;
+        self.failed += other.failed;
+        self.paused = self.paused.max(other.paused);
+        self.took = self.took.max(other.took);
+        // The time of this process: each has counted that of all.
+        self.cpu = self.cpu.max(other.cpu);
+        self.wanted_was_seen |= other.wanted_was_seen;
+        self.names.extend(other.names);
+        self.note = self.note.take().or(other.note);
+        if other.end != SamplesEnd::TargetEnded {
+            self.end = other.end;
+        }
+        self.calls
+            .add_all(&FrameLocation::words(&who.to_string()), &other.calls);
+    }
+
+    pub(crate) fn none(pid: Pid, plan: &Plan) -> Self {
+        Self {
+            pid,
+            note: None,
+            interval: Duration::from_secs(1) / plan.rate.max(1),
+            taken: 0,
+            missed: 0,
+            counted: 0,
+            torn: 0,
+            paused: Duration::ZERO,
+            failed: 0,
+            wanted_was_seen: false,
+            names: Vec::new(),
+            took: Duration::ZERO,
+            cpu: Duration::ZERO,
+            end: SamplesEnd::Stopped,
+            calls: Calls::default(),
+        }
+    }
+
+    fn add(&mut self, threads: &[ThreadStack], plan: &Plan) {
+        self.taken += 1;
+        self.names.clear();
+        for thread in threads {
+            self.names.push(stacks::title(thread));
+            let wanted = plan.thread.as_deref();
+            let is_wanted = wanted.is_none_or(|wanted| stacks::is_named(thread, wanted));
+            self.wanted_was_seen |= is_wanted;
+            if !is_wanted || (is_idle(thread) && !plan.idle) {
+                continue;
+            }
+            self.counted += 1;
+            self.torn += u64::from(thread.missing == FrameGap::Inner);
+            self.calls.add(places(thread, plan));
+        }
+    }
+}
+
+/// Neither on a CPU nor keeping others from Python.
+fn is_idle(thread: &ThreadStack) -> bool {
+    thread.state != State::Running && thread.gil != Gil::Holds
+}
+
+/// A thread's stack, outermost first. What was not seen has a place, too.
+fn places<'a>(
+    thread: &'a ThreadStack,
+    plan: &Plan,
+) -> impl Iterator<Item = FrameLocation> + use<'a> {
+    let functions = plan.functions;
+    let name = plan
+        .threads
+        .then(|| FrameLocation::words(&stacks::title(thread)));
+    let missing = |which, words| (thread.missing == which).then(|| FrameLocation::words(words));
+    let place = move |frame: &Frame| FrameLocation {
+        func: frame.func.clone(),
+        file: Some(frame.file.clone()),
+        line: frame.line.filter(|_| !functions),
+    };
+    name.into_iter()
+        .chain(missing(FrameGap::Outer, BEYOND))
+        .chain(thread.frames.iter().rev().map(place))
+        .chain(missing(FrameGap::Inner, MOVING))
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

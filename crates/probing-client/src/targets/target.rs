@@ -1,0 +1,384 @@
+//! What `-t` means.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use probing_attach::{Options as AttachOptions, Report as AttachReport};
+use probing_capture::{Capture, EXTENSION};
+use probing_process::procfs::processes::{self, Process};
+use probing_proto::process::Pid;
+use probing_proto::report::{BacktraceReport, ReportedThread};
+
+use crate::agent::{self, Endpoint, Node};
+use crate::error::ClientError;
+use crate::probe::Probe;
+use crate::probe::attach;
+use crate::probe::connection::CONNECT_TIMEOUT;
+use crate::sampling::samples::{self, Plan, Samples};
+use crate::sampling::ticker::Stop;
+use crate::stacks::access::Subject;
+use crate::stacks::locals;
+use crate::stacks::{self, StackQuery, Stacks};
+use crate::storage::core_file::CoreFileInfo;
+use crate::storage::recording::Recording;
+use crate::targets::proc_info::host_name;
+use crate::targets::roles::retain_programs;
+use crate::targets::socket_path;
+
+/// A process to look at, as the user named it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// `4242`
+    Local(Pid),
+    /// `unix:/run/x/probe.sock`
+    Socket(PathBuf),
+    /// `train.py`: the one Python process that is called so.
+    Name(String),
+    /// `host:8080/4242`: a process on the machine of an agent.
+    Remote(Remote),
+    /// `x.probe`: a process as it was, in a file.
+    Capture(PathBuf),
+    /// Whoever may be on the machine of an agent that does not say.
+    Unlisted(UnlistedAgent),
+}
+
+/// An agent that does not say who is on its machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct UnlistedAgent {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) why: String,
+}
+
+impl UnlistedAgent {
+    pub(crate) fn error(&self) -> ClientError {
+        ClientError::UnlistedAgent {
+            why: self.why.clone(),
+        }
+    }
+}
+
+/// A process on the machine of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    pub node: Arc<Node>,
+    pub pid: Pid,
+}
+
+impl Hash for Remote {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.node.endpoint(), self.pid).hash(state);
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.node.endpoint(), self.pid)
+    }
+}
+
+/// The text names no target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotATarget {
+    #[error("a target is a pid, a program's name, HOST:PORT of an agent, unix:PATH, or all")]
+    Empty,
+    #[error("unix: needs the path of a socket")]
+    NoPath,
+}
+
+impl FromStr for Target {
+    type Err = NotATarget;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err(NotATarget::Empty);
+        }
+        if let Ok(pid) = text.parse() {
+            return Ok(Self::Local(pid));
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err(NotATarget::NoPath)
+            } else {
+                Ok(Self::Socket(path.into()))
+            };
+        }
+        if Path::new(text)
+            .extension()
+            .is_some_and(|extension| extension == EXTENSION)
+        {
+            return Ok(Self::Capture(text.into()));
+        }
+        Ok(Self::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(pid) => pid.fmt(f),
+            Self::Socket(path) => write!(f, "unix:{}", path.display()),
+            Self::Name(name) => name.fmt(f),
+            Self::Remote(remote) => remote.fmt(f),
+            Self::Capture(path) => path.display().fmt(f),
+            Self::Unlisted(UnlistedAgent { endpoint, .. }) => endpoint.fmt(f),
+        }
+    }
+}
+
+/// What to do about a process that has no probe.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// Bring one in.
+    Attach(AttachOptions),
+    /// Leave it as it is, and say so.
+    Forbidden,
+}
+
+/// A target's probe, and how it got there if we brought it.
+#[derive(Debug)]
+pub struct ConnectedProbe {
+    pub probe: Probe,
+    pub attached: Option<AttachReport>,
+}
+
+impl Target {
+    /// Connects to the target's probe.
+    pub fn connect(&self, entry: &Entry) -> Result<ConnectedProbe, ClientError> {
+        match self {
+            Self::Local(pid) => connect_to(&process(*pid)?, entry),
+            Self::Name(name) => connect_to(&named(name)?, entry),
+            Self::Socket(path) => Ok(ConnectedProbe {
+                probe: Probe::at(path, CONNECT_TIMEOUT)?,
+                attached: None,
+            }),
+            Self::Remote(Remote { node, pid }) => {
+                let (probe, attached) = node.connect(*pid, entry)?;
+                let attached = attached.as_ref().and_then(attach::by_agent);
+                Ok(ConnectedProbe { probe, attached })
+            }
+            Self::Capture(path) => Err(ClientError::only_kept(path)),
+            Self::Unlisted(unsaid) => Err(unsaid.error()),
+        }
+    }
+
+    /// What the machine is called that it runs on; `None` when nobody says, or it runs no more.
+    pub fn host(&self) -> Option<String> {
+        match self {
+            Self::Local(_) | Self::Name(_) | Self::Socket(_) => Some(host_name()),
+            Self::Remote(remote) => remote.node.host().map(str::to_owned),
+            Self::Capture(_) | Self::Unlisted(_) => None,
+        }
+    }
+
+    /// Whether its pid is none of this machine, now.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Remote(_) | Self::Capture(_) | Self::Unlisted(_))
+    }
+}
+
+impl Target {
+    /// The stacks of all its threads, read from outside. Needs no probe.
+    pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
+        match self {
+            Self::Remote(remote) => Ok(Stacks::there(remote.clone(), query)),
+            Self::Capture(path) => Stacks::kept(path, query),
+            _ => Stacks::of(&self.subject()?, query),
+        }
+    }
+
+    /// Has the probe put the locals of a report into the program's own words. Does nothing without a probe.
+    pub fn tell_locals(&self, report: &mut BacktraceReport) -> Result<(), ClientError> {
+        let probe = match self {
+            Self::Socket(path) => Probe::at(path, CONNECT_TIMEOUT),
+            Self::Local(_) | Self::Name(_) => Probe::of_process(&self.process()?),
+            // Its agent has asked it already, or whoever captured it.
+            Self::Remote(_) | Self::Capture(_) | Self::Unlisted(_) => return Ok(()),
+        };
+        match probe {
+            Err(ClientError::NoProbe { .. }) => Ok(()),
+            probe => locals::ask(&mut probe?, report),
+        }
+    }
+
+    /// Many readings of its stacks, counted. `on_reading` sees what there is after each.
+    pub fn sample(
+        &self,
+        plan: &Plan,
+        stop: &Stop,
+        on_reading: impl FnMut(&Samples),
+    ) -> Result<Samples, ClientError> {
+        match self {
+            Self::Remote(Remote { node, pid }) => {
+                agent::sample((node, *pid), plan, stop, on_reading)
+            }
+            _ => samples::sample(&self.subject()?, plan, stop, on_reading),
+        }
+    }
+
+    /// Which thread of it holds the GIL and where, if any does and we may look.
+    pub fn gil_holder(&self) -> Option<String> {
+        match self {
+            Self::Remote(remote) => stacks::gil_holder_there(remote),
+            _ => stacks::gil_holder(&self.subject().ok()?),
+        }
+    }
+
+    /// The stack of one thread, by `threading.get_ident()`, if it can be read.
+    pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
+        match self {
+            Self::Remote(remote) => stacks::stack_there(remote, ident),
+            _ => stacks::stack(&self.subject().ok()?, ident),
+        }
+    }
+
+    /// What it has recorded, living or dead; `None` when it has not. Needs no probe and runs nothing in it.
+    pub fn recording(&self) -> Result<Option<Recording>, ClientError> {
+        if let Self::Capture(path) = self {
+            return Ok(Recording::of_capture(&Capture::open(path)?));
+        }
+        let gone = match (self.process(), self) {
+            (Ok(process), _) => return Recording::of_process(&process),
+            (Err(gone), Self::Local(pid)) => match Recording::of_dead(*pid) {
+                Some(recording) => return Ok(Some(recording)),
+                None => gone,
+            },
+            (Err(gone), _) => gone,
+        };
+        Err(gone)
+    }
+
+    /// Whether its process is there and not dead.
+    pub fn is_alive(&self) -> bool {
+        self.process().is_ok()
+    }
+
+    pub(crate) fn process(&self) -> Result<Process, ClientError> {
+        match self.subject()? {
+            Subject::Process(process) => Ok(*process),
+            Subject::Unseen(socket) => Err(ClientError::Unseen { socket }),
+        }
+    }
+
+    pub(crate) fn subject(&self) -> Result<Subject, ClientError> {
+        let process = match self {
+            Self::Local(pid) => process(*pid)?,
+            Self::Name(name) => named(name)?,
+            Self::Socket(path) => {
+                let key = Probe::at(path, CONNECT_TIMEOUT)?.hello().key();
+                match processes::with_key(key) {
+                    Some(process) => process,
+                    None => return Ok(Subject::Unseen(path.clone())),
+                }
+            }
+            Self::Remote(remote) => {
+                let target = remote.to_string();
+                return Err(ClientError::Elsewhere { target });
+            }
+            Self::Capture(path) => return Err(ClientError::only_kept(path)),
+            Self::Unlisted(unsaid) => return Err(unsaid.error()),
+        };
+        Ok(Subject::Process(Box::new(process)))
+    }
+}
+
+fn process(pid: Pid) -> Result<Process, ClientError> {
+    Process::read(pid).ok_or_else(|| {
+        if processes::is_dead(pid) {
+            return ClientError::Zombie { pid };
+        }
+        match socket_path::left_by(pid) {
+            Some(folder) => ClientError::LeftFolder { pid, folder },
+            None => ClientError::NoSuchProcess { pid },
+        }
+    })
+}
+
+/// Only its user, and root, may talk to a process's probe.
+pub(crate) fn check_user(process: &Process) -> Result<(), ClientError> {
+    let (own, pid, uid) = (rustix::process::geteuid(), process.pid, process.uid);
+    if uid == own.as_raw() || own.is_root() {
+        Ok(())
+    } else {
+        Err(ClientError::OtherUser { pid, uid })
+    }
+}
+
+fn connect_to(process: &Process, entry: &Entry) -> Result<ConnectedProbe, ClientError> {
+    check_user(process)?;
+    let pid = process.pid;
+    let probe = match (Probe::of_process(process), entry) {
+        (Err(ClientError::NoProbe { .. }), _)
+            if process.python.is_none() && !process.is_hidden() =>
+        {
+            return Err(ClientError::NotPython {
+                pid,
+                command: process.command.join(" "),
+            });
+        }
+        (Err(ClientError::NoProbe { .. }), Entry::Attach(options)) => {
+            let report = attach::attach(process, options)?;
+            return Ok(ConnectedProbe {
+                probe: Probe::of_process(process)?,
+                attached: Some(report),
+            });
+        }
+        (probe, _) => probe?,
+    };
+    Ok(ConnectedProbe {
+        probe,
+        attached: None,
+    })
+}
+
+fn named(name: &str) -> Result<Process, ClientError> {
+    // First: whoever looks at it with another tool has its path in the arguments.
+    if let Some(left) = CoreFileInfo::by(Path::new(name)) {
+        let path = name.into();
+        return Err(ClientError::CoreFile { path, left });
+    }
+    let mut matches: Vec<Process> = processes::all_python()
+        .into_iter()
+        .filter(|process| process.is_named(name))
+        .collect();
+    retain_programs(&mut matches);
+    match matches.len() {
+        0 => Err(ClientError::NoneNamed {
+            name: name.to_owned(),
+        }),
+        1 => Ok(matches.remove(0)),
+        _ => Err(ClientError::SeveralNamed {
+            name: name.to_owned(),
+            matches: matches
+                .iter()
+                .map(|process| (process.pid, process.command.join(" ")))
+                .collect(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, target: Target) {
+        assert_eq!(text.parse(), Ok(target.clone()));
+        assert_eq!(target.to_string(), text);
+    }
+
+    fn refuse(text: &str, why: NotATarget) {
+        assert_eq!(text.parse::<Target>(), Err(why), "{text}");
+    }
+
+    #[test]
+    fn a_target_is_a_pid_a_socket_or_a_name() {
+        check("42", Target::Local(Pid(42)));
+        check("unix:/run/x.sock", Target::Socket("/run/x.sock".into()));
+        check("train.py", Target::Name("train.py".into()));
+        check("4x", Target::Name("4x".into()));
+        refuse("", NotATarget::Empty);
+        refuse("unix:", NotATarget::NoPath);
+    }
+}

@@ -1,0 +1,270 @@
+//! The thread that runs one eval, or looks at locals and objects: made for it, gone after it.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_proto::message::breakpoints::{BreakpointId, ObservedChange, SetBreakpoint};
+use probing_proto::message::completion::{Complete, Describe};
+use probing_proto::message::recorders::TracerCall;
+use probing_proto::message::torch::TorchCall;
+use probing_proto::message::trace::{Trace, TraceId};
+use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
+use pyo3::prelude::*;
+
+use crate::breakpoints;
+use crate::eval::active::Evals;
+use crate::eval::dispatch;
+use crate::eval::last_value::ConnectionValue;
+use crate::eval::output_sink::{OutputReceiver, Sink};
+use crate::eval::stdout_capture;
+use crate::inspect::locals;
+use crate::inspect::objects;
+use crate::process::fork_child;
+use crate::process::signal_mask::Mask;
+use crate::python::main_thread_name;
+use crate::recorders::collectives;
+use crate::recorders::torch;
+use crate::recorders::{self, Borrowed};
+use crate::requests::request::Pending;
+use crate::server::lifecycle;
+use crate::trace;
+
+/// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
+const STACK: usize = 8 << 20;
+
+/// What a client wants that needs the interpreter.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Eval(Eval),
+    Locals(LocalsCall),
+    Complete(Complete),
+    Describe(Describe),
+    Arm(Box<SetBreakpoint>),
+    Disarm(Vec<BreakpointId>),
+    Record(ObservedChange),
+    Trace(Box<Trace>),
+    Untrace(Vec<TraceId>),
+    Traces,
+    Torch(TorchCall),
+    /// Lines of a file: its name, the first, how many.
+    Source(String, u32, u32),
+    Tracer(TracerCall, Arc<Borrowed>),
+    Heap,
+}
+
+/// What is to be done for whom.
+#[derive(Debug)]
+pub(crate) struct RequestWork {
+    pub(crate) job: Job,
+    pub(crate) sink: Sink,
+    /// What `_` is for this client.
+    pub(crate) held: ConnectionValue,
+}
+
+/// Starts a thread that does the work and answers into the sink.
+pub(crate) fn spawn(evals: &'static Evals, work: RequestWork) -> io::Result<()> {
+    let sink = work.sink.clone();
+    evals.enter(&sink.interrupt);
+    let spawned = start({
+        let sink = sink.clone();
+        let generation = fork_child::generation();
+        move || {
+            let event = answer(&work);
+            sink.interrupt.end();
+            // The code forked and this is the child: the client and the list of evals are the parent's.
+            if generation != fork_child::generation() {
+                return;
+            }
+            sink.outbox.push(Message {
+                id: Some(sink.id),
+                event,
+            });
+            evals.leave(&sink.interrupt);
+        }
+    });
+    if spawned.is_err() {
+        sink.interrupt.end();
+        evals.leave(&sink.interrupt);
+    }
+    spawned
+}
+
+/// Starts a thread that may run the program's code.
+pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new()
+        .name("probing-eval".to_owned())
+        .stack_size(STACK);
+    let spawned = thread.spawn(|| {
+        // Code that starts processes or threads must not hand them our blocked signals.
+        if let Some(mask) = Mask::of_main_thread() {
+            mask.set();
+        }
+        breakpoints::quietly(body);
+    });
+    spawned.map(drop)
+}
+
+/// How long who finds somebody at it waits before it looks again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Something that the probe's thread has others look after, from time to time: one at a time. Who holds the GIL may do so for
+/// minutes, and all that wait for it would be there then.
+pub(crate) struct SingleFlight {
+    /// The process whose thread is at it, as its generation and 1; 0 when none is. A child of a fork has not got the thread.
+    whose: AtomicU32,
+}
+
+impl SingleFlight {
+    pub(crate) const fn new() -> Self {
+        Self {
+            whose: AtomicU32::new(0),
+        }
+    }
+
+    fn ours() -> u32 {
+        fork_child::generation().wrapping_add(1)
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.whose.load(Ordering::Acquire) == Self::ours()
+    }
+
+    /// Starts a thread that does this with the interpreter, unless one is at it. Without a thread it is done the next time.
+    pub(crate) fn start(&'static self, body: impl FnOnce(Python<'_>) + Send + 'static) {
+        let ours = Self::ours();
+        if self.whose.swap(ours, Ordering::AcqRel) == ours {
+            return;
+        }
+        let ending = FlightGuard { turn: self, ours };
+        // Without a thread it is dropped, with all that it was to do.
+        drop(start(move || {
+            let _ending = ending;
+            with_interpreter(body);
+        }));
+    }
+
+    /// When what is due at a time is to be looked at: while somebody is at it, not at once again.
+    pub(crate) fn not_before(&self, due: Instant) -> Instant {
+        if self.is_taken() {
+            due.max(Instant::now() + RETRY_INTERVAL)
+        } else {
+            due
+        }
+    }
+}
+
+/// The end of a turn, however that comes.
+struct FlightGuard {
+    turn: &'static SingleFlight,
+    ours: u32,
+}
+
+impl Drop for FlightGuard {
+    fn drop(&mut self) {
+        let (ended, seen) = (Ordering::AcqRel, Ordering::Relaxed);
+        let whose = &self.turn.whose;
+        // In a child, it may be another's already.
+        whose.compare_exchange(self.ours, 0, ended, seen).ok();
+    }
+}
+
+/// Does something with the interpreter that may run the program's code. `None` when the interpreter ends.
+pub(crate) fn attached<T>(ear: OutputReceiver, body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    with_interpreter(|py| {
+        main_thread_name::prepare(py);
+        stdout_capture::tap(py);
+        let result = ear.lend(|| body(py));
+        stdout_capture::untap(py);
+        result
+    })
+}
+
+/// Runs `body` with the GIL, and leaves nothing of this thread in the interpreter. `None` when the interpreter ends.
+pub(crate) fn with_interpreter<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    let generation = fork_child::generation();
+    Python::try_attach(|py| {
+        let result = body(py);
+        forget_thread(py);
+        // A child that the code forked has no other thread of the program's: ours must not keep it alive.
+        if generation != fork_child::generation() {
+            lifecycle::stop(py);
+        }
+        result
+    })
+}
+
+/// Does the job. Whatever goes wrong stays inside the answer.
+fn answer(RequestWork { job, sink, held }: &RequestWork) -> Event {
+    let done = panic::catch_unwind(AssertUnwindSafe(|| match job {
+        // Both begin when code of the program does.
+        Job::Eval(eval) => dispatch::answer(eval, sink, held),
+        Job::Locals(asked) => locals::answer(sink, asked),
+        job => with_interpreter(|py| {
+            collectives::look_for_rank(py);
+            let pending = Pending::of_client(&sink.interrupt);
+            let checked = pending.check();
+            let done = checked.and_then(|()| done(py, job, sink, pending));
+            done.unwrap_or_else(Event::Failed)
+        }),
+    }));
+    match done {
+        Ok(Some(event)) => event,
+        Ok(None) => Event::Failed(Failure::new("the interpreter is shutting down")),
+        Err(panic) => Event::Failed(
+            Failure::new(format!("the probe failed: {}", panic_message(&*panic)))
+                .with_hint("this is a defect of Probing; the target goes on"),
+        ),
+    }
+}
+
+/// Does what a client still waits for. What sets something commits when all of it is there, what takes something out before.
+fn done(py: Python<'_>, job: &Job, sink: &Sink, pending: Pending<'_>) -> Result<Event, Failure> {
+    match job {
+        Job::Arm(wanted) => breakpoints::arm(py, (**wanted).clone(), &sink.outbox, pending),
+        Job::Trace(wanted) => trace::begin(py, (**wanted).clone(), pending),
+        Job::Torch(asked) => torch::answer(py, asked, pending),
+        Job::Tracer(wanted, borrowed) => recorders::switch(py, *wanted, borrowed, pending),
+        Job::Disarm(wanted) => pending.commit().map(|()| breakpoints::disarm(py, wanted)),
+        Job::Untrace(wanted) => pending.commit().map(|()| trace::end(py, wanted)),
+        Job::Record(seen) => pending.commit().map(|()| breakpoints::record(py, seen)),
+        // These look.
+        Job::Complete(wanted) => Ok(objects::complete(py, wanted)),
+        Job::Describe(wanted) => Ok(objects::describe(py, wanted)),
+        Job::Traces => Ok(trace::report_traces(py)),
+        Job::Source(file, first, count) => Ok(breakpoints::source(py, file, *first, *count)),
+        Job::Heap => Ok(recorders::heap(py)),
+        Job::Eval(_) | Job::Locals(_) => Err(Failure::new("it begins by itself")),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}
+
+/// Code that asked `threading` about its thread left a dummy entry for it there, which would outlive the thread.
+fn forget_thread(py: Python<'_>) {
+    let forget = || -> PyResult<()> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        let Ok(threading) = modules.get_item("threading") else {
+            return Ok(());
+        };
+        let own = threading.call_method0("get_ident")?;
+        let active = threading.getattr("_active")?;
+        if let Ok(entry) = active.get_item(&own)
+            && entry.get_type().name()? == "_DummyThread"
+        {
+            active.del_item(own)?;
+        }
+        Ok(())
+    };
+    // A program may have replaced `threading`; then its list is its own.
+    drop(forget());
+}

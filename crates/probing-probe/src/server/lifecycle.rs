@@ -1,0 +1,347 @@
+//! Starting and stopping, and what fork and exit mean for it.
+//!
+//! Called with the GIL held, which orders the calls among themselves.
+
+use std::ffi::{c_int, c_void};
+use std::fs;
+use std::io;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probing_proto::message::{Hello, PROTOCOL};
+use probing_proto::process::{Pid, ProcessKey, Stat};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::eval::active::Evals;
+use crate::eval::{interrupt_safety, pending_call, stdout_capture};
+use crate::process::{fork_child, fork_guard};
+use crate::python::embedded;
+use crate::python::signal_handlers;
+use crate::recorders;
+use crate::recorders::{collectives, torch};
+use crate::server::agent_launcher::AgentLaunch;
+use crate::server::runtime_dir::{Directory, DirectoryError};
+use crate::server::thread::Server;
+use crate::{breakpoints, trace};
+
+/// How long the end of the process may wait for evaluated code that still runs.
+const EXIT_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long a fork may wait for our threads to be put away.
+const GOODBYE: Duration = Duration::from_millis(2);
+
+/// The server of this process, or null. An atomic and not a lock: a fork may come at any moment.
+static RUNNING: AtomicPtr<Server> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether a thread is about to fill [`RUNNING`].
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody has sent the probe away.
+static SENT_AWAY: AtomicBool = AtomicBool::new(false);
+
+/// Why the probe did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("cannot read /proc/self/stat")]
+    NoStat,
+    #[error("cannot start the probe's thread: {source}")]
+    NoThread {
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot ask the interpreter: {source}")]
+    Python {
+        #[from]
+        source: PyErr,
+    },
+}
+
+impl StartError {
+    /// The message, and what to do about it on a line of its own.
+    pub(crate) fn with_hint(&self) -> String {
+        match self {
+            Self::Directory(error) => format!("{self}\nhint: {}", error.hint()),
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// What is needed by all that works without a server, too.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
+    std::panic::set_hook(Box::new(|_| {}));
+    embedded::prepare(py)?;
+    interrupt_safety::prepare(py)?;
+    signal_handlers::prepare(py)?;
+    hook_into_fork_and_exit(py)
+}
+
+/// Starts the probe; false when it runs already.
+pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
+    prepare(py)?;
+    reap_ended(py);
+    // Of two threads that start the probe at the same time one does. The GIL, which orders their looks, is let go for the
+    // rest: the program need not wait for it.
+    while STARTING.load(Ordering::Acquire) {
+        py.detach(thread::yield_now);
+    }
+    if running().is_some() {
+        return Ok(false);
+    }
+    SENT_AWAY.store(false, Ordering::Release);
+    let key = own_key()?;
+    collectives::look_for_rank(py);
+    let hello = hello(py, key);
+    let prefix = py
+        .import("sys")
+        .and_then(|sys| sys.getattr("prefix")?.extract());
+    let wanted = AgentLaunch::here(prefix.ok());
+    let starting = Starting::begin();
+    recorders::follow_environment(py);
+    let started = fork_guard::kept_out(py, || {
+        py.detach(|| {
+            let directory = Directory::open(key)?;
+            let server = Server::start(directory, hello, Evals::of_this_process(), wanted)
+                .map_err(|source| StartError::NoThread { source })?;
+            RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
+            Ok(true)
+        })
+    });
+    drop(starting);
+    torch::start(py);
+    started
+}
+
+/// While this lives the probe is being started.
+struct Starting;
+
+impl Starting {
+    fn begin() -> Self {
+        STARTING.store(true, Ordering::Release);
+        Self
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        STARTING.store(false, Ordering::Release);
+    }
+}
+
+/// Ends the probe; false when none runs.
+pub(crate) fn stop(py: Python<'_>) -> bool {
+    let ran = running().is_some();
+    SENT_AWAY.store(true, Ordering::Release);
+    reap(py);
+    ran
+}
+
+/// Whether the probe does not run, and nobody minds if it does.
+pub(crate) fn may_be_started() -> bool {
+    // One that a client has sent away is still there.
+    RUNNING.load(Ordering::Acquire).is_null()
+        && !STARTING.load(Ordering::Acquire)
+        && !SENT_AWAY.load(Ordering::Acquire)
+}
+
+/// Python warns, from 3.12 on, when a process with more than one thread forks, and may be told to make that an error. Ours
+/// must not be those threads: where there are no others beside the main thread, the one that waits goes away for the moment,
+/// and those that do something short are waited for.
+fn before_fork(py: Python<'_>) {
+    fork_guard::before(py);
+    if py.version_info() < (3, 12) || !is_main_thread() || !has_only_our_threads() {
+        return;
+    }
+    if let Some(server) = running() {
+        server.pause();
+        // A thread that has been joined is counted until the kernel has put it away.
+        let until = Instant::now() + GOODBYE;
+        while has_several_threads() && Instant::now() < until {
+            py.detach(thread::yield_now);
+        }
+    }
+}
+
+fn has_several_threads() -> bool {
+    own_stat().is_some_and(|stat| stat.threads > 1)
+}
+
+/// Whether there are threads beside the main thread, and all of them are ours: by what they are called.
+fn has_only_our_threads() -> bool {
+    let is_ours = |task: fs::DirEntry| {
+        // One that is gone by now is nobody's.
+        let name = fs::read_to_string(task.path().join("comm"));
+        name.map_or(true, |name| name.starts_with("probing"))
+    };
+    let Ok(main) = fs::read_link("/proc/self") else {
+        return false;
+    };
+    let tasks = || fs::read_dir("/proc/self/task").into_iter().flatten();
+    has_several_threads()
+        && tasks()
+            .flatten()
+            .filter(|task| task.file_name() != *main)
+            .all(is_ours)
+}
+
+/// In the parent of a fork. Up to 3.13 Python counts its threads after this, so the thread comes back a little later.
+#[expect(unsafe_code, reason = "Py_AddPendingCall has no safe face")]
+fn after_fork_in_parent(py: Python<'_>) {
+    extern "C" fn resume(_: *mut c_void) -> c_int {
+        if let Some(server) = running() {
+            server.resume();
+        }
+        0
+    }
+    fork_guard::after_in_parent();
+    if !running().is_some_and(Server::is_paused) {
+        return;
+    }
+    // SAFETY: the function lives as long as this library, which Python never unloads, and needs no argument.
+    let later = py.version_info() < (3, 14)
+        && unsafe { ffi::Py_AddPendingCall(Some(resume), ptr::null_mut()) } == 0;
+    if !later {
+        resume(ptr::null_mut());
+    }
+}
+
+/// In the child of a fork: the parent's probe is not ours. The child of a probed process gets its own.
+fn after_fork(py: Python<'_>) {
+    stdout_capture::after_fork(py);
+    fork_guard::after_in_child();
+    Evals::after_fork();
+    pending_call::after_fork();
+    signal_handlers::after_fork();
+    breakpoints::after_fork(py);
+    recorders::after_fork();
+    trace::after_fork(py);
+    let asked_for = running().is_some();
+    STARTING.store(false, Ordering::Release);
+    // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
+    // `forked` has closed already.
+    RUNNING.store(ptr::null_mut(), Ordering::Release);
+    if asked_for {
+        // A child that cannot have a probe goes on without one.
+        drop(start(py));
+    }
+}
+
+/// Before the interpreter goes: evaluated code is asked to end, then the probe leaves.
+#[pyfunction]
+fn at_exit(py: Python<'_>) {
+    torch::leave(py);
+    breakpoints::leave(py);
+    recorders::leave(py);
+    trace::leave(py);
+    collectives::keep_groups(py);
+    let evals = Evals::of_this_process();
+    py.detach(|| evals.interrupt(EXIT_PATIENCE));
+    reap(py);
+}
+
+/// Has the server's thread look whether there is something to do.
+pub(crate) fn wake() {
+    if let Some(server) = running() {
+        server.wake();
+    }
+}
+
+/// The server, unless it has ended (a client may have asked it to). Not to be kept while the GIL is let go.
+#[expect(
+    unsafe_code,
+    reason = "the server is reached through an atomic pointer"
+)]
+fn running<'gil>() -> Option<&'gil Server> {
+    // SAFETY: the pointer is null or from `Box::into_raw`, and freed only by `reap`, which needs the GIL; our callers
+    // hold it for as long as they use the reference.
+    let server = unsafe { RUNNING.load(Ordering::Acquire).as_ref() };
+    server.filter(|server| !server.has_ended())
+}
+
+/// Frees a server that a client has sent away.
+fn reap_ended(py: Python<'_>) {
+    if running().is_none() {
+        reap(py);
+    }
+}
+
+/// Ends the server, if there is one, and frees it.
+#[expect(
+    unsafe_code,
+    reason = "the server is reached through an atomic pointer"
+)]
+fn reap(py: Python<'_>) {
+    let server = RUNNING.swap(ptr::null_mut(), Ordering::AcqRel);
+    if server.is_null() {
+        return;
+    }
+    torch::leave(py);
+    breakpoints::leave(py);
+    recorders::leave(py);
+    trace::leave(py);
+    // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
+    let server = unsafe { Box::from_raw(server) };
+    py.detach(|| server.stop());
+}
+
+fn is_main_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
+}
+
+/// From now on children of forks know that they are.
+pub(crate) fn follow_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(fork_child::close_inherited_after_fork);
+}
+
+/// Python gives no way to take such hooks back: they are set once and look whether there is something to do.
+fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
+    static PYTHON: AtomicBool = AtomicBool::new(false);
+    follow_forks();
+    if !PYTHON.swap(true, Ordering::AcqRel) {
+        fork_guard::register(py, [before_fork, after_fork_in_parent, after_fork])?;
+    }
+    follow_exit(py)
+}
+
+/// From now on [`at_exit`] is called before the interpreter goes.
+pub(crate) fn follow_exit(py: Python<'_>) -> PyResult<()> {
+    static PYTHON: AtomicBool = AtomicBool::new(false);
+    if !PYTHON.swap(true, Ordering::AcqRel) {
+        py.import("atexit")?
+            .call_method1("register", (wrap_pyfunction!(at_exit, py)?,))?;
+    }
+    Ok(())
+}
+
+fn own_key() -> Result<ProcessKey, StartError> {
+    let stat = own_stat().ok_or(StartError::NoStat)?;
+    Ok(ProcessKey {
+        pid: Pid(std::process::id()),
+        start_ticks: stat.start_ticks,
+    })
+}
+
+fn own_stat() -> Option<Stat> {
+    Stat::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+fn hello(py: Python<'_>, key: ProcessKey) -> Hello {
+    let version = py.version_info();
+    Hello {
+        protocol: PROTOCOL,
+        probe: env!("CARGO_PKG_VERSION").to_owned(),
+        python: format!("{}.{}.{}", version.major, version.minor, version.patch),
+        pid: key.pid,
+        start_ticks: key.start_ticks,
+        thread: None,
+        rank: collectives::rank(),
+        stops: 0,
+    }
+}
