@@ -18,7 +18,7 @@ mod proof;
 mod ring;
 mod sample;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use probing_process::procfs::status::Status;
@@ -37,6 +37,8 @@ const MAX_EVENTS: usize = 32_768;
 /// How often the list of threads is read again while events are set: those that were started meanwhile by threads that
 /// had none yet.
 const ROUNDS: usize = 20;
+/// How often events are set anew because a thread began meanwhile: it may have inherited them, and be watched twice.
+const QUIET_TRIES: usize = 5;
 /// How often writes are counted: that takes a system call for each event.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -65,6 +67,13 @@ pub struct Write {
     pub stack: Vec<u8>,
 }
 
+/// Where a thread was when it wrote: both events of a thread that is watched twice report the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Trail {
+    pc: u64,
+    registers: Vec<u64>,
+}
+
 /// Bytes of a process that are watched until this is dropped.
 #[derive(Debug)]
 pub struct Watchpoint {
@@ -76,6 +85,8 @@ pub struct Watchpoint {
     strays: StrayTraps,
     /// Threads that are not watched: they block SIGTRAP.
     left_out: Vec<Tid>,
+    /// Threads that began while events were set, and may be watched twice: each with its last write.
+    doubled: HashMap<u32, Option<Trail>>,
     /// Writes that were told.
     told: u64,
     lost: u64,
@@ -85,6 +96,18 @@ pub struct Watchpoint {
 impl Watchpoint {
     /// Watches these bytes in all threads of a process; see [`StrayTraps`] for those in which it does not.
     pub fn set(pid: Pid, bytes: Bytes, strays: StrayTraps) -> Result<Self, WatchpointError> {
+        let mut watchpoint = Self::set_once(pid, bytes, strays)?;
+        for _ in 1..QUIET_TRIES {
+            if watchpoint.doubled.is_empty() {
+                break;
+            }
+            drop(watchpoint);
+            watchpoint = Self::set_once(pid, bytes, strays)?;
+        }
+        Ok(watchpoint)
+    }
+
+    fn set_once(pid: Pid, bytes: Bytes, strays: StrayTraps) -> Result<Self, WatchpointError> {
         let cpus = event::online_cpus().map_err(WatchpointError::Failed)?;
         event::allow_many();
         let mut watchpoint = Self {
@@ -94,6 +117,7 @@ impl Watchpoint {
             scope: Scope::Everything,
             strays,
             left_out: Vec::new(),
+            doubled: HashMap::new(),
             told: 0,
             lost: 0,
             counted_at: Instant::now(),
@@ -115,6 +139,9 @@ impl Watchpoint {
                 .into_iter()
                 .filter(|tid| !watchpoint.left_out.contains(tid));
             for tid in watched.collect::<Vec<Tid>>() {
+                if round > 0 {
+                    watchpoint.doubled.insert(tid.0, None);
+                }
                 watchpoint.set_in(tid, bytes, &cpus)?;
             }
         }
@@ -235,7 +262,7 @@ impl Watchpoint {
                     Record::Write { pid, write } => {
                         self.told += 1;
                         // Else a child that was forked before the kernel could tell threads from children.
-                        if pid == self.pid.0 {
+                        if pid == self.pid.0 && !is_second(&mut self.doubled, &write) {
                             writes.push(write);
                         }
                     }
@@ -274,6 +301,23 @@ impl Watchpoint {
     }
 }
 
+/// Whether this is the write that was reported just before, by the other event of a thread that is watched twice.
+fn is_second(doubled: &mut HashMap<u32, Option<Trail>>, write: &Write) -> bool {
+    let Some(last) = doubled.get_mut(&write.tid) else {
+        return false;
+    };
+    let trail = Trail {
+        pc: write.pc,
+        registers: write.registers.clone(),
+    };
+    if last.as_ref() == Some(&trail) {
+        *last = None;
+        return true;
+    }
+    *last = Some(trail);
+    false
+}
+
 impl Drop for Watchpoint {
     /// A stray trap that is under way ends a process if its thread blocks SIGTRAP in that moment, as each does for an instant
     /// when it starts another thread. So the events are closed when none does, or after a few milliseconds.
@@ -284,5 +328,40 @@ impl Drop for Watchpoint {
             watched.retain(|tid| !self.left_out.contains(tid) && !masks::is_ours(self.pid, *tid));
             masks::blocking(self.pid, &watched);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(tid: u32, pc: u64) -> Write {
+        Write {
+            tid,
+            at_nanos: 0,
+            by_kernel: false,
+            pc,
+            registers: vec![pc, 7],
+            stack: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_write_that_two_events_report_is_one() {
+        let mut doubled = HashMap::from([(2, None)]);
+        let reported = [
+            (2, 10),
+            (2, 10),
+            (2, 10),
+            (1, 10),
+            (1, 10),
+            (2, 10),
+            (2, 11),
+        ];
+        let told: Vec<(u32, u64)> = reported
+            .into_iter()
+            .filter(|(tid, pc)| !is_second(&mut doubled, &write(*tid, *pc)))
+            .collect();
+        assert_eq!(told, [(2, 10), (2, 10), (1, 10), (1, 10), (2, 11)]);
     }
 }
