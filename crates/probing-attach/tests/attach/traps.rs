@@ -58,15 +58,14 @@ fn trapped(sandbox: &Sandbox, kind: &str, treasure: &Path) -> Option<probing_tes
     let tmp = sandbox.path().join("tmp");
     fs::create_dir(&tmp).unwrap();
     std::os::unix::fs::chown(&tmp, Some(65534), Some(65534)).unwrap();
+    // A checkout may lie below /tmp, which the target does not see.
+    let program = root().join("tests/targets/attach/traps.py");
+    fs::copy(program, tmp.join("traps.py")).unwrap();
     fs::set_permissions(sandbox.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("unshare");
     command.args(unshare);
     command.args(["sh", "-c", "mount --bind \"$0\" /tmp && exec \"$@\""]);
-    command.args([
-        &tmp,
-        &python.path,
-        &root().join("tests/targets/attach/traps.py"),
-    ]);
+    command.args([&tmp, &python.path, Path::new("/tmp/traps.py")]);
     command.arg(kind).arg(treasure);
     Some(sandbox.target_command(command).start())
 }
