@@ -78,7 +78,10 @@ fn login_in(text: &str) -> Result<Endpoint, NotAnEndpoint> {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Port { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            // `unix:80` is a socket.
+            Self::Port { host, port } if host.contains(':') || host == "unix" => {
+                write!(f, "[{host}]:{port}")
+            }
             Self::Port { host, port } => write!(f, "{host}:{port}"),
             Self::Ssh {
                 destination,

@@ -1,11 +1,13 @@
 //! What all the targets on a command line mean together: which processes a command is for.
 
 use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use probing_capture::Capture;
+use probing_capture::{Capture, EXTENSION};
 use probing_process::procfs::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{DeadProcess, SetReport, TargetReport};
@@ -26,30 +28,77 @@ use crate::targets::target::{NotATarget, Remote, Target};
 /// For an agent to say who is there.
 const NODE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// One word behind `-t`.
+/// One word after `-t`. The only place that parses a target; what it parses, it prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TargetSelector {
     /// `all`: every Python process of this user.
     All,
-    /// `host:8080`: those that an agent offers; `host:8080/4242`: one of its machine.
-    Node(Endpoint, Option<Pid>),
+    /// `host:8080`: the processes that an agent offers.
+    Node(Endpoint),
     One(Target),
 }
+
+const ALL: &str = "all";
+const SOCKET: &str = "unix:";
 
 impl FromStr for TargetSelector {
     type Err = NotATarget;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "all" {
-            return Ok(Self::All);
+        match text {
+            "" => return Err(NotATarget::Empty),
+            ALL => return Ok(Self::All),
+            _ => {}
         }
-        let (endpoint, pid) = match text.rsplit_once('/').map(|(node, pid)| (node, pid.parse())) {
-            Some((node, Ok(pid))) if !node.ends_with('/') => (node, Some(pid)),
-            _ => (text, None),
-        };
-        match endpoint.parse() {
-            Ok(endpoint) if !text.starts_with("unix:") => Ok(Self::Node(endpoint, pid)),
-            _ => text.parse().map(Self::One),
+        if let Some(path) = text.strip_prefix(SOCKET) {
+            return if path.is_empty() {
+                Err(NotATarget::NoPath)
+            } else {
+                Ok(Self::One(Target::Socket(path.into())))
+            };
+        }
+        if let Ok(endpoint) = text.parse() {
+            return Ok(Self::Node(endpoint));
+        }
+        let is_capture = |path: &Path| path.extension().is_some_and(|it| it == EXTENSION);
+        Ok(Self::One(if let Ok(pid) = text.parse() {
+            Target::Local(pid)
+        } else if let Some(remote) = remote(text) {
+            Target::Remote(remote)
+        } else if is_capture(Path::new(text)) {
+            Target::Capture(text.into())
+        } else {
+            Target::Name(text.to_owned())
+        }))
+    }
+}
+
+/// `host:8080/4242`. Its agent has no keys yet: [`TargetSet::with_keys`].
+fn remote(text: &str) -> Option<Remote> {
+    let (endpoint, pid) = text.rsplit_once('/')?;
+    Some(Remote {
+        node: Arc::new(Node::new(endpoint.parse().ok()?, Keys::default())),
+        pid: pid.parse().ok()?,
+    })
+}
+
+impl fmt::Display for TargetSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str(ALL),
+            Self::Node(endpoint) => endpoint.fmt(f),
+            Self::One(target) => target.fmt(f),
+        }
+    }
+}
+
+impl TargetSelector {
+    /// The agent that it names.
+    fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            Self::Node(endpoint) => Some(endpoint),
+            Self::One(Target::Remote(remote)) => Some(remote.node.endpoint()),
+            Self::All | Self::One(_) => None,
         }
     }
 }
@@ -198,17 +247,21 @@ impl TargetSet {
     /// With what opens the agents among them.
     #[must_use]
     pub fn with_keys(mut self, keys: &Keys) -> Self {
-        let mut endpoints: Vec<&Endpoint> = Vec::new();
-        for choice in &self.choices {
-            match choice {
-                TargetSelector::Node(endpoint, _) if !endpoints.contains(&endpoint) => {
-                    endpoints.push(endpoint);
-                }
-                _ => {}
+        self.nodes.clear();
+        for choice in &mut self.choices {
+            let Some(endpoint) = choice.endpoint() else {
+                continue;
+            };
+            let known = self.nodes.iter().find(|node| node.endpoint() == endpoint);
+            let node = known.cloned().unwrap_or_else(|| {
+                let node = Arc::new(Node::new(endpoint.clone(), keys.clone()));
+                self.nodes.push(Arc::clone(&node));
+                node
+            });
+            if let TargetSelector::One(Target::Remote(remote)) = choice {
+                remote.node = node;
             }
         }
-        let node = |endpoint: &Endpoint| Arc::new(Node::new(endpoint.clone(), keys.clone()));
-        self.nodes = endpoints.into_iter().map(node).collect();
         self
     }
 
@@ -231,10 +284,6 @@ impl TargetSet {
     pub fn one(&self) -> Option<Target> {
         match (self.choices.as_slice(), &self.ranks) {
             ([TargetSelector::One(target)], None) => Some(target.clone()),
-            ([TargetSelector::Node(_, Some(pid))], None) => {
-                let (node, pid) = (Arc::clone(self.nodes.first()?), *pid);
-                Some(Target::Remote(Remote { node, pid }))
-            }
             _ => None,
         }
     }
@@ -310,7 +359,7 @@ impl TargetSet {
             Vec::new()
         };
         let is_everybody = |node: &&Arc<Node>| {
-            let everybody = TargetSelector::Node(node.endpoint().clone(), None);
+            let everybody = TargetSelector::Node(node.endpoint().clone());
             self.choices.contains(&everybody)
         };
         let nodes: Vec<Arc<Node>> = self.nodes.iter().filter(is_everybody).cloned().collect();
@@ -339,7 +388,7 @@ impl TargetSet {
             candidates_of(choice, &nodes, ranks.as_ref())
         });
         let mut all = Vec::new();
-        let is_here = |choice: &TargetSelector| !matches!(choice, TargetSelector::Node(..));
+        let is_here = |choice: &TargetSelector| choice.endpoint().is_none();
         if self.ranks == Some(RankSelector::Failed) && choices.iter().any(is_here) {
             let dead = Recording::of_the_dead();
             all.extend(
@@ -348,10 +397,8 @@ impl TargetSet {
             );
         }
         for (found, choice) in found.into_iter().zip(choices) {
-            match (found, choice) {
-                (None, TargetSelector::One(target)) => all.push(Candidate::unseen(target.clone())),
-                (None, TargetSelector::All) => {}
-                (found, TargetSelector::Node(endpoint, _)) => {
+            match (found, choice.endpoint(), choice) {
+                (found, Some(endpoint), _) => {
                     match found.unwrap_or(Err(ClientError::TooLong { patience })) {
                         // The others need not suffer for one that is down.
                         Err(error) if choices.len() > 1 => {
@@ -360,7 +407,11 @@ impl TargetSet {
                         found => all.extend(found?),
                     }
                 }
-                (Some(found), _) => all.extend(found?),
+                (Some(found), None, _) => all.extend(found?),
+                (None, None, TargetSelector::One(target)) => {
+                    all.push(Candidate::unseen(target.clone()));
+                }
+                (None, None, _) => {}
             }
         }
         Ok(all)
@@ -376,9 +427,12 @@ fn candidates_of(
         TargetSelector::All => {
             return Ok(ours(&processes::all_python()).map(Candidate::of).collect());
         }
-        TargetSelector::Node(endpoint, pid) => {
+        TargetSelector::Node(endpoint) => {
             let node = nodes.iter().find(|node| node.endpoint() == endpoint);
-            return node.map_or(Ok(Vec::new()), |node| on_node(node, *pid, ranks));
+            return node.map_or(Ok(Vec::new()), |node| on_node(node, None, ranks));
+        }
+        TargetSelector::One(Target::Remote(Remote { node, pid })) => {
+            return on_node(node, Some(*pid), ranks);
         }
         TargetSelector::One(target) => target,
     };
@@ -500,43 +554,102 @@ fn ours(processes: &[Process]) -> impl Iterator<Item = &Process> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::string::string_regex;
+
     use super::*;
+    use crate::targets::target::UnlistedAgent;
 
     fn choices(text: &str) -> Result<Vec<TargetSelector>, NotATarget> {
         text.parse().map(|TargetSelectors(choices)| choices)
+    }
+
+    fn check(text: &str, selector: TargetSelector) {
+        assert_eq!(selector.to_string(), text);
+        assert_eq!(choices(text), Ok(vec![selector]));
     }
 
     fn local(pid: u32) -> TargetSelector {
         TargetSelector::One(Target::Local(Pid(pid)))
     }
 
+    fn node(text: &str) -> TargetSelector {
+        TargetSelector::Node(text.parse().unwrap())
+    }
+
+    fn remote(text: &str, pid: u32) -> TargetSelector {
+        TargetSelector::One(Target::Remote(Remote {
+            node: Arc::new(Node::new(text.parse().unwrap(), Keys::default())),
+            pid: Pid(pid),
+        }))
+    }
+
+    #[test]
+    fn a_target_prints_as_it_is_parsed() {
+        check("42", local(42));
+        check("all", TargetSelector::All);
+        check("h:80", node("h:80"));
+        check("host:8080/4242", remote("host:8080", 4242));
+        check("[::1]:81/7", remote("[::1]:81", 7));
+        check("[unix]:80", node("[unix]:80"));
+        check("ssh://me@h/7", remote("ssh://me@h", 7));
+        check("ssh://h:22", node("ssh://h:22"));
+        let one = |target| TargetSelector::One(target);
+        check(
+            "unix:/run/x.sock",
+            one(Target::Socket("/run/x.sock".into())),
+        );
+        check("unix:/x:80", one(Target::Socket("/x:80".into())));
+        check("train.py", one(Target::Name("train.py".into())));
+        check("a/b.py", one(Target::Name("a/b.py".into())));
+        check("a/42", one(Target::Name("a/42".into())));
+        check("4x", one(Target::Name("4x".into())));
+        check("hung.probe", one(Target::Capture("hung.probe".into())));
+        // An agent that does not say who is on its machine is named as the agent was.
+        let unlisted = Target::Unlisted(UnlistedAgent {
+            endpoint: "h:80".parse().unwrap(),
+            why: String::new(),
+        });
+        assert_eq!(choices(&unlisted.to_string()), Ok(vec![node("h:80")]));
+    }
+
     #[test]
     fn one_t_may_name_several() {
-        assert_eq!(choices("42"), Ok(vec![local(42)]));
         assert_eq!(choices("42,43"), Ok(vec![local(42), local(43)]));
-        assert_eq!(choices("all"), Ok(vec![TargetSelector::All]));
-        let node = |text: &str, pid: Option<u32>| {
-            let endpoint = text.parse().unwrap();
-            TargetSelector::Node(endpoint, pid.map(Pid))
-        };
         assert_eq!(
-            choices("h:80,42,[::1]:81/7"),
-            Ok(vec![
-                node("h:80", None),
-                local(42),
-                node("[::1]:81", Some(7))
-            ])
+            choices("h:80, 42,[::1]:81/7"),
+            Ok(vec![node("h:80"), local(42), remote("[::1]:81", 7)])
         );
-        assert_eq!(
-            choices("ssh://me@h/7,ssh://h:22"),
-            Ok(vec![node("ssh://me@h", Some(7)), node("ssh://h:22", None)])
-        );
-        let socket = TargetSelector::One(Target::Socket("/x:80".into()));
-        assert_eq!(choices("unix:/x:80"), Ok(vec![socket]));
-        let name = TargetSelector::One(Target::Name("a/b.py".into()));
-        assert_eq!(choices("a/b.py"), Ok(vec![name]));
         assert_eq!(choices(""), Err(NotATarget::Empty));
         assert_eq!(choices("42,"), Err(NotATarget::Empty));
+        assert_eq!(choices("unix:"), Err(NotATarget::NoPath));
+    }
+
+    /// Every form, and words that resemble one.
+    fn words() -> impl Strategy<Value = String> {
+        let host = r"[a-z0-9][a-z0-9._%-]{0,8}|unix|all|\[[0-9a-f:]{1,9}\]|\[[a-z]{1,4}\]";
+        let endpoint = format!(
+            "({host}):[0-9]{{1,5}}|ssh://([a-z]{{1,4}}@)?[a-z0-9.-]{{1,9}}(:[0-9]{{1,5}})?"
+        );
+        let of_agent = format!("({endpoint})/[+]?[0-9]{{1,6}}");
+        let matching = |pattern: &str| string_regex(pattern).unwrap();
+        prop_oneof![
+            "[+]?[0-9]{1,10}",
+            matching(&endpoint),
+            matching(&of_agent),
+            "unix:[!-+.-~]{1,20}",
+            "[!-+.-~]{0,20}(\\.probe)?",
+            "[^,\\s]{1,12}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_target_prints_is_parsed_as_that_target(word in words()) {
+            if let Ok(selector) = word.parse::<TargetSelector>() {
+                prop_assert_eq!(choices(&selector.to_string()), Ok(vec![selector]));
+            }
+        }
     }
 
     #[test]

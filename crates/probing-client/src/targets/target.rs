@@ -3,11 +3,10 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use probing_attach::{Options as AttachOptions, Report as AttachReport};
-use probing_capture::{Capture, EXTENSION};
+use probing_capture::Capture;
 use probing_process::procfs::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_proto::report::{BacktraceReport, ReportedThread};
@@ -88,33 +87,7 @@ pub enum NotATarget {
     NoPath,
 }
 
-impl FromStr for Target {
-    type Err = NotATarget;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.is_empty() {
-            return Err(NotATarget::Empty);
-        }
-        if let Ok(pid) = text.parse() {
-            return Ok(Self::Local(pid));
-        }
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() {
-                Err(NotATarget::NoPath)
-            } else {
-                Ok(Self::Socket(path.into()))
-            };
-        }
-        if Path::new(text)
-            .extension()
-            .is_some_and(|extension| extension == EXTENSION)
-        {
-            return Ok(Self::Capture(text.into()));
-        }
-        Ok(Self::Name(text.to_owned()))
-    }
-}
-
+/// As `-t` parses it (`TargetSelector`).
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -356,29 +329,5 @@ fn named(name: &str) -> Result<Process, ClientError> {
                 .map(|process| (process.pid, process.command.join(" ")))
                 .collect(),
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(text: &str, target: Target) {
-        assert_eq!(text.parse(), Ok(target.clone()));
-        assert_eq!(target.to_string(), text);
-    }
-
-    fn refuse(text: &str, why: NotATarget) {
-        assert_eq!(text.parse::<Target>(), Err(why), "{text}");
-    }
-
-    #[test]
-    fn a_target_is_a_pid_a_socket_or_a_name() {
-        check("42", Target::Local(Pid(42)));
-        check("unix:/run/x.sock", Target::Socket("/run/x.sock".into()));
-        check("train.py", Target::Name("train.py".into()));
-        check("4x", Target::Name("4x".into()));
-        refuse("", NotATarget::Empty);
-        refuse("unix:", NotATarget::NoPath);
     }
 }
