@@ -126,6 +126,11 @@ pub(crate) fn is_of_this_process() -> bool {
     stops.is_some_and(|stops| stops.generation == fork_child::generation())
 }
 
+/// Whether a breakpoint or a watchpoint is set.
+pub(crate) fn are_set() -> bool {
+    if_any().is_some_and(|stops| stops.points().all().iter().any(|point| point.is_armed()))
+}
+
 /// Whether anything was ever armed here.
 fn is_used() -> bool {
     !OF_THIS_PROCESS.load(Ordering::Acquire).is_null()

@@ -3,6 +3,7 @@
 pub(crate) mod agent_launcher;
 pub(crate) mod connection;
 pub(crate) mod event_loop;
+pub(crate) mod exit;
 pub(crate) mod lifecycle;
 pub(crate) mod runtime_dir;
 pub(crate) mod thread;

@@ -5,10 +5,10 @@ use probing_proto::message::breakpoints::{
     StopPolicy,
 };
 use probing_proto::message::{Call, Event};
-use probing_testkit::{Python, every_python, wait_until};
+use probing_testkit::{Python, Target, every_python, wait_until};
 use rustix::process::Signal;
 
-use crate::debugger::{Client, Debugged, arm, at, check_at, stop};
+use crate::debugger::{Client, Debugged, arm, at, check_at, sandbox, stop};
 
 /// Children of a program whose threads were held.
 const FORKS: u32 = 60;
@@ -303,5 +303,74 @@ fn the_end_of_the_program_does_not_wait_for_code_that_was_refused() {
         let fastest = (0..5).map(|_| leaving_after_refusals(python));
         let fastest = fastest.fold(f64::INFINITY, f64::min);
         assert!(fastest < 0.2, "{fastest}");
+    });
+}
+
+/// A program that ends with three exit functions, of which the probe came after the first.
+fn ending(python: &Python) -> Debugged {
+    let sandbox = sandbox();
+    let mut target = sandbox.target(python, "debugged.py").start();
+    let registered = |target: &mut Target, batch: u32| {
+        let function = format!("lambda: print('exit', trainer.fit({batch}), flush=True)");
+        target.say(&format!("__import__('atexit').register({function})"));
+        assert_eq!(target.line(), "done");
+    };
+    registered(&mut target, 1);
+    let pid = target.pid().to_string();
+    assert_eq!(sandbox.probing(["-t", &pid, "attach"]).status, 0);
+    registered(&mut target, 2);
+    registered(&mut target, 3);
+    let mut client = Client::new(&sandbox, &target);
+    client.follow(true);
+    Debugged {
+        sandbox,
+        target,
+        client,
+    }
+}
+
+#[test]
+fn breakpoints_are_met_in_exit_functions_that_were_registered_before_the_probe_came() {
+    every_python(|python| {
+        let mut debugged = ending(python);
+        debugged.client.arm(stop(at("second")));
+        debugged.begin("raise SystemExit(7)");
+        for batch in [3, 2, 1] {
+            let stopped = debugged.client.stopped();
+            check_at(&stopped, "second");
+            let value = debugged.client.value(stopped.stop, 0, "batch");
+            assert_eq!(value, batch.to_string());
+            debugged.client.step(stopped.stop, Step::Continue);
+            // Each once, in their order.
+            let sum = 3 * (2 * batch + 1);
+            assert_eq!(debugged.target.line(), format!("exit {sum}"));
+        }
+        let ended = debugged.target.wait();
+        assert_eq!((ended.status, ended.stderr), (7, Vec::new()));
+    });
+}
+
+#[test]
+fn exit_functions_that_fail_or_add_others_do_as_they_do_without_breakpoints() {
+    every_python(|python| {
+        let ends = |is_debugged: bool| {
+            let mut debugged = ending(python);
+            let late = "__import__('atexit').register(lambda: print('late', flush=True))";
+            let fails = "__import__('atexit').register(breaks, 'at exit')";
+            debugged.told(&format!("[{late}, {fails}] and None"));
+            debugged.told(&format!(
+                "__import__('atexit').register(lambda: {late}) and None"
+            ));
+            if is_debugged {
+                debugged.client.arm(at("second"));
+            }
+            debugged.begin("raise SystemExit(7)");
+            let ended = debugged.target.wait();
+            let told = ended.stderr.into_iter();
+            // Addresses of lambdas differ.
+            let told: Vec<String> = told.filter(|line| !line.contains(" at 0x")).collect();
+            (ended.status, ended.stdout, told)
+        };
+        assert_eq!(ends(true), ends(false));
     });
 }

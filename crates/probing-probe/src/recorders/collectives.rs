@@ -166,7 +166,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     }
     crate::server::lifecycle::follow_forks();
     let failed = |error: PyErr| Failure::new(format!("collectives cannot be traced: {error}"));
-    crate::server::lifecycle::follow_exit(py).map_err(failed)?;
+    crate::server::exit::follow(py).map_err(failed)?;
     let ledger = recording::ledger(py);
     if state(py).is_none() {
         let watch = watch(py).map_err(failed)?;

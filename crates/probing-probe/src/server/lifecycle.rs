@@ -1,4 +1,4 @@
-//! Starting and stopping, and what fork and exit mean for it.
+//! Starting and stopping, and what fork means for it.
 //!
 //! Called with the GIL held, which orders the calls among themselves.
 
@@ -24,12 +24,10 @@ use crate::python::signal_handlers;
 use crate::recorders;
 use crate::recorders::{collectives, torch};
 use crate::server::agent_launcher::AgentLaunch;
+use crate::server::exit;
 use crate::server::runtime_dir::{Directory, DirectoryError};
 use crate::server::thread::Server;
 use crate::{breakpoints, trace};
-
-/// How long the end of the process may wait for evaluated code that still runs.
-const EXIT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// How long a fork may wait for our threads to be put away.
 const GOODBYE: Duration = Duration::from_millis(2);
@@ -216,6 +214,7 @@ fn after_fork(py: Python<'_>) {
     stdout_capture::after_fork(py);
     fork_guard::after_in_child();
     Evals::after_fork();
+    exit::after_fork();
     pending_call::after_fork();
     signal_handlers::after_fork();
     breakpoints::after_fork(py);
@@ -230,19 +229,6 @@ fn after_fork(py: Python<'_>) {
         // A child that cannot have a probe goes on without one.
         drop(start(py));
     }
-}
-
-/// Before the interpreter goes: evaluated code is asked to end, then the probe leaves.
-#[pyfunction]
-fn at_exit(py: Python<'_>) {
-    torch::leave(py);
-    breakpoints::leave(py);
-    recorders::leave(py);
-    trace::leave(py);
-    collectives::keep_groups(py);
-    let evals = Evals::of_this_process();
-    py.detach(|| evals.interrupt(EXIT_PATIENCE));
-    reap(py);
 }
 
 /// Has the server's thread look whether there is something to do.
@@ -276,7 +262,7 @@ fn reap_ended(py: Python<'_>) {
     unsafe_code,
     reason = "the server is reached through an atomic pointer"
 )]
-fn reap(py: Python<'_>) {
+pub(crate) fn reap(py: Python<'_>) {
     let server = RUNNING.swap(ptr::null_mut(), Ordering::AcqRel);
     if server.is_null() {
         return;
@@ -307,17 +293,7 @@ fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
     if !PYTHON.swap(true, Ordering::AcqRel) {
         fork_guard::register(py, [before_fork, after_fork_in_parent, after_fork])?;
     }
-    follow_exit(py)
-}
-
-/// From now on [`at_exit`] is called before the interpreter goes.
-pub(crate) fn follow_exit(py: Python<'_>) -> PyResult<()> {
-    static PYTHON: AtomicBool = AtomicBool::new(false);
-    if !PYTHON.swap(true, Ordering::AcqRel) {
-        py.import("atexit")?
-            .call_method1("register", (wrap_pyfunction!(at_exit, py)?,))?;
-    }
-    Ok(())
+    exit::follow(py)
 }
 
 fn own_key() -> Result<ProcessKey, StartError> {
