@@ -28,8 +28,6 @@ Line = dict[str, Any]
 
 # How long the command may take to end, and interrupted code to say so.
 _PATIENCE_SECONDS = 3.0
-# How often a wait without end lets signal handlers of the program run.
-_SIGNAL_INTERVAL_SECONDS = 0.5
 
 _CLOSED: Line = {"event": "failed", "kind": "failed", "error": "this connection is closed"}
 
@@ -230,17 +228,11 @@ class Answer:
 
     def next(self) -> Line:
         """The next line. Raises what it tells of when the request failed."""
-        line = self._wait() or self._command.last_word
+        line = self.lines.get() or self._command.last_word
         self._is_over = line["event"] != "output"
         if line["event"] in ("failed", "gone"):
             raise_failure(line)
         return line
-
-    def _wait(self) -> Line | None:
-        # Python does not notice a Ctrl-C that comes just before the wait until the wait ends.
-        while True:
-            with contextlib.suppress(Empty):
-                return self.lines.get(timeout=_SIGNAL_INTERVAL_SECONDS)
 
     def cancel(self) -> None:
         """Interrupt the request, and wait a moment for its end."""
