@@ -58,8 +58,9 @@ fn run(
     options: &probing_attach::Options,
 ) -> Result<Report, ClientError> {
     let source = format!(
-        "{loader}\nstart({})\ndel start\n",
-        python_text(library.as_os_str())
+        "{loader}\nstart({}, {})\ndel start\n",
+        python_text(library.as_os_str()),
+        process.key().start_ticks
     );
     probing_attach::run(process.pid, &source, options).map_err(|error| explained(process, error))
 }

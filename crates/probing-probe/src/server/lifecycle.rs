@@ -12,12 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use probing_proto::message::{Hello, PROTOCOL};
-use probing_proto::process::{Pid, ProcessKey, Stat};
+use probing_proto::process::ProcessKey;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::eval::active::Evals;
 use crate::eval::{interrupt_safety, pending_call, stdout_capture};
+use crate::process::own_key::{own_key, own_stat};
 use crate::process::{fork_child, fork_guard};
 use crate::python::embedded;
 use crate::python::signal_handlers;
@@ -93,7 +94,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         return Ok(false);
     }
     SENT_AWAY.store(false, Ordering::Release);
-    let key = own_key()?;
+    let key = own_key().ok_or(StartError::NoStat)?;
     collectives::look_for_rank(py);
     let hello = hello(py, key);
     let prefix = py
@@ -294,18 +295,6 @@ fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
         fork_guard::register(py, [before_fork, after_fork_in_parent, after_fork])?;
     }
     exit::follow(py)
-}
-
-fn own_key() -> Result<ProcessKey, StartError> {
-    let stat = own_stat().ok_or(StartError::NoStat)?;
-    Ok(ProcessKey {
-        pid: Pid(std::process::id()),
-        start_ticks: stat.start_ticks,
-    })
-}
-
-fn own_stat() -> Option<Stat> {
-    Stat::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 fn hello(py: Python<'_>, key: ProcessKey) -> Hello {
