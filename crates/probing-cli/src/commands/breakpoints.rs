@@ -18,12 +18,12 @@ use crate::commands::fan_out::{self, CommandOutput};
 use crate::exit::Status;
 
 pub(crate) fn run_break(arguments: &BreakArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
-    arm(arguments.arm(), arguments.shown, aim)
+    arm(arguments.request(), arguments.shown, aim)
 }
 
 pub(crate) fn run_watch(arguments: &WatchArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     match arguments.watching().context("nothing to watch")? {
-        Watching::Point(this) => arm(*this, arguments.shown, aim),
+        Watching::Breakpoint(this) => arm(*this, arguments.shown, aim),
         Watching::Bytes(watch) => writes::run(&watch, aim),
     }
 }
@@ -69,7 +69,7 @@ fn listed(target: &Target) -> anyhow::Result<BreakpointListing> {
     })
 }
 
-pub(crate) fn run_disarm(arguments: &DeleteArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
+pub(crate) fn run_delete(arguments: &DeleteArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let wanted = arguments.points();
     fan_out::tell(aim, arguments.json, move |target, _| {
         disarmed(target, wanted.clone())

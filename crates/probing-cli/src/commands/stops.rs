@@ -23,7 +23,7 @@ pub(crate) fn run_list(arguments: &StopsArguments, aim: &TargetArgs) -> anyhow::
     })
 }
 
-pub(crate) fn run_release(arguments: &ResumeArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
+pub(crate) fn run_resume(arguments: &ResumeArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let wanted = arguments.stops();
     fan_out::tell(aim, arguments.json, move |target, _| {
         let (pid, stops) = match reached(target)? {

@@ -69,7 +69,7 @@ fn a_log_point_is_armed_hit_listed_and_disarmed() {
             line("sum")
         );
         assert_eq!(rows.stdout, expected);
-        let disarmed = probing(&sandbox, &target, &["disarm", "1"]);
+        let disarmed = probing(&sandbox, &target, &["delete", "1"]);
         let expected =
             format!("breakpoint 1 disarmed: add_up ({place}); hit 2 times, logged 2 times\n");
         assert_eq!(short(disarmed.ok()), expected);
@@ -79,7 +79,7 @@ fn a_log_point_is_armed_hit_listed_and_disarmed() {
             probing(&sandbox, &target, &["breakpoints"]).stderr,
             "nothing is armed\n"
         );
-        let again = probing(&sandbox, &target, &["disarm", "1"]);
+        let again = probing(&sandbox, &target, &["delete", "1"]);
         assert_eq!(again.status, 1, "{again:?}");
         assert!(again.stderr.contains("no such point: 1"), "{again:?}");
     });
@@ -120,7 +120,7 @@ fn a_place_without_python_code_is_called_what_it_is_at_once() {
         }
         let refused = probing(&sandbox, &target, &["break", "steps.py"]);
         assert_eq!(refused.status, 2, "{refused:?}");
-        let said = "a line is missing: steps.py:LINE";
+        let said = "no line: write steps.py:LINE";
         assert!(refused.stderr.contains(said), "{refused:?}");
     });
 }
@@ -169,7 +169,7 @@ fn a_stopped_thread_is_seen_from_outside_and_released() {
         assert_eq!(own.unwrap()["stops"], 1);
         // The rest of the program answers.
         assert_eq!(sandbox.eval(&target, "rate").ok(), "0.5\n");
-        let released = probing(&sandbox, &target, &["release", "all"]);
+        let released = probing(&sandbox, &target, &["resume", "all"]);
         assert!(
             released
                 .ok()
@@ -178,10 +178,10 @@ fn a_stopped_thread_is_seen_from_outside_and_released() {
         );
         assert_eq!(target.line(), "total 6");
         assert_eq!(
-            probing(&sandbox, &target, &["release", "all"]).stderr,
+            probing(&sandbox, &target, &["resume", "all"]).stderr,
             "no thread was stopped\n"
         );
-        let wrong = probing(&sandbox, &target, &["release", "7"]);
+        let wrong = probing(&sandbox, &target, &["resume", "7"]);
         assert_eq!(
             (wrong.status, wrong.stderr.contains("no such stop: 7")),
             (1, true),
@@ -257,7 +257,7 @@ fn a_watch_is_armed_followed_and_read_with_sql() {
             rows.stdout,
             "point,kind,place,hits\n1,local,add_up:found,2\n2,value,rate,1\n"
         );
-        let disarmed = probing(&sandbox, &target, &["disarm", "all"]);
+        let disarmed = probing(&sandbox, &target, &["delete", "all"]);
         assert!(
             disarmed.ok().contains("watch 2 disarmed: rate; hit once"),
             "{disarmed:?}"
@@ -279,7 +279,7 @@ fn a_set_is_armed_at_once_and_who_fails_is_named() {
             listed["targets"][1]["report"]["points"][0]["point"], 1,
             "{listed}"
         );
-        let disarmed = job.probing((0, 1), &["disarm", "all"]);
+        let disarmed = job.probing((0, 1), &["delete", "all"]);
         let shown = job.shown(&disarmed.stdout);
         assert!(shown.starts_with("ranks 0-1: "), "{disarmed:?}");
     });
@@ -319,7 +319,7 @@ fn a_point_is_armed_in_the_ranks_that_are_meant_and_in_no_others() {
         let logged = asked("SELECT rank, text FROM python.captures ORDER BY rank");
         assert_eq!(logged, "rank,text\n1,2\n2,2\n");
         // One is let go, and the other stays armed.
-        job.probing((1, 1), &["disarm", "all"]).ok();
+        job.probing((1, 1), &["delete", "all"]).ok();
         let left = asked("SELECT rank FROM python.breakpoints");
         assert_eq!(left, "rank\n2\n");
     });
@@ -333,8 +333,8 @@ fn looking_at_what_is_armed_brings_no_probe_in() {
         for (command, said) in [
             (&["breakpoints"][..], "nothing is armed\n"),
             (&["stops"], "no thread is stopped\n"),
-            (&["disarm", "all"], "nothing was armed\n"),
-            (&["release", "all"], "no thread was stopped\n"),
+            (&["delete", "all"], "nothing was armed\n"),
+            (&["resume", "all"], "no thread was stopped\n"),
         ] {
             let ran = probing(&sandbox, &target, command);
             assert_eq!((ran.status, ran.stderr.as_str()), (0, said), "{command:?}");
@@ -350,18 +350,21 @@ fn looking_at_what_is_armed_brings_no_probe_in() {
 fn what_makes_no_sense_is_refused_before_anything_happens() {
     let sandbox = sandbox();
     for (arguments, said) in [
-        (&["break", "120"][..], "of which file? train.py:120"),
+        (&["break", "120"][..], "no file: write train.py:120"),
         (&["break"], "required"),
         (&["break", "f", "--uncaught"], "cannot be used with"),
-        (&["break", "f", "--action", "log"], "what is to be logged?"),
+        (&["break", "f", "--action", "log"], "no text to log"),
         (&["watch"], "required"),
         (
             &["watch", "--addr", "here"],
-            "an address is a number, as in 0x",
+            "not an address (0x7f0012345678)",
         ),
-        (&["disarm"], "required"),
-        (&["disarm", "x"], "a number from 1 on, or all"),
-        (&["break", "f", "--hold", "1,2"], "one time or three"),
+        (&["delete"], "required"),
+        (&["delete", "x"], "not a number from 1 on and not all"),
+        (
+            &["break", "f", "--stop-timeout", "1,2"],
+            "not one time and not three",
+        ),
     ] {
         let ran = sandbox.probing([&["-t", "1"], arguments].concat());
         assert_eq!(ran.status, 2, "{arguments:?}: {ran:?}");

@@ -53,7 +53,7 @@ impl Keeper {
     /// Stops that nobody comes to, at a line and where nothing catches an exception.
     fn arm(&self) {
         for arm in [&[place("worked").as_str()][..], &["--uncaught"]] {
-            self.probing(&[&["break"], arm, &["--hold", "0.05"]].concat());
+            self.probing(&[&["break"], arm, &["--stop-timeout", "0.05"]].concat());
         }
     }
 
@@ -257,7 +257,15 @@ fn with_little_disk(sandbox: &Sandbox, python: &Python, size: &str) -> Option<Ta
 fn outcome(sandbox: &Sandbox, target: &mut Target) -> String {
     let pid = target.pid().to_string();
     let place = place("worked");
-    let arm = ["-t", &pid, "break", &place, "--hold", "0.05", "--once"];
+    let arm = [
+        "-t",
+        &pid,
+        "break",
+        &place,
+        "--stop-timeout",
+        "0.05",
+        "--once",
+    ];
     assert_eq!(sandbox.probing(arm).status, 0);
     target.say("100000");
     assert_eq!(target.line(), "0.0");

@@ -170,7 +170,7 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(ran.status, 2, "{ran:?}");
         assert!(ran.stderr.contains(says), "{ran:?}");
     };
-    check(&["--watch", "0"], "must be more than nothing");
+    check(&["--watch", "0"], "must be more than zero");
     check(&["--watch", "1", "--dump", "2"], "cannot be used with");
     check(&["--every", "1"], "--dump");
     check(&["--dump", "0"], "invalid value");

@@ -144,11 +144,11 @@ impl<'a> Walk<'a> {
             let asked = ["eval", "--thread", &thread, "--frame", "0", expression];
             assert_eq!(told(&ask(&asked)).trim_end(), value);
         }));
-        told(&ask(&["disarm", "all"]));
+        told(&ask(&["delete", "all"]));
         wait_until("nothing is stopped", || {
             let stopped = stops();
             if stopped != json!([]) {
-                ask(&["release", "all"]);
+                ask(&["resume", "all"]);
             }
             stopped == json!([])
         });

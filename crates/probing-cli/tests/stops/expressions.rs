@@ -182,7 +182,7 @@ fn who_cannot_be_interrupted_is_told_of_and_nobody_says_that_it_is_done() {
             note.contains("is still inside: a call into C")
         });
         let pid = debugged.target.pid().to_string();
-        let deleted = debugged.sandbox.probing(["-t", &pid, "disarm", "all"]);
+        let deleted = debugged.sandbox.probing(["-t", &pid, "delete", "all"]);
         assert_ne!(deleted.status, 0);
         let error = "still inside after an interrupt: thread ";
         assert!(deleted.stderr.contains(error), "{}", deleted.stderr);

@@ -344,7 +344,7 @@ fn a_command_that_gives_up_says_what_became_of_its_request() {
         debugged.begin(HOLD);
         assert_eq!(debugged.target.line(), "holding");
         let pid = debugged.target.pid().to_string();
-        let given_up = debugged.sandbox.probing(["-t", &pid, "disarm", "all"]);
+        let given_up = debugged.sandbox.probing(["-t", &pid, "delete", "all"]);
         assert_eq!(given_up.status, 3);
         assert!(
             given_up

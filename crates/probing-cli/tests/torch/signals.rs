@@ -36,8 +36,8 @@ fn every_signal_reaches_a_program_of_which_torch_is_recorded() {
         let pid = target.pid().to_string();
         let mut so_far = [0, 0];
         for [on, off] in [
-            [&["watch", "watched"][..], &["disarm", "all"]],
-            [&["watch", "watched", "--stats"], &["disarm", "all"]],
+            [&["watch", "watched"][..], &["delete", "all"]],
+            [&["watch", "watched", "--stats"], &["delete", "all"]],
             [&["torch", "on"], &["torch", "off"]],
             [&["collectives", "on"], &["collectives", "off"]],
         ] {

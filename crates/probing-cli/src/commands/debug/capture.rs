@@ -31,7 +31,7 @@ const AROUND: u32 = 5;
 
 pub(super) fn run(path: &Path, arguments: &DebugArguments) -> anyhow::Result<Status> {
     let mut kept = CaptureView::open(path)?;
-    if arguments.arm().is_some() {
+    if arguments.request().is_some() {
         bail!(
             "a capture stops nowhere: it is a process as it was; `debug` alone looks around in it"
         );

@@ -32,7 +32,7 @@ impl Kind {
                 let sql =
                     format!("select point from python.breakpoints where place like '%{kind}'");
                 let point = traced.query(&sql).concat();
-                traced.probing(&["disarm", &point])
+                traced.probing(&["delete", &point])
             }
         };
     }

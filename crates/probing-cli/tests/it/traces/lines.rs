@@ -123,7 +123,7 @@ fn lines_beside_breakpoints_are_both_told() {
         traced.run("assert trainer.fit(1.0) == 4.5");
         assert_eq!(traced.lines("Trainer.fit").len(), 3);
         hits(&traced, "hit once");
-        traced.probing(&["disarm", "all"]);
+        traced.probing(&["delete", "all"]);
         traced.run("assert trainer.fit(1.0) == 4.5");
         assert_eq!(traced.lines("Trainer.fit").len(), 6);
         traced.probing(&["break", "traced.py:24", "--action", "count"]);
