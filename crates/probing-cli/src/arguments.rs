@@ -1,4 +1,6 @@
-//! The commands of `probing` and the selection of their targets. The folder has the arguments of each command.
+//! The commands of `probing` and the selection of their targets.
+//!
+//! The folder has the arguments of each command.
 
 mod agent;
 mod amounts;
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_stand_first_or_behind_t() {
+    fn targets_stand_first_or_after_t() {
         let check = |line: &str, expected: TargetSet| {
             assert_eq!(targets(line, "").unwrap(), expected, "{line}");
         };

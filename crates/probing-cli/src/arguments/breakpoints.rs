@@ -87,7 +87,7 @@ pub(crate) struct BreakpointOptions {
     #[arg(long, help_heading = CONDITIONS)]
     pub(super) once: bool,
 
-    /// Delete it after TIME (0 = never) [default: 10m if it stops, else 0]
+    /// Delete it after TIME (0 = never) [default: 10m for stops]
     #[arg(long = "for", value_name = "TIME", value_parser = seconds, help_heading = CONDITIONS)]
     pub(super) ttl: Option<Duration>,
 

@@ -79,7 +79,7 @@ pub(crate) fn run_delete(arguments: &DeleteArguments, aim: &TargetArgs) -> anyho
 fn disarmed(target: &Target, wanted: Vec<BreakpointId>) -> anyhow::Result<DeletedBreakpoints> {
     let reached = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { .. }) if !wanted.is_empty() => {
-            bail!("nothing is armed: there is no probe in it")
+            bail!("no breakpoints are set: the process has no probe")
         }
         Err(ClientError::NoProbe { pid }) => {
             let (pid, points) = (Some(pid), Vec::new());
@@ -140,7 +140,7 @@ impl CommandOutput for BreakpointListing {
     fn words(&self) -> Vec<String> {
         let nothing = self.points.is_empty();
         nothing
-            .then(|| "nothing is armed".to_owned())
+            .then(|| "no breakpoints are set".to_owned())
             .into_iter()
             .collect()
     }
@@ -167,7 +167,7 @@ impl CommandOutput for DeletedBreakpoints {
     fn words(&self) -> Vec<String> {
         let nothing = self.points.is_empty();
         nothing
-            .then(|| "nothing was armed".to_owned())
+            .then(|| "no breakpoints were set".to_owned())
             .into_iter()
             .collect()
     }

@@ -29,7 +29,7 @@ pub(crate) fn run_resume(arguments: &ResumeArguments, aim: &TargetArgs) -> anyho
         let (pid, stops) = match reached(target)? {
             Ok(mut probe) => (probe.hello().pid, probe.release(wanted.clone())?),
             Err(pid) if wanted.is_empty() => (pid, Vec::new()),
-            Err(_) => bail!("nothing is stopped: there is no probe in it"),
+            Err(_) => bail!("no thread is stopped: the process has no probe"),
         };
         let pid = Some(pid);
         Ok(ResumedStops(StopsReport { pid, stops }))

@@ -89,7 +89,7 @@ fn with_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_stop_that_nobody_came_to_and_an_exception_that_nobody_caught_keep_what_was_recorded() {
+fn a_stop_that_timed_out_and_an_uncaught_exception_leave_a_capture() {
     every_python(|python| {
         let mut keeper = Keeper::start(python);
         keeper.arm();
@@ -161,8 +161,8 @@ fn it_shows_stacks_variables_and_source() {
             let reason = format!("stop {stop}: {reason}");
             assert!(ran.stderr.contains(&reason), "{ran:?}");
         };
-        debugged(1, "->     return rate  # @worked", "its time was over");
-        debugged(2, "raise ValueError(", "nobody caught the exception");
+        debugged(1, "->     return rate  # @worked", "its timeout expired");
+        debugged(2, "raise ValueError(", "uncaught exception");
         // What only the kernel could have told is not there, and that is said.
         let path = capture(1);
         let sql = "SELECT * FROM process.threads";

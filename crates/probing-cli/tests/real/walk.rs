@@ -1,5 +1,6 @@
-//! What a user asks of a program, one thing after the other. Each is tried whatever the others gave, so that one run says
-//! all that is wrong.
+//! A walk through everything that a user asks of a program, which reports all failures at its end.
+//!
+//! Each is tried whatever the others gave, so that one run says all that is wrong.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};

@@ -24,7 +24,7 @@ fn a_thread_is_stopped_stepped_and_released_through_its_agent_and_that_is_writte
         });
         let released = ask(&["resume", "all"]);
         assert!(
-            released.ok().contains(": stop 1: MainThread goes on"),
+            released.ok().contains(": stop 1: MainThread resumed"),
             "{released:?}"
         );
         assert_eq!(target.line(), "total 6");

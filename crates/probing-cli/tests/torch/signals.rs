@@ -1,5 +1,4 @@
-//! Signals of a program that trains and reduces in its main thread, while that is recorded: each handler runs once, and what it
-//! raises is raised in the program once.
+//! Signal handlers of a training run once while its main thread is recorded.
 
 use probing_testkit::{Target, every_torch};
 use rustix::process::Signal;

@@ -204,7 +204,7 @@ fn a_program_has_its_own_lines_recorded() {
         traced.run("try: probing.probe(lines=True, stats=True)\\nexcept ValueError as error: said = str(error)");
         assert_eq!(
             traced.probing(&["eval", "said"]),
-            "'lines are rows, and with stats there are none: choose one of them'\n"
+            "'lines and stats exclude each other: choose one'\n"
         );
         let refused = traced.refused(&["trace", "leaf", "--lines", "--stats"]);
         assert!(
