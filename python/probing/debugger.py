@@ -70,13 +70,13 @@ def watch(
 
 
 def points() -> list[Breakpoint]:
-    """What is armed in this process."""
+    """Breakpoints and watchpoints that are set in this process."""
     with _own() as probe:
         return probe.breakpoints()
 
 
 def disarm(*which: int | Breakpoint) -> list[Breakpoint]:
-    """Disarm these, or all when none is named. Returns those that were armed."""
+    """Delete these, or all when none is named. Returns the deleted ones."""
     with _own() as probe:
         return probe.disarm(*which)
 
@@ -88,7 +88,7 @@ def stops() -> list[Stop]:
 
 
 def release(*which: int | Stop) -> list[Stop]:
-    """Let these stopped threads go on, or all when none is named. Returns those that do."""
+    """Resume these stopped threads, or all when none is named. Returns the resumed ones."""
     with _own() as probe:
         return probe.release(*which)
 

@@ -310,7 +310,7 @@ impl Agent {
     ) -> Result<(), Refused> {
         let noted = self.audit.note(actor, action, pid, code);
         noted.map_err(|error| {
-            let words = format!("what is done cannot be written down: {error}");
+            let words = format!("cannot write the audit log: {error}");
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, words)
                 .hint("the agent's private folder must be writable")
         })

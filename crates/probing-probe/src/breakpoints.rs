@@ -332,7 +332,7 @@ impl Stops {
         if !expired.is_empty() {
             EXPIRED.start(move |py| {
                 for point in &expired {
-                    setting::disarm_itself(py, point, "its time is over");
+                    setting::disarm_itself(py, point, "expired");
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! Tracers of memory, of collectives and of values that are not finite: switched by a client, by a variable, or by the program for as long as a block lasts.
+//! Tracers of memory, of collectives and of NaN and Inf values: switched by a client, by a variable, or by the program for as long as a block lasts.
 
 pub(crate) mod collectives;
 pub(crate) mod memory;

@@ -1,5 +1,6 @@
-//! Watches: a variable, an attribute, an item, a tensor, a variable of the environment. Each change is a row of
-//! `python.variables`, and may stop the thread that made it.
+//! Watchpoints on variables, attributes, items, tensors and environment variables.
+//!
+//! Each change is a row of `python.variables`, and may stop the thread that made it.
 //!
 //! A local variable is looked at where its function has written it (`writes.rs`). Anything else is a `path.rs`; the dictionaries
 //! on its way tell when they change (`dict_watch.rs`), and what they cannot tell is compared at `lines.rs`; both are one

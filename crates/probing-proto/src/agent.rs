@@ -1,5 +1,6 @@
-//! What is said to an agent over HTTP, and what it answers. `docs/remote.md` shows it with `curl`; the agent's
-//! `/openapi.json` describes it.
+//! Requests to an agent over HTTP, and its answers.
+//!
+//! `docs/remote.md` shows it with `curl`; the agent's `/openapi.json` describes it.
 
 use serde::{Deserialize, Serialize};
 
@@ -189,7 +190,7 @@ pub struct StacksRequest {
     pub locals: bool,
     /// With the frames of C, Rust and the interpreter itself.
     pub native: bool,
-    /// Hold a thread for a moment when it moves too fast to be seen whole.
+    /// Hold a thread for a moment when its stack changed during the read.
     pub pause: bool,
 }
 

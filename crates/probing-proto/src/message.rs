@@ -1,4 +1,6 @@
-//! What a client asks of a probe and what the probe says. `docs/protocol.md` shows each message.
+//! Messages between a client and a probe.
+//!
+//! `docs/protocol.md` shows each message.
 //!
 //! Many requests may be in flight on one connection; what belongs to one carries its id.
 //! Fields may be added; a reader ignores those it does not know. Anything else raises [`PROTOCOL`].

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_agree_if_only_the_innermost_function_went_on() {
+    fn copies_agree_if_only_the_innermost_function_moved() {
         let one = chain(&[(1, 0), (2, 4)]);
         assert_eq!(
             agreed(&copies(&[one.clone(), chain(&[(1, 0), (2, 8)])])),

@@ -148,13 +148,13 @@ const STACKS: [(&str, &str, &str); 9] = [
     (
         "pause",
         "boolean",
-        "hold a thread that moves too fast to be seen whole",
+        "hold a thread whose stack changes during the read",
     ),
 ];
 
 const SAMPLES: [(&str, &str, &str); 8] = [
     ("pid", "integer", "of this process"),
-    ("seconds", "number", "for so long, 60 at most"),
+    ("seconds", "number", "duration in seconds, at most 60"),
     ("rate", "integer", "readings per second"),
     ("thread", "string", "only of this thread"),
     ("idle", "boolean", "also threads that sleep or wait"),
@@ -163,17 +163,13 @@ const SAMPLES: [(&str, &str, &str); 8] = [
     (
         "pause",
         "boolean",
-        "hold a thread that moves too fast to be seen whole",
+        "hold a thread whose stack changes during the read",
     ),
 ];
 
 const RELAY: [(&str, &str, &str); 2] = [
     ("pid", "integer", "with the probe of this process"),
-    (
-        "attach",
-        "boolean",
-        "which is brought in if it is not there",
-    ),
+    ("attach", "boolean", "which is attached if it is missing"),
 ];
 
 fn parameters(words: &ParameterDocs, required: &[&str]) -> Value {

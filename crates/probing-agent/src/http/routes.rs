@@ -78,7 +78,7 @@ pub(crate) const ROUTES: [Route; 8] = [
         method: "GET",
         path: "/targets",
         role: Some(Role::Observe),
-        about: "The Python processes of this machine that can be looked at",
+        about: "The Python processes of this machine",
         answer: Answering::Audited {
             action: "targets",
             answer: |action| by_words(action, handlers::targets),
@@ -257,7 +257,7 @@ async fn admitted(
     };
     let role = bearer.as_ref().map_or(Role::Observe, |bearer| bearer.role);
     if route.role.is_some_and(|needed| role < needed) {
-        let words = "this token is for looking only";
+        let words = "this token is for observers only";
         return Err(Refused::new(StatusCode::FORBIDDEN, words).hint(
             "running code takes the agent's control token, and an agent without --read-only",
         ));

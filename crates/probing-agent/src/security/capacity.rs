@@ -1,5 +1,7 @@
-//! Places for connections and for work: some for clients that have not shown who they are, others for those that have, and
-//! some of these for control alone.
+//! Limits of connections and of work: separate places for unauthenticated clients, for clients, and for control.
+//!
+//! Places for connections and for work: some for clients that have not shown who they are, others for those that
+//! have, and some of these for control alone.
 //!
 //! A flood of connections without a token takes no place from anybody who has one. Where there are too many, the oldest that
 //! has not shown a token is dropped, of the network that has most of them: who has a token shows it at once.

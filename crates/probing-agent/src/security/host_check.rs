@@ -64,7 +64,9 @@ impl Names {
                 StatusCode::FORBIDDEN,
                 format!("a web page of another origin: {origin}"),
             )
-            .hint("no page may drive an agent; use `probing`, or a program without an Origin"));
+            .hint(
+                "web pages may not use an agent; use `probing`, or a program without an Origin",
+            ));
         }
         // Browsers say so of requests that have no origin, too.
         match only(headers, FETCH_SITE)? {
@@ -72,7 +74,7 @@ impl Names {
                 StatusCode::FORBIDDEN,
                 "a web page of another site",
             )
-            .hint("no page may drive an agent; use `probing`")),
+            .hint("web pages may not use an agent; use `probing`")),
             _ => Ok(()),
         }
     }

@@ -110,7 +110,7 @@ fn choose(report: &mut BacktraceReport, arguments: &BacktraceArguments) -> anyho
         report.threads.retain(|thread| is_named(thread, wanted));
         if report.threads.is_empty() {
             bail!(
-                "no thread is called {wanted}; there are: {}",
+                "no thread is named {wanted}; there are: {}",
                 names.join(", ")
             );
         }

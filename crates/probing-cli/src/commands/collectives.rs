@@ -130,7 +130,7 @@ fn why_nothing(asked: &QueriedProcesses) -> String {
     let on: Group = asked.on.iter().collect();
     if on.count() > 0 {
         return format!(
-            "no operation is recorded: it is on in {on}, and none has been asked for since\n{STACKS}"
+            "no operation is recorded: recording is on in {on}, and none has begun since\n{STACKS}"
         );
     }
     format!(
@@ -141,7 +141,7 @@ fn why_nothing(asked: &QueriedProcesses) -> String {
 
 /// What was not recorded before a hang cannot be recorded in it.
 const STACKS: &str =
-    "hint: of a job that hangs already, `probing -t … backtrace` shows where each rank is";
+    "hint: in a job that hangs already, `probing -t … backtrace` shows where each rank is";
 
 /// What one of them is found to be.
 enum RecorderStatus {

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &DebugArguments, aim: &TargetArgs) -> anyhow::Resul
         return capture::run(&path, arguments);
     }
     let mut debugger = Debugger::open(aim)?;
-    let outcome = match arguments.arm() {
+    let outcome = match arguments.request() {
         Some(arm) => debugger.arm(arm),
         None => Ok(()),
     };

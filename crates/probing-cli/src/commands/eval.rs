@@ -1,4 +1,4 @@
-//! `probing -t PID eval CODE`
+//! `probing eval`: runs code in targets.
 
 mod set;
 pub(super) mod stuck;
@@ -176,7 +176,7 @@ impl Running {
         )?;
         writeln!(
             terminal::stderr(),
-            "hint: allow more time with --timeout SECONDS (0: no limit)"
+            "hint: allow more time with --timeout SECONDS (0 = no limit)"
         )?;
         Ok(exit::TIMED_OUT)
     }

@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &ExportArguments, aim: &TargetArgs) -> anyhow::Resu
     let engine = Engine::start()?;
     let tables = engine.recorded(&members)?;
     if tables.is_empty() {
-        bail!("nothing was recorded: programs record with probing.record(…) and probing.span(…)");
+        bail!("no recorded rows: programs record with probing.record(…) and probing.span(…)");
     }
     let folder = &arguments.parquet;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;

@@ -135,15 +135,15 @@ fn of_set(arguments: &LeakArguments, aim: &TargetArgs, watch: Watch) -> anyhow::
 
 /// So much of `rss` beside Python's heap, and more than of that, is no chance.
 const ELSEWHERE_BYTES: i64 = 16 << 20;
-const ELSEWHERE: &str = "rss grows by more than Python's heap: memory of tensors, of arrays, or of native code, of which no place is known";
-const COUNT_TENSORS: &str = "hint: the tensors that are alive, by shape: `probing -t PID eval 'import gc, torch, collections; \
+const ELSEWHERE: &str = "rss grows by more than Python's heap: memory of tensors, arrays or native code, whose allocations are not recorded";
+const COUNT_TENSORS: &str = "hint: count live tensors by shape: `probing -t PID eval 'import gc, torch, collections; \
      collections.Counter((type(o).__name__, *o.shape) for o in gc.get_objects() if issubclass(type(o), torch.Tensor)).most_common(5)'`";
 
 /// What is not a line of the table.
 fn words(report: &LeakReport) -> Vec<&'static str> {
-    let ended = "the target ended meanwhile: this is what was seen before";
+    let ended = "the target ended meanwhile: these are the results until then";
     let nothing = if report.heap_growth > 0 {
-        "nothing that Python allocated grows so much that it could be told from chance: look longer, with --for"
+        "no allocation of Python grows more than by chance: sample longer with --for"
     } else {
         "nothing that Python allocated grows"
     };
@@ -260,7 +260,7 @@ fn say_begin(total: Duration, of: &str) {
     // A terminal that is gone must not end the watch.
     writeln!(
         terminal::stderr(),
-        "sampling allocations{of} for {total:.1} s (Ctrl-C: enough)"
+        "sampling allocations{of} for {total:.1} s (Ctrl-C ends sampling)"
     )
     .ok();
 }

@@ -40,7 +40,7 @@ pub(crate) fn of_code(stream: Stream) -> Sink {
 pub(crate) fn binary() -> anyhow::Result<Sink> {
     ensure!(
         !is_terminal(Stream::Stdout),
-        "binary data is not written to a terminal: send it to a file or a program, as in `… > rows.arrow`"
+        "binary data is not written to a terminal: redirect it, as in `… > rows.arrow`"
     );
     Ok(Sink::new(Stream::Stdout, None))
 }

@@ -206,14 +206,14 @@ fn what_cannot_be_drawn_is_told() {
         );
         check(
             &["--thread", "nobody", "-o", "-"],
-            "error: no thread is called nobody; there are: MainThread (",
+            "error: no thread is named nobody; there are: MainThread (",
         );
-        check(&["-o", "out.png"], "error: what to write into out.png?");
+        check(&["-o", "out.png"], "error: unknown format of out.png:");
         check(
             &["-o", "/nowhere/out.svg"],
             "error: cannot write /nowhere/out.svg: ",
         );
-        check(&["-o", "/"], "error: what to write into /?");
+        check(&["-o", "/"], "error: unknown format of /:");
         check(&["-o", "/", "--format", "svg"], "error: cannot write /: ");
     });
 }

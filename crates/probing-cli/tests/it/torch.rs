@@ -61,7 +61,7 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
 }
 
 #[test]
-fn words_of_the_environment_that_nobody_knows_are_told() {
+fn unknown_words_of_the_environment_are_reported() {
     every_python(|python| {
         let sandbox = sandbox();
         let program = sandbox.target(python, "waiting.py");
@@ -73,7 +73,7 @@ fn words_of_the_environment_that_nobody_knows_are_told() {
         assert_eq!((status.status, status.stdout.as_str()), (0, "off\n"));
         assert_eq!(
             status.stderr,
-            "note: PROBING_TORCH asks for what nobody knows: true, grads; known are 1, trace, tensors, nan, collectives\n"
+            "note: PROBING_TORCH has unknown words: true, grads; known are 1, trace, tensors, nan, collectives\n"
         );
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, vec![]));

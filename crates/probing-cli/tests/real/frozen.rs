@@ -51,7 +51,7 @@ fn freeze(folder: &Path, how: &str) -> PathBuf {
 
 #[test]
 #[ignore = "make real"]
-fn a_folder_that_pyinstaller_made_is_looked_at_and_sums_the_same() {
+fn a_folder_that_pyinstaller_made_is_debugged_and_sums_the_same() {
     let made = sandbox();
     let frozen = freeze(made.path(), "--onedir");
     check(|_| Command::new(&frozen));
@@ -60,7 +60,7 @@ fn a_folder_that_pyinstaller_made_is_looked_at_and_sums_the_same() {
 /// It unpacks itself, and the Python is its child.
 #[test]
 #[ignore = "make real"]
-fn a_file_that_pyinstaller_made_is_looked_at_and_sums_the_same() {
+fn a_file_that_pyinstaller_made_is_debugged_and_sums_the_same() {
     let made = sandbox();
     let frozen = freeze(made.path(), "--onefile");
     check(|_| Command::new(&frozen));
@@ -114,7 +114,7 @@ fn copy_python(prefix: &Path, to: &Path) {
 
 #[test]
 #[ignore = "make real"]
-fn a_program_in_a_plain_chroot_is_looked_at_and_sums_the_same() {
+fn a_program_in_a_plain_chroot_is_debugged_and_sums_the_same() {
     let made = sandbox();
     let root = made.path().join("root");
     fs::create_dir(&root).unwrap();

@@ -94,7 +94,7 @@ impl Traffic {
 
 #[test]
 #[ignore = "make real"]
-fn workers_of_uwsgi_with_threads_are_looked_at_and_answer_the_same() {
+fn workers_of_uwsgi_with_threads_are_debugged_and_answer_the_same() {
     let serve = || {
         let sandbox = sandbox();
         let command = uwsgi(sandbox.path());

@@ -330,7 +330,7 @@ fn unsafe_settings_do_not_start() {
     check(
         &["--listen", "0", "--tls", "off"],
         token,
-        "without TLS it listens on loopback addresses only",
+        "without TLS the agent listens on loopback addresses only",
     );
     check(
         &["--listen", "0"],
@@ -357,7 +357,7 @@ fn unsafe_settings_do_not_start() {
     check(
         &["--listen", "127.0.0.1:0", "--token-file", &open],
         token,
-        "others may read the secret in ",
+        "other users can read the secret in ",
     );
     let nothing = format!("{open},{open}");
     check(

@@ -271,7 +271,7 @@ fn what_is_no_exception_class_is_refused() {
         assert_eq!(
             unknown.note.as_deref(),
             Some(
-                "no exception class called ValueErrors was loaded when it was set: armed for when one is"
+                "no exception class called ValueErrors was loaded when it was set: set for when one is"
             )
         );
         let near = debugged.client.arm(arm(on_raise(Some("no.such.Keyerror"))));

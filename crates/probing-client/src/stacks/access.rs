@@ -46,7 +46,7 @@ impl Access {
         let process = match subject {
             Subject::Process(process) => process,
             Subject::Unseen(socket) => {
-                let why = "the process behind this socket cannot be seen from here".to_owned();
+                let why = "the process of this socket is not visible here".to_owned();
                 return Self::through(Probe::at(socket, CONNECT_TIMEOUT)?, None, why);
             }
         };

@@ -1,4 +1,6 @@
-//! What a core file tells about the process that left it. Its stacks are not read: that is other tools' work.
+//! Facts about an ended process from its core file.
+//!
+//! Its stacks are not read: that is other tools' work.
 
 use std::fmt;
 use std::fs::File;

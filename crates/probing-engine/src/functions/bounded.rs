@@ -1,5 +1,7 @@
-//! Functions of SQL that make a text of any length from a short one, with a bound: their results are counted only when
-//! they are there, and then it may be too late.
+//! SQL functions that make long texts from short ones, with a bound on their results.
+//!
+//! Functions of SQL that make a text of any length from a short one, with a bound: their results are counted only
+//! when they are there, and then it may be too late.
 
 use std::sync::Arc;
 

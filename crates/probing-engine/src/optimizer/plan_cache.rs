@@ -1,5 +1,7 @@
-//! Plans of statements that were asked before. A page, a prompt and `--every` ask the same again and again, of tables that
-//! have more rows by then but the same columns.
+//! Plans of earlier statements, for pages, prompts and `--every` that repeat them.
+//!
+//! A page, a prompt and `--every` ask the same again and again, of tables that have more rows by then but the same
+//! columns.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

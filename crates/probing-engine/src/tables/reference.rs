@@ -25,8 +25,8 @@ pub fn reference() -> String {
         text.push_str(&section(table.name, table.doc, &columns, table.example));
     }
     text.push_str(
-        "\nThese are recorded by what is switched on, and stay when the process is gone; so do those of the program \
-         itself (`probing.record`), which are in the schema `user`:\n",
+        "\nRecorders that are switched on fill these tables; the rows stay after the process has ended. The program's \
+         own tables (`probing.record`) are in the schema `user`:\n",
     );
     for table in builtin::ALL {
         let all = table.all_columns();

@@ -39,7 +39,7 @@ pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWor
         Ok(Err(failure)) => Event::Failed(failure),
         Err(_) => Event::Failed(
             Failure::new("the probe failed")
-                .with_hint("this is a defect of Probing; the target goes on"),
+                .with_hint("this is a defect of Probing; the target keeps running"),
         ),
     };
     sink.outbox.push(Message {

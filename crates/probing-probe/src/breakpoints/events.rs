@@ -322,7 +322,7 @@ pub(crate) fn has_fired(
     // One that is to stop has not yet, where no thread may.
     let is_passed = point.request.action == Action::Stop && fork_guard::are_handled(py);
     if point.request.once && !is_passed {
-        setting::disarm_itself(py, point, "it was to be met once, and was");
+        setting::disarm_itself(py, point, "it was set for one hit");
     }
     true
 }

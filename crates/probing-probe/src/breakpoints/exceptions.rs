@@ -1,5 +1,6 @@
-//! Exceptions: as they are raised, by type, and those that nobody catches. Each is a row of `python.exceptions`, with the
-//! stack of the moment; it may stop the thread.
+//! Breakpoints on raised and on uncaught exceptions.
+//!
+//! Each is a row of `python.exceptions`, with the stack of the moment; it may stop the thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,5 +1,6 @@
-//! What the events of the interpreter are compared with: the code objects that something is armed in, and the threads
-//! that take a step. Changed and read with the GIL held only; nothing here runs code of the program.
+//! The index of breakpoints that events are compared with: code objects and threads that step.
+//!
+//! Changed and read with the GIL held only; nothing here runs code of the program.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

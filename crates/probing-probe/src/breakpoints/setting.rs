@@ -63,8 +63,8 @@ pub(crate) fn try_arm(
     let stops = of_this_process();
     if stops.points().is_full() {
         return Err(
-            Failure::new(format!("{MAX_POINTS} points are armed already"))
-                .with_hint("disarm some: `probing disarm ID`"),
+            Failure::new(format!("{MAX_POINTS} breakpoints are set already"))
+                .with_hint("delete some: `probing delete ID`"),
         );
     }
     let owner = client.filter(|_| wanted.own).map(Arc::downgrade);
@@ -294,8 +294,8 @@ pub(crate) fn disarm(py: Python<'_>, wanted: &[BreakpointId]) -> Event {
     };
     if !unknown.is_empty() {
         return Event::Failed(
-            Failure::new(format!("no such point: {}", unknown.join(", ")))
-                .with_hint("`probing breakpoints` tells which there are"),
+            Failure::new(format!("no such breakpoint: {}", unknown.join(", ")))
+                .with_hint("`probing breakpoints` lists them"),
         );
     }
     let taken = stops.points().take(wanted);
@@ -306,7 +306,7 @@ pub(crate) fn disarm(py: Python<'_>, wanted: &[BreakpointId]) -> Event {
         if was_armed {
             stops.announce(&BreakpointEvent::Disarmed {
                 point: point.id,
-                reason: "it was disarmed".to_owned(),
+                reason: "deleted by a client".to_owned(),
             });
         }
     }
@@ -319,7 +319,7 @@ pub(crate) fn disarm_itself(py: Python<'_>, point: &Arc<Breakpoint>, reason: &st
     if !point.disarm() {
         return;
     }
-    point.note(Some(format!("disarmed: {reason}")));
+    point.note(Some(format!("deleted: {reason}")));
     take_out(py, point);
     of_this_process().announce(&BreakpointEvent::Disarmed {
         point: point.id,

@@ -71,9 +71,8 @@ fn begun(
     setting::claim(py)?;
     if !setting::has_monitoring(py) && settrace::is_left_out(py) {
         return Err(
-            Failure::new("this thread cannot take steps: another tool traces it").with_hint(
-                "`c` lets it go on; Python before 3.12 lets only one tool trace a thread",
-            ),
+            Failure::new("this thread cannot take steps: another tool traces it")
+                .with_hint("`c` resumes it; Python before 3.12 lets one tool trace a thread"),
         );
     }
     let mut own = frame.clone();

@@ -1,5 +1,6 @@
-//! Where evaluated code can run: threads, frames, event loops. The looking is done by `places.py`, loaded when first
-//! asked for.
+//! Threads, frames and event loops in which evaluated code can run.
+//!
+//! The looking is done by `places.py`, loaded when first asked for.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,6 @@
-//! Answers what a prompt asks about live objects. The looking is done by `objects.py`, loaded when the first asks.
+//! Live objects for the completion and help of a prompt.
+//!
+//! The looking is done by `objects.py`, loaded when the first asks.
 
 use probing_proto::message::completion::{
     Complete, Completion, CompletionKind, Describe, Description, Scope, Step,

@@ -1,5 +1,8 @@
-//! Python 3.10 and 3.11: a profile function in C, for what has no function that could get code that tells (`trace_instrument.rs`): all
-//! of a module, and what a function calls, on the threads that need it. All that these threads call has to pass by here.
+//! The profile function in C of Python 3.10 and 3.11, for traced code that cannot be instrumented.
+//!
+//! Python 3.10 and 3.11: a profile function in C, for what has no function that could get code that tells
+//! (`trace_instrument.rs`): all of a module, and what a function calls, on the threads that need it. All that these
+//! threads call has to pass by here.
 //!
 //! A thread that has a profile function already keeps it.
 #![expect(unsafe_code, reason = "profile functions are set by the C interface")]

@@ -1,5 +1,8 @@
-//! Python 3.10 and 3.11: a trace function in C, on threads that run what cannot call us (`sites.rs`), and on all while
-//! somebody takes a step or looks for code that is not loaded yet. Exceptions alone are told at no price (`thread_state.rs`).
+//! The trace function in C of Python 3.10 and 3.11, for code that cannot be instrumented and for steps.
+//!
+//! Python 3.10 and 3.11: a trace function in C, on threads that run what cannot call us (`sites.rs`), and on all
+//! while somebody takes a step or looks for code that is not loaded yet. Exceptions alone are told at no price
+//! (`thread_state.rs`).
 //!
 //! A thread that has a trace function already (a debugger, coverage) keeps it: two do not go together on these Pythons. What a
 //! program sets itself takes the place of ours: now and then we look, say so, and come back when it has gone.
@@ -126,7 +129,7 @@ fn traced_by_others(py: Python<'_>) -> Option<String> {
         [first, others @ ..] => (format!("{first} and {} more threads", others.len()), "are"),
     };
     Some(format!(
-        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 lets only one in, so nothing is met there"
+        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 lets only one in, so no breakpoint is hit there"
     ))
 }
 

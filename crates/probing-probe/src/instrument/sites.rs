@@ -1,6 +1,9 @@
-//! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines and behind the writes of what is
-//! watched (`sites.py`), its *twin*; one that is traced, where it begins and ends. Nothing else pays for that, and a thread is
-//! traced only while it needs to be: when it runs a function whose frame is older than the twin, or takes a step.
+//! Instrumented code of Python 3.10 and 3.11: copies of functions that call the probe at breakpoints and writes.
+//!
+//! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines and behind the writes
+//! of what is watched (`sites.py`), its *twin*; one that is traced, where it begins and ends. Nothing else pays for
+//! that, and a thread is traced only while it needs to be: when it runs a function whose frame is older than the
+//! twin, or takes a step.
 //!
 //! Functions inside functions are not given one for points: whoever makes them would make them anew from code of their own. Nor
 //! is anything where Dynamo is at work, which would compile the twin in place of what it has compiled, nor where greenlets keep
@@ -32,7 +35,7 @@ use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::trace;
 use crate::watchpoints;
 
-pub(crate) const NAME: &str = "calls in its code";
+pub(crate) const NAME: &str = "bytecode instrumentation";
 /// What is said of its price where it does not do.
 pub(crate) const LIMIT: &str = "Python before 3.12 has to trace what runs already or is inside a function: 2 to 7 times slower";
 

@@ -1,7 +1,9 @@
-//! Python 3.10 and 3.11, which have no `sys.monitoring`: a chosen function gets code that tells when it runs, and only that
-//! function pays for it. That is its own with some calls more (`sites.rs`). Generators and coroutines, and functions that
-//! can have no such twin, get code that calls a function with their own code. What has no function that could get anything is
-//! told by a profile function (`profile.rs`).
+//! Instrumented code of Python 3.10 and 3.11 that reports calls and returns of traced functions.
+//!
+//! Python 3.10 and 3.11, which have no `sys.monitoring`: a chosen function gets code that tells when it runs, and
+//! only that function pays for it. That is its own with some calls more (`sites.rs`). Generators and coroutines,
+//! and functions that can have no such twin, get code that calls a function with their own code. What has no
+//! function that could get anything is told by a profile function (`profile.rs`).
 #![expect(unsafe_code, reason = "finds code by its address")]
 
 use std::panic::{self, AssertUnwindSafe};
@@ -29,7 +31,7 @@ use crate::trace::fast_path;
 use crate::trace::function_stats::Tracing;
 use crate::trace::monitoring_tool;
 
-pub(crate) const NAME: &str = "calls in its code";
+pub(crate) const NAME: &str = "bytecode instrumentation";
 
 /// A function that has code that tells, or may get it: here, what is put around it.
 struct Swap {

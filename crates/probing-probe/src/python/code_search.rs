@@ -1,5 +1,6 @@
-//! Finding the code that a place is in: in what is loaded when a point is armed, and in what begins to run later. The
-//! looking is done by `codes.py`.
+//! The search for the code of a breakpoint, in loaded code and in code that is loaded later.
+//!
+//! The looking is done by `codes.py`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};

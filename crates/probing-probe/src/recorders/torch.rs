@@ -262,7 +262,7 @@ fn misspelt() -> Option<String> {
     let [_, known @ ..] = KNOWN;
     (!unknown.is_empty()).then(|| {
         format!(
-            "{} asks for what nobody knows: {}; known are {}",
+            "{} has unknown words: {}; known are {}",
             PROBING_TORCH.name,
             unknown.join(", "),
             known.join(", ")

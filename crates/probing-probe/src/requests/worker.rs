@@ -216,7 +216,7 @@ fn answer(RequestWork { job, sink, held }: &RequestWork) -> Event {
         Ok(None) => Event::Failed(Failure::new("the interpreter is shutting down")),
         Err(panic) => Event::Failed(
             Failure::new(format!("the probe failed: {}", panic_message(&*panic)))
-                .with_hint("this is a defect of Probing; the target goes on"),
+                .with_hint("this is a defect of Probing; the target keeps running"),
         ),
     }
 }

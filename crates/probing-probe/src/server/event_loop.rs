@@ -1,4 +1,6 @@
-//! What the probe's one thread does: waits on the socket, reads requests, sends answers. It never touches the interpreter.
+//! The event loop of the probe's thread: waits on the socket, reads requests, sends answers.
+//!
+//! It never touches the interpreter.
 
 use std::io;
 use std::os::fd::AsFd as _;

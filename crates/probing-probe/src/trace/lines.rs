@@ -1,5 +1,7 @@
-//! Lines of functions that are followed line by line: each is a row when a thread comes to it, and is told how long it took
-//! when the thread comes to the next one of that function, or leaves it.
+//! Rows of traced lines, each with its duration.
+//!
+//! Lines of functions that are followed line by line: each is a row when a thread comes to it, and is told how long
+//! it took when the thread comes to the next one of that function, or leaves it.
 
 use probing_proto::message::breakpoints::SourceLocation;
 use probing_store::TraceRowId;

@@ -53,7 +53,7 @@ pub(crate) fn begin(
     let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
     let others = bind(&trace, found, Role::Root);
     drop(alone);
-    let note = note.map(|note| note.replace("armed for", "waits for"));
+    let note = note.map(|note| note.replace(": set for ", ": waits for "));
     // It may have had its steps meanwhile, and say so.
     if !trace.is_over() {
         trace.note(note.or(others));
@@ -240,7 +240,7 @@ pub(crate) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
     if !unknown.is_empty() {
         return Event::Failed(
             Failure::new(format!("no such trace: {}", unknown.join(", ")))
-                .with_hint("`probing trace --list` tells which there are"),
+                .with_hint("`probing trace --list` lists them"),
         );
     }
     accounting::look(py, true);
@@ -453,7 +453,7 @@ pub(crate) fn tick() {
         find_again(py, &all);
         for trace in &expired {
             if trace.end() {
-                trace.note(Some("ended: its time is over".to_owned()));
+                trace.note(Some("ended: expired".to_owned()));
                 accounting::look(py, true);
                 put_away(py, trace);
             }

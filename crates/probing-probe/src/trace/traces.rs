@@ -1,4 +1,6 @@
-//! What is traced: each trace with what it has seen and cost so far. Read by the server's thread, which has no GIL.
+//! The registry of traces, each with its events and cost.
+//!
+//! Read by the server's thread, which has no GIL.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};

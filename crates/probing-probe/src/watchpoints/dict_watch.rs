@@ -1,5 +1,7 @@
-//! Dictionaries that tell before they change: `PyDict_Watch`, from 3.12 on. What is told comes in the middle of a change, on
-//! whichever thread makes it: nothing here runs Python, and no other thread comes in between.
+//! Dictionaries that report writes by `PyDict_Watch`, from 3.12 on.
+//!
+//! What is told comes in the middle of a change, on whichever thread makes it: nothing here runs Python, and no
+//! other thread comes in between.
 #![expect(unsafe_code, reason = "the interpreter calls back with bare pointers")]
 
 use std::collections::HashMap;

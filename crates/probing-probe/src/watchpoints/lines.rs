@@ -1,5 +1,4 @@
-//! Values that nobody tells of are compared at each line that a thread is about to run: what is another then was changed by
-//! what that thread did since the line before, or by a thread of C code meanwhile.
+//! Watched values that no mechanism reports, compared at each line.
 #![expect(unsafe_code, reason = "a code object is remembered by its address")]
 
 use std::cell::Cell;

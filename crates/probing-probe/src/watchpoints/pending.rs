@@ -1,5 +1,6 @@
-//! Changes that were seen in the middle of an assignment, where nothing may run: they wait until the thread is at its next
-//! instruction. Then conditions are asked, and it may stop.
+//! Changes that were reported in the middle of an assignment and wait for the thread's next instruction.
+//!
+//! Then conditions are asked, and it may stop.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
-//! What a path leads to. The dictionaries on its way tell when they change, from 3.12 on; what they do not tell (an item of
-//! a list, a tensor that is changed in place, and before 3.12 everything) is compared at each line that any thread runs.
+//! Watched values of a path: dictionaries that report writes, and values that are compared at each line.
+//!
+//! What a path leads to. The dictionaries on its way tell when they change, from 3.12 on; what they do not tell (an
+//! item of a list, a tensor that is changed in place, and before 3.12 everything) is compared at each line that any
+//! thread runs.
 #![expect(
     unsafe_code,
     reason = "holds on to dictionaries without keeping them alive"

@@ -1,6 +1,8 @@
-//! Local variables of functions. From 3.12 on the interpreter tells of each instruction that follows a write of the name,
-//! and of nothing else in that function; before, its code calls us there (`sites.rs`), and where it cannot, the variable is
-//! compared at each line.
+//! Watched local variables of functions.
+//!
+//! Local variables of functions. From 3.12 on the interpreter tells of each instruction that follows a write of the
+//! name, and of nothing else in that function; before, its code calls us there (`sites.rs`), and where it cannot,
+//! the variable is compared at each line.
 //!
 //! A value is compared with what the same thread wrote last, in whichever call: who watches the rate of a schedule wants to
 //! hear of it when it changes, not once a call.

@@ -112,7 +112,7 @@ pub struct StopPolicy {
     pub idle_millis: u64,
     /// In all.
     pub total_millis: u64,
-    /// What becomes of it when its driver has gone.
+    /// What becomes of it when its controlling client disconnected.
     pub gone: DisconnectPolicy,
     /// The other threads of the program wait, too.
     pub all_threads: bool,
@@ -131,7 +131,7 @@ impl Default for StopPolicy {
     }
 }
 
-/// What becomes of a stop when its driver has gone.
+/// What becomes of a stop when its controlling client disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisconnectPolicy {
@@ -177,7 +177,7 @@ pub const OTHER_INTERPRETERS: &str = "the process has other interpreters, whose 
      they are set in the main interpreter only";
 
 /// How the note of a breakpoint ends whose name something has that is no code of Python's, after `NAME is WHAT`.
-pub const NO_PYTHON_CODE: &str = ": armed in case a function of Python's is called so later";
+pub const NO_PYTHON_CODE: &str = ": set in case a Python function gets this name later";
 
 /// A place in code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Tracers of memory, of collectives and of values that are not finite: how they are switched, and what the sampler of the heap has seen.
+//! Tracers of memory, of collectives and of NaN and Inf values: how they are switched, and what the sampler of the heap has seen.
 
 use serde::{Deserialize, Serialize};
 

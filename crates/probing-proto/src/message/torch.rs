@@ -116,7 +116,7 @@ pub struct TorchStatus {
     pub roots: Vec<String>,
     /// How many modules they have.
     pub modules: u64,
-    /// How many values that are not finite were recorded.
+    /// How many NaN and Inf values were recorded.
     pub findings: u64,
     /// Tensors that were looked at for NaN and Inf since the probe is in the process.
     #[serde(default, skip_serializing_if = "is_zero")]

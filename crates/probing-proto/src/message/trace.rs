@@ -71,7 +71,7 @@ pub struct TraceStatus {
     pub bound: Vec<SourceLocation>,
     /// How many it follows in all.
     pub functions: u32,
-    /// How the interpreter tells us: `sys.monitoring`, `calls in its code`, `profile function`.
+    /// How the interpreter tells us: `sys.monitoring`, `bytecode instrumentation`, `profile function`.
     pub by: String,
     /// What it is expected to cost, in words.
     pub cost: String,

@@ -108,9 +108,7 @@ impl SchemaError {
             Self::Twice { .. } => {
                 "names differ in more than upper and lower case; `ts` is the row's time".to_owned()
             }
-            Self::TooManyColumns { .. } => {
-                "record what is seldom there in a table of its own".to_owned()
-            }
+            Self::TooManyColumns { .. } => "record rare columns in their own table".to_owned(),
         }
     }
 }

@@ -1,4 +1,6 @@
-//! What a program says to `probing connect` and hears from it: one JSON object a line. `docs/protocol.md` shows each.
+//! Lines of JSON between a program and `probing connect`.
+//!
+//! `docs/protocol.md` shows each.
 //!
 //! The command knows sockets, folders and attaching; a program in any language only has to know these lines.
 

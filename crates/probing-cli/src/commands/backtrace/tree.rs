@@ -56,8 +56,8 @@ impl Drawing<'_> {
     fn add(&self, branch: &Branch, margin: &Margin, text: &mut String) {
         let end = match &branch.then {
             BranchEnd::Parts(_) | BranchEnd::End(LeafState { complete: true, .. }) => "",
-            BranchEnd::End(_) => "  … it moves too fast to be seen whole",
-            BranchEnd::TooDeep => "  … from here on everyone goes another way",
+            BranchEnd::End(_) => "  … its stack changed during the read",
+            BranchEnd::TooDeep => "  … from here on all stacks differ",
         };
         let frames = branch.frames.iter().enumerate();
         let mut frames: Vec<String> = frames

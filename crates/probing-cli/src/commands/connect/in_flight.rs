@@ -34,7 +34,7 @@ impl InFlight {
         let mut flights = self.flights();
         if flights.len() == MAX_IN_FLIGHT {
             let failure = Failure::new(format!("more than {MAX_IN_FLIGHT} requests in flight"));
-            return Err(failure.with_hint("wait for some of them, or connect once more"));
+            return Err(failure.with_hint("wait for some of them, or open another connection"));
         }
         match flights.entry(id) {
             Entry::Vacant(place) => {

@@ -60,12 +60,12 @@ fn waits_for(target: &Target, ident: Option<u64>, thread: Option<&ReportedThread
     match thread {
         Some(thread) if thread.state == "running" => {
             let name = text::name(thread);
-            format!("thread {name} is busy and has not come to it yet")
+            format!("thread {name} is busy and has not begun it yet")
         }
         Some(thread) => {
             let (name, state) = (text::name(thread), text::state(&thread.state, thread.gil));
             format!("thread {name} is inside a C call: {state}")
         }
-        None => format!("thread {ident} has not come to it yet"),
+        None => format!("thread {ident} has not begun it yet"),
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn run(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
     let count = members.all.len();
     let whom = if count == 1 { "target" } else { "targets" };
     say(&format!(
-        "SQL over {count} {whom}. \\d shows the tables, \\? helps, Ctrl-D leaves."
+        "SQL over {count} {whom}. \\d shows the tables, \\? helps, Ctrl-D exits."
     ))?;
     let place = LinePrompt {
         text: String::new(),

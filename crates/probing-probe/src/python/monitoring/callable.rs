@@ -1,5 +1,7 @@
-//! A function of ours as an object that the interpreter calls directly: a function made by `PyCFunction_NewEx` is called
-//! through one of the interpreter's own, which costs each event about a fifth of what it costs in all.
+//! A C function as an object that the interpreter calls directly, for events of `sys.monitoring`.
+//!
+//! A function of ours as an object that the interpreter calls directly: a function made by `PyCFunction_NewEx` is
+//! called through one of the interpreter's own, which costs each event about a fifth of what it costs in all.
 #![expect(unsafe_code, reason = "makes a class whose objects hold a C function")]
 
 use std::ffi::{CStr, c_int, c_void};

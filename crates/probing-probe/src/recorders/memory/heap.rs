@@ -168,8 +168,8 @@ pub(crate) fn after_fork() {
 /// What one should know about a sampler that is on.
 pub(crate) fn note(py: Python<'_>) -> Option<String> {
     (is_on() && !hooks::are_called(py)).then(|| {
-        "somebody else has put back the allocators that were there before the sampler: nothing is \
-         seen any more; switch it off and on again"
+        "another tool has restored the allocators: no allocations are recorded; switch recording \
+         off and on again"
             .to_owned()
     })
 }

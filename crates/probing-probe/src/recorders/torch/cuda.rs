@@ -1,5 +1,6 @@
-//! The memory that tensors have on a GPU, where the program uses one. Asking torch takes longer than a row: once in a step,
-//! unless more is asked for.
+//! The memory of tensors on a GPU.
+//!
+//! Asking torch takes longer than a row: once in a step, unless more is asked for.
 
 use probing_proto::message::torch::MemoryRead;
 use pyo3::prelude::*;

@@ -1,5 +1,8 @@
-//! Tensors whose numbers are not in this process's memory, or of kinds that only torch knows: a few operations of torch look
-//! at them, on the stream that computes them. Results of a GPU are copied without waiting, and read when they are there.
+//! Statistics of tensors on devices, and of kinds that only torch reads.
+//!
+//! Tensors whose numbers are not in this process's memory, or of kinds that only torch knows: a few operations of
+//! torch look at them, on the stream that computes them. Results of a GPU are copied without waiting, and read when
+//! they are there.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -1,4 +1,6 @@
-//! What is recorded of torch in this process, and what is known of its models. Reached with the GIL held.
+//! The state of torch's recorder in this process.
+//!
+//! Reached with the GIL held.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
