@@ -320,7 +320,7 @@ impl Agent {
     pub(crate) async fn turn(&self, role: Role) -> Result<Permit, Refused> {
         let turn = timeout(PERMIT_TIMEOUT, self.places.turn(role)).await;
         turn.ok().flatten().ok_or_else(|| {
-            let words = "the agent has more to do than it can";
+            let words = "the agent is overloaded";
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, words).hint("try again")
         })
     }

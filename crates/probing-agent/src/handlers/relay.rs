@@ -54,7 +54,7 @@ pub(crate) async fn relay(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
     let upgrade = upgrade.map_err(|_other| {
-        Refused::bad("this path speaks WebSocket, version 13")
+        Refused::bad("this path needs WebSocket, version 13")
             .field(header::SEC_WEBSOCKET_VERSION, "13")
     })?;
     let pid = request.pid;
@@ -243,7 +243,7 @@ impl RequestAuditor {
     /// What goes on to the probe, or what the client is told instead of which request.
     fn checked(&self, packet: Packet) -> Result<Vec<u8>, (Option<RequestId>, Failure)> {
         let Some(frame) = packet.into_frame(MAX_REQUEST) else {
-            let failure = Failure::new("message not understood: no whole frame");
+            let failure = Failure::new("message not understood: incomplete frame");
             return Err((None, failure));
         };
         let checked = self.check(&frame).and_then(|()| {

@@ -173,10 +173,10 @@ async fn opened(
             let binding = ChannelBinding::of(stream.get_ref().1).ok();
             return Ok(Some((Connection::over(stream), binding)));
         }
-        (Some(_), false) => Refused::bad("this port speaks TLS only")
+        (Some(_), false) => Refused::bad("this port accepts TLS only")
             .hint("use `probing -t HOST:PORT`, or https://"),
-        (None, true) => Refused::bad("this port speaks plain text, not TLS")
-            .hint("use http://; beyond loopback addresses an agent speaks TLS"),
+        (None, true) => Refused::bad("this port accepts plain text, not TLS")
+            .hint("use http://; an agent uses TLS except on loopback addresses"),
     };
     let mut connection = Connection::over(tcp);
     connection.say(&refused.to_bytes()).await?;

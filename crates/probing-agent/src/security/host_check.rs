@@ -49,9 +49,9 @@ impl Names {
         if !self.is_ours(host) {
             return Err(Refused::new(
                 StatusCode::FORBIDDEN,
-                format!("no name of this machine: {host}"),
+                format!("not a name of this machine: {host}"),
             )
-            .hint("call the agent by its address, by `localhost`, or by the machine's own name"));
+            .hint("use the agent's address, `localhost` or the machine's own name"));
         }
         let is_foreign = |origin: &str| {
             let page = origin

@@ -204,7 +204,7 @@ impl Node {
         let response = self.answered(&ask)?;
         let accept = response.header("sec-websocket-accept");
         if response.status != 101 || accept != Some(&derive_accept_key(key.as_bytes())) {
-            return Err(self.strange("it does not speak WebSocket"));
+            return Err(self.strange("it does not support WebSocket"));
         }
         let attached = response.header(ATTACHED_HEADER);
         let attached = attached.and_then(|text| serde_json::from_str(text).ok());
