@@ -1,4 +1,4 @@
-//! One agent: what it is made of, from when it listens until nobody needs it.
+//! The agent: its listener, its state, and its end when it is idle.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};

@@ -1,4 +1,4 @@
-//! What an agent is told when it starts.
+//! The settings of an agent.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The rows of one query, as they come; and what ends it before its end.
+//! The rows of one query as they come, and its errors.
 
 use std::fmt;
 use std::sync::Arc;

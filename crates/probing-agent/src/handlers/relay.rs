@@ -1,4 +1,4 @@
-//! `/ws`: a conversation with the probe of one target, whose every action is written down.
+//! `/ws`: a WebSocket to the probe of one target, whose every action is in the audit log.
 //!
 //! Neither end waits for the other while a third has something to say; what cannot be passed on is not taken in.
 

@@ -1,4 +1,4 @@
-//! Takes connections: from addresses that may, and of this machine over a socket of its own; each with one request.
+//! The listener: TCP from permitted addresses, and a Unix socket of this machine; one request per connection.
 //!
 //! What follows a request on its connection is never read as another: there is nothing to smuggle it past.
 

@@ -1,4 +1,4 @@
-//! The description of what can be asked, for machines: `OpenAPI` 3.1, made from the routes.
+//! The description of the requests for machines: `OpenAPI` 3.1, made from the routes.
 
 use probing_proto::agent::Role;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Why a request is not served: a status, and JSON that says what is wrong and what to do about it.
+//! Refusals of requests: a status, and JSON with an error and a hint.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

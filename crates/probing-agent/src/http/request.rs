@@ -1,4 +1,4 @@
-//! What a request is made of, and what it must be before it is looked at.
+//! The parts of a request, and the checks before it is handled.
 
 use std::error::Error;
 use std::fmt;

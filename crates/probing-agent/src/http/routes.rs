@@ -1,4 +1,4 @@
-//! What there is to ask, and what it takes to be heard.
+//! The routes: paths, their handlers, and the token that each needs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! No web page may drive an agent, whatever name it calls it by.
+//! The check of `Host` and `Origin`, which keeps web pages from using an agent.
 //!
 //! A browser says which page a request is from (`Origin`), and by which name it found the agent (`Host`). A page of
 //! another origin is refused; so is a name that is none of this machine's, which somebody's name server may have given to

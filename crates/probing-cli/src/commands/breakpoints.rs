@@ -1,4 +1,4 @@
-//! `probing break`, `watch`, `breakpoints`, `disarm`: what is armed in a target.
+//! `probing break`, `watch`, `breakpoints` and `delete`: sets, lists and deletes breakpoints.
 
 mod follow;
 pub(crate) mod text;

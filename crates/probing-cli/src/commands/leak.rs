@@ -1,4 +1,4 @@
-//! `probing -t PID leak`: what grows.
+//! `probing leak`: finds the allocations that grow.
 
 mod growth;
 

@@ -1,4 +1,4 @@
-//! The one way to standard output and standard error.
+//! Writers for standard output and standard error, the only ones of the command.
 //!
 //! Whatever is written here may contain words of a target or of a remote end. A sink shows every character that a
 //! terminal would obey (`probing_proto::visible`), on a terminal and in a pipe that may end in one; only this command's

@@ -1,4 +1,4 @@
-//! A typed handle on an agent: what is asked of it, and of the targets on its machine.
+//! A typed handle on an agent and on the targets of its machine.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};

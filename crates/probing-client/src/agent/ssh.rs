@@ -1,4 +1,4 @@
-//! An agent that is started over SSH for one conversation: nothing listens, and whoever may log in may look.
+//! An agent that is started over SSH for one connection, and listens nowhere.
 
 use std::io;
 use std::os::fd::OwnedFd;

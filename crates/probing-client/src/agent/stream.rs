@@ -1,4 +1,4 @@
-//! A connection of bytes, over TCP, within TLS, over a Unix socket or over SSH, no wait of which outlasts its deadline.
+//! A byte stream over TCP, TLS, a Unix socket or SSH, with a deadline for every wait.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};

@@ -1,4 +1,4 @@
-//! Breakpoints, watches and stopped threads of one target: what a client arms, follows and drives.
+//! Breakpoints, watchpoints and stopped threads of one target.
 //!
 //! News come on the connection that follows, between the answers to whatever else is asked there: those that nobody waits
 //! for are kept until somebody does.

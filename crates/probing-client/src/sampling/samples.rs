@@ -1,4 +1,4 @@
-//! Many readings of one target's stacks, counted as they come.
+//! Sampled stacks of one target, counted as they come.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Breakpoints, watches and the sessions of threads that stopped at them: what a client arms and drives.
+//! Messages about breakpoints, watchpoints and the sessions of stopped threads.
 //!
 //! A *point* is armed in one process: a place, perhaps a condition, and what is done there. A thread that a point has
 //! stopped is a *stop* until it goes on: it waits in its own thread, without the GIL, and does what its driver asks.

@@ -1,4 +1,4 @@
-//! What a prompt asks about live objects: what they are called, what they have, what they are.
+//! Messages of a prompt about live objects: their names, attributes and types.
 //!
 //! The way to an object is spelled in steps that need no code of the program to be followed.
 

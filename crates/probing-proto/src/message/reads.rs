@@ -1,4 +1,4 @@
-//! What a probe reads of its own process for a client: memory and files that nobody else may read.
+//! Messages by which a probe reads memory and files of its own process for a client.
 
 use serde::{Deserialize, Serialize};
 

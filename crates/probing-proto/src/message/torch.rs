@@ -1,4 +1,4 @@
-//! What is recorded of torch: how a client asks for it, and how the probe tells what it does.
+//! Messages to the recorder of torch.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Tracing of functions: what a client asks for, and what came of it.
+//! Messages about traces of functions.
 //!
 //! A *trace* follows functions of one process: a function with what it calls, or all of a package. What it sees are rows of
 //! `python.trace_event`, or only sums in `python.trace_stats`.

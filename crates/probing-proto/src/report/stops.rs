@@ -1,4 +1,4 @@
-//! What `--json` prints of breakpoints, watches, stopped threads and traces.
+//! Reports of `--json` on breakpoints, watchpoints, stopped threads and traces.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A tree of stacks as a terminal shows it, and as JSON tells it.
+//! A tree of stacks as text and as JSON.
 
 use anstyle::AnsiColor;
 use probing_client::{Branch, BranchEnd, LeafState, Tree};

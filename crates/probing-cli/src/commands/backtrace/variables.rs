@@ -1,4 +1,4 @@
-//! Local variables of a frame that several targets are in: what is the same in all once, else who has what.
+//! Local variables of a frame of several targets: equal values once, others with their targets.
 
 use std::collections::HashMap;
 

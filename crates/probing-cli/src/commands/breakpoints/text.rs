@@ -1,4 +1,4 @@
-//! Breakpoints, watches and stops in words: one line each.
+//! Breakpoints, watchpoints and stops as text, one line each.
 
 use probing_proto::text::visible;
 use std::time::Duration;

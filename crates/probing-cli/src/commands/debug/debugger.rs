@@ -1,4 +1,4 @@
-//! One stay of a client at the threads that stop: which are there, which one is looked at, what is done with it.
+//! The debugger's session: its stopped threads, the selected one, and the commands on it.
 
 mod frame;
 

@@ -1,4 +1,4 @@
-//! One stay at the prompt: runs what was typed, interrupts it, and knows when the target has gone.
+//! The session of a prompt: runs code, interrupts it, and notices the end of the target.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};

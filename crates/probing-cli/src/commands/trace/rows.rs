@@ -1,4 +1,4 @@
-//! What tracers and spans recorded, as stretches of time: what every format is made from.
+//! Rows of traces and spans as intervals, from which every format is made.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

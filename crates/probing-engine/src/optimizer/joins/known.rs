@@ -1,4 +1,4 @@
-//! The rows of one side, by their keys.
+//! The build side of a join: its rows by their keys.
 
 use std::sync::Arc;
 
