@@ -169,7 +169,7 @@ impl Agent {
         self.folder.audit()
     }
 
-    /// Serves until nobody needs it, or somebody ends it.
+    /// Serves until it is idle or ended.
     pub fn run(self) -> Result<ExitReason, AgentError> {
         let failed = |source| AgentError::NotServing { source };
         raise_file_limit();

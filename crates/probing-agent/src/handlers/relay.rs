@@ -34,7 +34,7 @@ use crate::http::request::{Caller, ClientConnection, QueryParams};
 use crate::security::audit_log::Actor;
 use crate::target_selection;
 
-/// Who has not been told anything for so long is asked whether it is there.
+/// Silence after which a client is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(20);
 /// Who does not say so by then is not.
 const GONE: Duration = Duration::from_mins(1);

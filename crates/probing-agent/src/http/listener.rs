@@ -32,7 +32,7 @@ use crate::security::rate_limit::Network;
 const IDLE: Duration = Duration::from_secs(5);
 /// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// When there is no room for another connection in this process, so long.
+/// The pause when this process has no room for another connection.
 const BREATHER: Duration = Duration::from_millis(100);
 /// How a TLS conversation begins: with a handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -83,7 +83,7 @@ async fn serve(
     tcp: TcpStream,
     (from, entrance): (SocketAddr, Arc<ConnectionSlot>),
 ) -> io::Result<()> {
-    // A message is one write, and somebody waits for it.
+    // A message is one write, and the other end waits for it.
     tcp.set_nodelay(true)?;
     let Some((connection, binding)) = opened(&agent, tcp).await? else {
         return Ok(());

@@ -65,7 +65,7 @@ pub(crate) fn hold_stdout() -> StdoutGuard {
     }
 }
 
-/// Whether somebody reads and types.
+/// Whether a user reads and types.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && is_stdout_terminal()
 }

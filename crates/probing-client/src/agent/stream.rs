@@ -35,7 +35,7 @@ enum Line {
 
 impl Timed {
     pub(crate) fn over_tcp(tcp: TcpStream) -> io::Result<Self> {
-        // A message is one write, and somebody waits for it.
+        // A message is one write, and the other end waits for it.
         tcp.set_nodelay(true)?;
         Ok(Self {
             line: Line::Tcp(tcp),

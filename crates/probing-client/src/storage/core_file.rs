@@ -90,7 +90,7 @@ fn read(file: &File, at: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A little-endian number of so many bytes.
+/// A little-endian number of this size.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(

@@ -60,7 +60,7 @@ impl Ranks {
             .is_some_and(|range| range.contains(&rank))
     }
 
-    /// The first so many.
+    /// The first N.
     pub(crate) fn first(count: u32) -> Self {
         let ranges = count.checked_sub(1).map(|last| 0..=last);
         Self {

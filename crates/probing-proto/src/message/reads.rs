@@ -17,7 +17,7 @@ pub struct FileCall {
     pub file: String,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at: u64,
-    /// At most so many bytes.
+    /// The maximum of bytes.
     pub len: usize,
 }
 

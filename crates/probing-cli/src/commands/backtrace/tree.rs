@@ -76,7 +76,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The frame that has so many above it.
+    /// The frame with this number of frames above it.
     fn frame(&self, branch: &Branch, frame: &ReportedFrame, above: usize) -> String {
         let mut frame = frame.clone();
         (frame.locals, frame.more_locals) = (None, 0);

@@ -12,7 +12,7 @@ const VALUES_SHOWN: usize = 4;
 /// Of one value where there are several.
 const MAX_VALUE_CHARS: usize = 60;
 
-/// The variables of the frame with so many frames above it.
+/// The variables of the frame with this number of frames above it.
 pub(super) fn merge_locals(
     named: &NamedTree<'_>,
     branch: &Branch,

@@ -37,7 +37,7 @@ pub(super) struct Row {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A function begins, or goes on.
+    /// A function begins, or resumes.
     Begin,
     /// It ends, or is left for the time being.
     End,

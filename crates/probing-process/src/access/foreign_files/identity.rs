@@ -63,7 +63,7 @@ impl Identity {
     }
 }
 
-/// As long as this lives, the thread that made it touches files as somebody else.
+/// While this lives, its thread accesses files as another user.
 #[derive(Debug)]
 pub(super) struct Assumed {
     before: Option<Identity>,
