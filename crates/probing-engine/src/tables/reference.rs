@@ -22,7 +22,7 @@ pub fn reference() -> String {
          (`-t A -t B`, `-t all`, `--ranks 0-7`):\n\n",
     );
     text.push_str(&columns(WHOSE.iter().map(of_live)));
-    text.push_str("\nThese are read when they are asked for:\n");
+    text.push_str("\nThese tables are read at the time of the query:\n");
     for table in tables::ALL {
         let columns = columns(table.columns.iter().map(of_live));
         text.push_str(&section(table.name, table.doc, &columns, table.example));
@@ -40,7 +40,7 @@ pub fn reference() -> String {
         let columns = columns(all.iter().map(of_own));
         text.push_str(&section(table.name, table.doc, &columns, table.example));
     }
-    text.push_str("\n## Functions\n\nBeside those of SQL, which are DataFusion's:\n");
+    text.push_str("\n## Functions\n\nIn addition to the SQL functions of DataFusion:\n");
     for function in functions::ALL {
         text.push_str(&format!(
             "\n`{}`: {}.\n\n```sql\n{}\n```\n",
