@@ -1,4 +1,4 @@
-//! Why an agent does not start, and what to do about it.
+//! Errors at the start of an agent, with their hints.
 
 use std::io;
 use std::net::SocketAddr;

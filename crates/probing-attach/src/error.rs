@@ -1,4 +1,4 @@
-//! Why a process could not be entered, and what to do about it.
+//! Errors of an attach, with their hints.
 
 use std::io;
 use std::time::Duration;

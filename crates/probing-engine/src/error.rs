@@ -1,4 +1,4 @@
-//! What can go wrong with a query, and what to do about it.
+//! Errors of queries, with their hints.
 
 use std::error::Error;
 use std::time::Duration;

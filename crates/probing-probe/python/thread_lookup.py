@@ -32,7 +32,7 @@ def thread(wanted: str) -> tuple[int, str]:
         return found[0]
     names = ", ".join(name if native is None else f"{name} ({native})" for name, native in known.values())
     if found:
-        raise Refused(f"several threads are called {wanted}", f"name one by its id; there are: {names}")
+        raise Refused(f"several threads are named {wanted}", f"name one by its id; there are: {names}")
     raise Refused(f"no thread is named {wanted}", f"there are: {names}")
 
 

@@ -74,7 +74,7 @@ impl From<RecordError> for PyErr {
             RecordError::Schema(error) => error.hint(),
             RecordError::Reserved { .. } => "choose another name before the dot".to_owned(),
             RecordError::TooManyTables { .. } => {
-                "put what differs into a column instead of the table's name".to_owned()
+                "put the varying part into a column instead of the table's name".to_owned()
             }
             RecordError::NoSuchKind { .. } => "one of: bool, int, float, str".to_owned(),
             RecordError::Writer(error) => return PyOSError::new_err(error.to_string()),

@@ -82,7 +82,7 @@ fn told_of(trace: &traces::Trace, others: usize) -> TraceStatus {
             others => format!("{others} threads"),
         };
         let unseen = format!(
-            "what {threads} with a profile function of another tool (sys.setprofile, cProfile) calls is not seen until that is gone"
+            "calls of {threads} with a profile function of another tool (sys.setprofile, cProfile) are not recorded until it is removed"
         );
         let notes = [unseen].into_iter().chain(told.note);
         told.note = Some(notes.collect::<Vec<_>>().join("; "));
@@ -108,7 +108,7 @@ pub(crate) fn tap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Result<
     monitoring_tool::know(function);
     monitoring_tool::claim(py)?;
     let is_new = code_table::table().add(&code, tap).ok_or_else(|| {
-        Failure::new("too many taps on one function").with_hint("take one of them out first")
+        Failure::new("too many taps on one function").with_hint("remove one of them first")
     })?;
     if is_new {
         monitoring_tool::tell(&code);
@@ -181,5 +181,5 @@ fn code_of<'py>(function: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Failu
     }
     let code = function.getattr(crate::python::interned::interned!(py, "__code__"));
     let code = code.map(probe_call::own_code);
-    code.map_err(|error| Failure::new(format!("it has no code of Python's: {error}")))
+    code.map_err(|error| Failure::new(format!("it has no Python code: {error}")))
 }

@@ -120,7 +120,7 @@ fn of_value(
     let (by, cost) = match (monitoring, is_told, is_tensor) {
         (false, ..) => (
             settrace::NAME,
-            "Python before 3.12 has to trace: code runs 2 to 7 times slower",
+            "before Python 3.12 all code is traced: 2 to 7 times slower",
         ),
         (true, true, false) => (
             dict_watch::NAME,
@@ -132,7 +132,7 @@ fn of_value(
         ),
         (true, false, false) => (
             NAME,
-            "about 0.5 µs for each line of Python that any thread runs: it is in no dictionary",
+            "about 0.5 µs for each line of Python that any thread runs: not in a dictionary",
         ),
     };
     Ok((Watch::Value(value), by, cost.to_owned()))

@@ -1,4 +1,4 @@
-//! Why a process could not be looked into, and what to do about it.
+//! Errors of reading a process, with their hints.
 
 use std::io;
 use std::path::PathBuf;

@@ -160,7 +160,7 @@ pub struct EvalRequest {
     /// Run it in the locals of this frame: 0 is the innermost, -1 the outermost; or by the function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSelector>,
-    /// Interrupt it after so long; 30 when not given.
+    /// Seconds after which it is interrupted; 30 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
     /// Most bytes of output to tell; 1 MiB when not given.

@@ -1,4 +1,4 @@
-//! Tells a true stack from a torn one, without stopping the thread.
+//! Distinguishes a consistent stack from a torn one, without stopping the thread.
 //!
 //! A thread that runs pushes and pops frames while its memory is copied, so one copy may mix two moments: a frame that
 //! was left long ago above one that was just entered. Several copies made one right after the other, in one system

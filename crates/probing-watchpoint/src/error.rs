@@ -1,4 +1,4 @@
-//! Why the processor cannot watch, and what to do about it.
+//! Errors of watching bytes, with their hints.
 
 use std::io;
 

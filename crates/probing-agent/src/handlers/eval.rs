@@ -42,7 +42,7 @@ pub(crate) fn eval(
     if !choice.is_explicit() && members.all.len() > 1 {
         let group = members.all.iter().map(|member| &member.who).collect();
         let refused = target_selection::refused(&ClientError::NotExplicit { group });
-        return Err(refused.hint("name one with rank or pid, or say \"ranks\": \"all\""));
+        return Err(refused.hint("name one with rank or pid, or send \"ranks\": \"all\""));
     }
     for member in &members.all {
         if let Some(pid) = member.pid {

@@ -1,4 +1,4 @@
-//! The description of what can be asked, for machines: `OpenAPI` 3.1, made from the routes.
+//! The description of the requests for machines: `OpenAPI` 3.1, made from the routes.
 
 use probing_proto::agent::Role;
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ pub(crate) fn document() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": format!(
                 "The Python processes of one machine. Bodies are JSON of at most {MAX_BODY_BYTES} bytes. \
-                 Every refusal is JSON: what is wrong, and what to do about it."
+                 Every refusal is JSON with an error and a hint."
             ),
         },
         "security": [{"token": []}],
@@ -77,7 +77,7 @@ fn responses(route: &Route) -> Value {
     let refusal = |words: &str| json!({"description": words, "content": content("Refusal")});
     let mut responses = json!({
         "400": refusal("the request is not understood"),
-        "403": refusal("not for this page, name or address, or not for this token"),
+        "403": refusal("not permitted for this page, name, address or token"),
         "408": refusal("the request did not arrive in time"),
         "431": refusal("the head is too long"),
     });
@@ -109,7 +109,7 @@ fn responses(route: &Route) -> Value {
         "/backtrace" | "/eval" | "/query" | "/samples" | "/ws"
     ) {
         responses["404"] = refusal("no such target");
-        responses["409"] = refusal("the target cannot do it, or it is not said which is meant");
+        responses["409"] = refusal("the target cannot do it, or the request names several targets");
         responses["502"] = refusal("the target cannot be reached");
         responses["504"] = refusal("the target, or the query, took too long");
     }

@@ -1,4 +1,4 @@
-//! What each target of a set answered, and those that did not: with the same trouble on one line.
+//! Answers and failures of a set of targets, equal failures on one line.
 
 use std::collections::HashMap;
 use std::hash::Hash;

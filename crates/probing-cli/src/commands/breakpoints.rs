@@ -1,4 +1,4 @@
-//! `probing break`, `watch`, `breakpoints`, `disarm`: what is armed in a target.
+//! `probing break`, `watch`, `breakpoints` and `delete`: sets, lists and deletes breakpoints.
 
 mod follow;
 pub(crate) mod text;
@@ -53,7 +53,7 @@ pub(crate) fn run_list(
     fan_out::tell(aim, arguments.json, |target, _| listed(target))
 }
 
-/// What is armed. In a process without a probe, nothing is.
+/// The breakpoints that are set. A process without a probe has none.
 fn listed(target: &Target) -> anyhow::Result<BreakpointListing> {
     let reached = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { pid }) => {
@@ -94,7 +94,7 @@ fn disarmed(target: &Target, wanted: Vec<BreakpointId>) -> anyhow::Result<Delete
     })
 }
 
-/// What was armed.
+/// A breakpoint that was set.
 struct CreatedBreakpoint {
     attached: Option<String>,
     pid: Pid,
@@ -124,7 +124,7 @@ impl CommandOutput for CreatedBreakpoint {
     }
 }
 
-/// What is armed.
+/// The breakpoints that are set.
 struct BreakpointListing {
     pid: Option<Pid>,
     points: Vec<Breakpoint>,
@@ -151,7 +151,7 @@ impl CommandOutput for BreakpointListing {
     }
 }
 
-/// What is armed no more.
+/// The breakpoints that were deleted.
 struct DeletedBreakpoints {
     pid: Option<Pid>,
     points: Vec<Breakpoint>,

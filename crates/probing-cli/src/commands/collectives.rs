@@ -1,4 +1,4 @@
-//! `probing -t … collectives`: who is late, and in a hang who never came or does something else.
+//! `probing collectives`: names late and missing ranks.
 
 mod alignment;
 mod runs;

@@ -112,7 +112,7 @@ fn is_complete(text: &str) -> bool {
     !matches!(Order::of(text), Order::Code(_)) || input::is_complete(text)
 }
 
-/// Does one input. What goes wrong with it is shown; the debugger goes on while there is a target.
+/// Runs one input. A failure is shown; the debugger stays while there is a target.
 fn done(debugger: &mut Debugger<'_>, text: &str, at_terminal: bool) -> anyhow::Result<Next> {
     let done = debugger.take(text, at_terminal);
     match done {

@@ -1,4 +1,4 @@
-//! `probing -t PID export --parquet DIR`: everything that the targets have recorded, one file for each table.
+//! `probing export --parquet DIR`: writes recorded rows, one file for each table.
 
 use std::fs;
 use std::io::Write as _;

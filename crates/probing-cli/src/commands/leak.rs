@@ -1,4 +1,4 @@
-//! `probing -t PID leak`: what grows.
+//! `probing leak`: finds the allocations that grow.
 
 mod growth;
 
@@ -24,7 +24,7 @@ use crate::terminal::own;
 
 /// From the first look to the last.
 const INTERVALS: u32 = 6;
-/// Between two looks whether somebody has pressed Ctrl-C.
+/// The interval of checks for Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// For bringing the probe in, and for answers that need the GIL.
 const TARGET_TIMEOUT: Duration = Duration::from_secs(30);
@@ -159,7 +159,7 @@ fn words(report: &LeakReport) -> Vec<&'static str> {
     words.into_iter().flatten().collect()
 }
 
-/// How long to look, unless somebody has seen enough.
+/// How long to sample, unless Ctrl-C ends it.
 struct Watch {
     duration: Duration,
     enough: Arc<AtomicBool>,

@@ -64,7 +64,7 @@ impl CommandOutput for StopListing {
     }
 }
 
-/// Those that go on.
+/// The resumed ones.
 struct ResumedStops(StopsReport);
 
 impl CommandOutput for ResumedStops {

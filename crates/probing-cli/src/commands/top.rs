@@ -1,4 +1,4 @@
-//! `probing -t PID top`: the functions in which the targets spend their time, by what is traced, else by sampling.
+//! `probing top`: the hottest functions, by traces or by sampled stacks.
 
 mod table;
 

@@ -1,4 +1,4 @@
-//! `probing torch on|off|status`: what is recorded of torch.
+//! `probing torch on|off|status`: switches the recorder of torch.
 
 use probing_client::{ClientError, ConnectedProbe, Entry, Target};
 use probing_proto::message::torch::{MemoryRead, TorchCall, TorchState, TorchStatus};

@@ -1,4 +1,4 @@
-//! `probing watch-nan`: which value of a training was not finite first, in which step, and what it came from.
+//! `probing watch-nan`: finds the first NaN or Inf of a training, its step and its inputs.
 
 use std::collections::HashMap;
 use std::io::Write as _;

@@ -79,7 +79,7 @@ fn what_runs_is_counted_and_what_sleeps_only_when_asked() {
         // Every stack is a part of that, at most.
         for (stack, _) in &stacks {
             let stack = scrubbed(stack);
-            let seen = stack.replace(";[moved too fast to be seen]", "");
+            let seen = stack.replace(";[changed during the read]", "");
             assert!(hot.starts_with(&seen), "{stacks:?}");
         }
         // No beat is lost without a word: 50 in half a second.

@@ -455,7 +455,7 @@ fn what_makes_no_sense_for_a_set_is_refused() {
         assert_eq!(ran.status, 2);
         assert!(ran.stderr.contains(says), "{ran:?}");
     };
-    check("one", "ranks are numbers and ranges: 0,2-5");
+    check("one", "not ranks (0,2-5), all or failed");
     check("5-2", "from the smaller rank to the larger: 5-2");
     let thread = job.probing((0, 1), &["backtrace", "--thread", "nobody"]);
     assert_eq!(thread.status, 3);

@@ -341,7 +341,10 @@ fn a_trace_ends_by_steps_and_by_time_and_waits_for_code() {
         let calls = rows.iter().filter(|row| row.starts_with("call,later"));
         assert_eq!(calls.count(), 2, "{rows:?}");
         let listed = traced.probing(&["trace", "--list"]);
-        assert!(listed.contains("ended: it has had its steps"), "{listed}");
+        assert!(
+            listed.contains("ended: all of its steps are recorded"),
+            "{listed}"
+        );
         traced.probing(&["trace", "leaf", "--for", "100ms"]);
         wait_until("expired", || {
             traced

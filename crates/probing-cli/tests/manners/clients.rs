@@ -294,7 +294,7 @@ fn too_many_clients_are_told_so() {
             let message = refused.receive().unwrap();
             assert_eq!(
                 failure(&message.event).error,
-                "the probe serves 64 clients already"
+                "the probe has 64 clients already"
             );
             assert_eq!(refused.receive(), None);
         }

@@ -86,8 +86,8 @@ fn without_the_right_token_there_is_nothing() {
     assert_eq!(ran.status, 3);
     assert_eq!(
         ran.stderr,
-        "error: this token is none that the agent knows\nhint: the agent printed the file that it is in when it \
-         started; or it is its PROBING_TOKEN\n"
+        "error: the agent does not know this token\nhint: the agent prints the file of its token when it starts; or \
+         the token is its PROBING_TOKEN\n"
     );
     guarded.check_untouched();
 }
@@ -380,7 +380,7 @@ fn a_path_is_what_it_says_and_nothing_else() {
         let refused = agent
             .request(&format!("POST {path}"), &[JSON], NOTICED)
             .refusal();
-        assert_eq!(refused, (404, "there is no such path".to_owned()), "{path}");
+        assert_eq!(refused, (404, "no such path".to_owned()), "{path}");
     }
     for (line, allowed) in [
         ("GET /eval", "POST"),

@@ -161,7 +161,7 @@ fn plain_text_to_a_tls_port_is_told_so() {
     let sandbox = sandbox();
     let agent = for_others(&sandbox);
     let refused = agent.get("/targets").refusal();
-    assert_eq!(refused, (400, "this port speaks TLS only".to_owned()));
+    assert_eq!(refused, (400, "this port accepts TLS only".to_owned()));
     let garbage = agent.send(b"\x80\x01\x02\x03 what is this").refusal();
     assert_eq!(garbage.0, 400);
 }

@@ -179,12 +179,12 @@ fn a_thread_that_cannot_be_interrupted_is_named_and_no_success_reported() {
         probing_testkit::wait_until("the note says that a thread is inside", || {
             let points = debugged.client.points();
             let note = points[0].note.clone().unwrap_or_default();
-            note.contains("is still inside: a call into C")
+            note.contains("still runs it: a call into C")
         });
         let pid = debugged.target.pid().to_string();
         let deleted = debugged.sandbox.probing(["-t", &pid, "delete", "all"]);
         assert_ne!(deleted.status, 0);
-        let error = "still inside after an interrupt: thread ";
+        let error = "not ended by an interrupt: thread ";
         assert!(deleted.stderr.contains(error), "{}", deleted.stderr);
         release_lock(&mut debugged.client);
         assert_eq!(debugged.ended(), ["9"]);

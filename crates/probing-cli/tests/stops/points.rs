@@ -439,7 +439,7 @@ fn what_has_no_python_code_is_called_what_it_is() {
             ),
             (
                 "fast.other",
-                "fast.other is an object of fast.Other, which has no code of Python's",
+                "fast.other is an object of fast.Other, which has no Python code",
             ),
         ] {
             let point = debugged.client.arm(in_function(name));

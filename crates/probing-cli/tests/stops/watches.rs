@@ -484,7 +484,7 @@ fn what_cannot_be_watched_is_refused_with_the_reason() {
                 value("rate[3]"),
                 "cannot watch rate[3]: only its own code knows the items of a float",
             ),
-            (value("abc"), "a module is no variable: abc"),
+            (value("abc"), "a module is not a variable: abc"),
             (
                 value("rate + 1"),
                 "not a name with attributes and items: rate + 1",

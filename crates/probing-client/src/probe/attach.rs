@@ -1,4 +1,4 @@
-//! Brings the probe into a process that nobody prepared.
+//! Attaches the probe to a process without preparation.
 //!
 //! The library comes from beside this command, never from the target's environment. A target that sees other files
 //! than we do (a container), or may not read ours (another user), gets a copy in its own private folder, which goes

@@ -1,4 +1,4 @@
-//! How a process is read: from outside, or where that is not permitted through its probe, if it has one.
+//! The access to a process: from outside, or else through its probe.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -75,7 +75,7 @@ impl Bounded {
     }
 }
 
-/// What is said instead of so many bytes.
+/// The error in place of too many bytes.
 pub(super) fn too_large(name: &str, bytes: i64) -> DataFusionError {
     let most = MAX_BYTES >> 20;
     let message = format!("{name} makes more than {most} MB of text at once: {bytes} bytes");

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volati
 
 use crate::session::DEFAULT_SCHEMA;
 
-/// Those of so many statements.
+/// The number of statements whose plans are kept.
 const MAX_PLANS: usize = 32;
 /// Longer statements are not asked by hand or by a page.
 const MAX_SQL_BYTES: usize = 8 << 10;

@@ -1,4 +1,4 @@
-//! `python.breakpoints`: what is armed.
+//! `python.breakpoints`: breakpoints and watchpoints with their hits.
 
 use probing_proto::message::breakpoints::{Action, Breakpoint, BreakpointLocation};
 

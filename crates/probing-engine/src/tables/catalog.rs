@@ -1,4 +1,4 @@
-//! `probing.tables` and `probing.columns`: what can be asked for, as rows.
+//! `probing.tables` and `probing.columns`: the tables and columns as rows.
 
 use probing_proto::tables::builtin;
 

@@ -55,7 +55,9 @@ pub(crate) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
     let folder = PathBuf::from(PROBING_CAPTURE_DIR.value()?);
     let py = stack.first()?.py();
     if WRITTEN.fetch_add(1, Ordering::AcqRel) >= MAX_CAPTURES {
-        return Some(format!("not captured: {MAX_CAPTURES} captures are enough"));
+        return Some(format!(
+            "not captured: {MAX_CAPTURES} captures are the limit"
+        ));
     }
     let began = SystemTime::now();
     let threads = threads(py, stack);

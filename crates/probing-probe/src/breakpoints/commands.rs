@@ -52,7 +52,7 @@ pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWor
 fn outcome((innermost, stack): Stack<'_, '_>, work: RequestWork) -> Result<Outcome, Failure> {
     let py = innermost.py();
     let Job::Eval(asked) = work.job else {
-        return Err(Failure::new("only code is run by a stopped thread"));
+        return Err(Failure::new("a stopped thread runs code only"));
     };
     let chosen = chosen(stack, asked.frame.as_ref())?;
     let code = match evaluation::compile(py, &asked.code) {
@@ -63,11 +63,11 @@ fn outcome((innermost, stack): Stack<'_, '_>, work: RequestWork) -> Result<Outco
         return Err(Failure::new(
             "a stopped thread runs no event loop: this code awaits something",
         )
-        .with_hint("without a stop, code that awaits finds a loop"));
+        .with_hint("run it without a stop: then code that awaits uses the program's loop"));
     }
     let client = (work.sink, work.held, EvalOptions::of(&asked));
     let evaluation = Evaluation::at_stop(py, code, chosen, client)
-        .map_err(|error| Failure::new(format!("the frame's names cannot be had: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot read the names of the frame: {error}")))?;
     Ok(evaluation.run(py))
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn jump(frame: &Bound<'_, PyAny>, line: u32) -> Result<(), Failure> {
             "Python cannot jump to line {line}: {}",
             in_words(py, error)
         ))
-        .with_hint("it can from a line of a function to another one of the same block")
+        .with_hint("jump to a line of the same function and block")
     })
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn check(py: Python<'_>, place: &BreakpointLocation) -> Result<Option
         Ok((false, reason)) => Err(Failure::new(reason.unwrap_or_default()).with_hint(
             "name a class as the program does: ValueError, json.JSONDecodeError, my_package.MyError",
         )),
-        Err(error) => Err(Failure::new(format!("cannot look for {wanted}: {error}"))),
+        Err(error) => Err(Failure::new(format!("cannot find {wanted}: {error}"))),
     }
 }
 

@@ -333,7 +333,7 @@ impl Session {
             Failure::new(format!("another client controls stop {}", self.id.0))
                 .with_hint("take control first; `take` takes it from another client")
         } else if state.orders.len() >= MAX_ORDERS {
-            Failure::new("more than this stop can remember was asked of it")
+            Failure::new("too many requests wait at this stop")
         } else {
             if matches!(order, Order::Step(_)) {
                 // What was asked before it is done before it; a second step is too late.

@@ -231,7 +231,7 @@ impl Stops {
         if has_another && !take {
             return Err(
                 Failure::new(format!("another client controls stop {}", stop.0))
-                    .with_hint("`take` takes it from them"),
+                    .with_hint("`take` takes control"),
             );
         }
         session.set_driver(Some(Arc::clone(outbox)));

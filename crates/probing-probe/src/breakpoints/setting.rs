@@ -110,7 +110,7 @@ fn prepare(py: Python<'_>, point: &Arc<Breakpoint>, pending: &Pending<'_>) -> Re
         watchpoints::begin(py, point)?;
     } else {
         exceptions::arm(py, point)
-            .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot set the hooks: {error}")))?;
     }
     refresh(py);
     Ok(())
@@ -187,7 +187,7 @@ fn parts(py: Python<'_>, wanted: &SetBreakpoint) -> Result<Parts, Failure> {
         _ => None,
     };
     let finder = Finder::new(py, &wanted.place)
-        .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot search for code: {error}")))?;
     let is_native = condition.as_ref().is_none_or(Condition::is_native);
     let (watch, by, cost) = if let Some((watch, by, cost)) = watchpoints::watch(py, wanted)? {
         (Some(watch), by, cost)

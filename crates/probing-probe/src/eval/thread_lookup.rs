@@ -253,6 +253,6 @@ fn failure(py: Python<'_>, error: &PyErr) -> Failure {
     };
     match words() {
         Ok((why, hint)) => Failure::new(why).with_hint(hint),
-        Err(_) => Failure::new(format!("cannot look for a place to run: {error}")),
+        Err(_) => Failure::new(format!("cannot find a thread or frame to run in: {error}")),
     }
 }

@@ -122,9 +122,7 @@ fn pair(pair: &Bound<'_, PyAny>) -> PyResult<(String, String)> {
 
 fn failed(error: impl Into<PyErr>) -> Failure {
     let error = error.into();
-    Failure::new(format!(
-        "the program's objects cannot be looked at: {error}"
-    ))
+    Failure::new(format!("cannot read the program's objects: {error}"))
 }
 
 /// A function of `objects.py`.

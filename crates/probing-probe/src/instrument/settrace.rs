@@ -73,10 +73,8 @@ pub(crate) fn claim() -> Result<(), Failure> {
     if has_all {
         return Ok(());
     }
-    Err(
-        Failure::new("this Python does not let its threads be traced")
-            .with_hint("breakpoints need CPython 3.10 or newer"),
-    )
+    Err(Failure::new("this Python does not allow trace functions")
+        .with_hint("breakpoints need CPython 3.10 or newer"))
 }
 
 /// What to say when threads are left out, because another tool traces them; as of the last look.
@@ -129,7 +127,7 @@ fn traced_by_others(py: Python<'_>) -> Option<String> {
         [first, others @ ..] => (format!("{first} and {} more threads", others.len()), "are"),
     };
     Some(format!(
-        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 lets only one in, so no breakpoint is hit there"
+        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 allows one, so no breakpoint is hit there"
     ))
 }
 

@@ -37,7 +37,8 @@ use crate::watchpoints;
 
 pub(crate) const NAME: &str = "bytecode instrumentation";
 /// What is said of its price where it does not do.
-pub(crate) const LIMIT: &str = "Python before 3.12 has to trace what runs already or is inside a function: 2 to 7 times slower";
+pub(crate) const LIMIT: &str =
+    "before Python 3.12, running calls and nested functions are traced: 2 to 7 times slower";
 
 const MAX_TRIES: u32 = 8;
 

@@ -95,7 +95,7 @@ impl Finder {
         py: Python<'py>,
         pending: &Pending<'_>,
     ) -> Result<(Vec<FoundCode<'py>>, Option<String>), Failure> {
-        let failed = |error: PyErr| Failure::new(format!("cannot look for code: {error}"));
+        let failed = |error: PyErr| Failure::new(format!("cannot search for code: {error}"));
         let search = || {
             let steps = call(&self.search.bind(py).getattr("find")?, ())?;
             steps.getattr("__next__")

@@ -92,7 +92,7 @@ pub(crate) fn start(py: Python<'_>) {
 
 /// Words that ask for something, or for nothing.
 const KNOWN: [&str; 6] = ["0", "1", "trace", "tensors", "nan", "collectives"];
-const NOT_INSTALLED: &str = "torch is not installed where this program runs";
+const NOT_INSTALLED: &str = "torch is not installed in this program's environment";
 
 /// `1`, or words: `trace`, `tensors`, `nan`. Other words are for others.
 fn asked_for(text: &str) -> TorchOptions {

@@ -237,10 +237,8 @@ impl EventLoop {
                 "run `probing` as uid {own}, who owns the process, or as root"
             ))
         } else if self.connections.len() == MAX_CONNECTIONS {
-            Failure::new(format!(
-                "the probe serves {MAX_CONNECTIONS} clients already"
-            ))
-            .with_hint("end one of them and try again")
+            Failure::new(format!("the probe has {MAX_CONNECTIONS} clients already"))
+                .with_hint("end one of them and try again")
         } else {
             let stops = breakpoints::if_any().map_or(0, Stops::count);
             let hello = self.hello.clone();

@@ -180,7 +180,7 @@ fn over(tracing: &mut Tracing) -> EventFollowUp {
         tracing.trace.end();
         tracing
             .trace
-            .note(Some("ended: it has had its steps".to_owned()));
+            .note(Some("ended: all of its steps are recorded".to_owned()));
     }
     EventFollowUp {
         again: false,

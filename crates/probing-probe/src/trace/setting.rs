@@ -45,7 +45,7 @@ pub(crate) fn begin(
 ) -> Result<Arc<Trace>, Failure> {
     refuse_lines(py, &wanted)?;
     let finder = Finder::of_scope(py, &wanted.scope)
-        .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot search for code: {error}")))?;
     // Nobody hears of it before its functions are known.
     let alone = SearchGuard::wait(py, &pending)?;
     let (found, note) = finder.find(py, &pending)?;
@@ -96,10 +96,8 @@ pub(crate) fn new(
 ) -> Result<Arc<Trace>, Failure> {
     let traces = traces::of_this_process();
     if owner == Owner::Client && traces.is_full() {
-        return Err(
-            Failure::new(format!("{MAX_TRACES} traces are there already"))
-                .with_hint("end some: `probing untrace ID`"),
-        );
+        return Err(Failure::new(format!("{MAX_TRACES} traces exist already"))
+            .with_hint("end some: `probing untrace ID`"));
     }
     clock::prepare(py);
     let cost = cost::of_an_event(py, &wanted)?;
@@ -118,13 +116,14 @@ pub(crate) fn bind(trace: &Arc<Trace>, found: Vec<FoundCode<'_>>, role: Role) ->
         // A function begins where its name is, not at the first line that does something.
         spot.lineno = frame::first_line_of(&code);
         if trace.functions() >= MAX_FUNCTIONS {
-            let first = format!("only the first {MAX_FUNCTIONS} functions are followed");
+            let first = format!("only the first {MAX_FUNCTIONS} functions are traced");
             note = Some(first);
             break;
         }
         let py = code.py();
         if monitoring_tool::claim(py).is_err() {
-            note = Some("tools of the program use up all of sys.monitoring".to_owned());
+            note =
+                Some("no free tool id of sys.monitoring: the program's tools use all".to_owned());
             break;
         }
         let function = functions::number(&spot);
@@ -172,8 +171,8 @@ fn silent(trace: &Trace, role: Role, told: &[Bound<'_, PyAny>]) -> Option<String
     };
     let is_said = are_wanted && told.iter().any(is_silent);
     is_said.then(|| {
-        "no lines: before Python 3.12 they are told by functions that get code of their own, which none does that cannot \
-         be found, or while torch.compile or greenlet is loaded"
+        "no lines: before Python 3.12 they need instrumented code, which is not possible for functions that cannot be \
+         found, nor while torch.compile or greenlet is loaded"
             .to_owned()
     })
 }

@@ -297,7 +297,7 @@ impl Trace {
         );
         let elsewhere = match (&self.wanted.scope, self.wanted.depth) {
             (Scope::Function { .. }, 0) => "nothing elsewhere",
-            (Scope::Function { .. }, _) => "as much each time something else calls what it calls",
+            (Scope::Function { .. }, _) => "as much each time another function calls its callees",
             (Scope::Module { .. }, _) if self.by == profile::NAME => {
                 "half as much for each call of other functions"
             }

@@ -67,17 +67,15 @@ pub(crate) fn claim(py: Python<'_>) -> Result<(), Failure> {
         symbols.dict_watch,
         symbols.dict_unwatch,
     ) else {
-        return Err(Failure::new(
-            "this Python does not let its dictionaries be watched",
-        ));
+        return Err(Failure::new("this Python does not allow PyDict_Watch"));
     };
     // SAFETY: the GIL is held; the function stays where it is, as the library does.
     let id = unsafe { add(at_event as DictCallback) };
     if id < 0 {
         drop(PyErr::take(py));
         return Err(
-            Failure::new("tools of the program watch all dictionaries that can be")
-                .with_hint("try again when they have ended"),
+            Failure::new("no free id of PyDict_Watch: the program's tools use all")
+                .with_hint("try again when one of them has ended"),
         );
     }
     *watched() = Some(DictWatches {

@@ -65,7 +65,7 @@ impl Path {
                 .with_hint("as in config.lr, model.fc1.weight, cfg['lr'], layers[0]; FUNCTION:NAME is a local variable")
         })?;
         Self::begin(py, parts).ok_or_else(|| {
-            Failure::new(format!("a module is no variable: {text}"))
+            Failure::new(format!("a module is not a variable: {text}"))
                 .with_hint("name one of its variables: module.NAME")
         })
     }

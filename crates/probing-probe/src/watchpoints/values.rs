@@ -75,7 +75,7 @@ impl Value {
         let followed = path.follow(py);
         if let Some(why) = followed.hidden {
             return Err(Failure::new(format!("cannot watch {asked}: {why}"))
-                .with_hint("watch what it is made of, or break where it is written"));
+                .with_hint("watch its parts, or break where it is written"));
         }
         drop(followed);
         Ok(Self {

@@ -220,7 +220,7 @@ pub(crate) fn bind(point: &Arc<Breakpoint>, found: &[FoundCode<'_>]) -> Result<(
     else {
         return Ok(());
     };
-    let failed = |error: PyErr| Failure::new(format!("cannot look for writes: {error}"));
+    let failed = |error: PyErr| Failure::new(format!("cannot search for writes: {error}"));
     let mut is_bound = found.is_empty();
     for found in found {
         let py = found.code.py();

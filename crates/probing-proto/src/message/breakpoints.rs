@@ -1,4 +1,4 @@
-//! Breakpoints, watches and the sessions of threads that stopped at them: what a client arms and drives.
+//! Messages about breakpoints, watchpoints and the sessions of stopped threads.
 //!
 //! A *point* is armed in one process: a place, perhaps a condition, and what is done there. A thread that a point has
 //! stopped is a *stop* until it goes on: it waits in its own thread, without the GIL, and does what its driver asks.
@@ -106,7 +106,7 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StopPolicy {
-    /// Until somebody follows it.
+    /// The connect timeout: until a client controls the stop.
     pub connect_millis: u64,
     /// Without a request of its driver.
     pub idle_millis: u64,
@@ -138,7 +138,7 @@ pub enum DisconnectPolicy {
     /// It waits for another, until a deadline.
     #[default]
     Keep,
-    /// The program goes on.
+    /// The thread resumes.
     Resume,
 }
 
@@ -202,7 +202,7 @@ pub struct Stop {
     pub since_millis: u64,
     /// When it ends if nobody asks anything more.
     pub ends_in_millis: u64,
-    /// Whether somebody drives it, and whether it is who asked.
+    /// Its controlling client: none, the one that asks, or another.
     pub driver: Controller,
     /// Clients that follow it.
     pub followers: u32,
@@ -290,7 +290,7 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// How a stopped thread goes on.
+/// How a stopped thread resumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCall {
     pub stop: StopId,
@@ -326,7 +326,7 @@ pub enum Step {
 pub enum BreakpointEvent {
     /// A thread stopped, or stopped again behind a step.
     Stopped { stop: Stop },
-    /// It goes on.
+    /// The thread resumed.
     WentOn { stop: StopId, because: ResumeReason },
     /// Another drives it now, or nobody.
     Driven { stop: StopId, driver: Controller },
@@ -350,7 +350,7 @@ pub enum BreakpointEvent {
     Disarmed { point: BreakpointId, reason: String },
 }
 
-/// Why a stopped thread goes on.
+/// Why a stopped thread resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeReason {

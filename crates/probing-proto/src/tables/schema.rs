@@ -1,4 +1,4 @@
-//! What a recorded table looks like, and who recorded it: the words in the files of a store.
+//! The schema of a recorded table and its recorder, as files of a store have them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -46,7 +46,7 @@ pub enum LineCall {
     Points,
     /// Tell which threads are stopped. Answered by `stops`.
     Stops,
-    /// Have these stopped threads go on; all, when none is named. Answered by `stops`: those that do.
+    /// Resume these stopped threads; all, when none is named. Answered by `stops`: the resumed ones.
     Release { stops: Vec<StopId> },
     /// Take the probe out of the target. Answered by `done`.
     Detach,
@@ -105,7 +105,7 @@ pub struct EvalArgs {
     /// Most bytes of output to tell; without it, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
-    /// Interrupt it after so long; without it, never.
+    /// Seconds after which it is interrupted; without it, never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! A tree of stacks as a terminal shows it, and as JSON tells it.
+//! A tree of stacks as text and as JSON.
 
 use anstyle::AnsiColor;
 use probing_client::{Branch, BranchEnd, LeafState, Tree};
@@ -76,7 +76,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The frame that has so many above it.
+    /// The frame with this number of frames above it.
     fn frame(&self, branch: &Branch, frame: &ReportedFrame, above: usize) -> String {
         let mut frame = frame.clone();
         (frame.locals, frame.more_locals) = (None, 0);

@@ -69,7 +69,7 @@ pub(super) fn each(
     Ok(status)
 }
 
-/// Arms it and tells what it sees, until it is armed no more.
+/// Sets the breakpoint and shows its hits, until it is deleted.
 fn follow(target: &Target, entry: &Entry, arm: &SetBreakpoint, whose: &str) -> anyhow::Result<()> {
     let ConnectedProbe {
         mut probe,

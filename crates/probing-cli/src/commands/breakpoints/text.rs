@@ -1,4 +1,4 @@
-//! Breakpoints, watches and stops in words: one line each.
+//! Breakpoints, watchpoints and stops as text, one line each.
 
 use probing_proto::text::visible;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use probing_proto::message::breakpoints::{
 /// Places of one point that are written out.
 const SHOWN: usize = 3;
 
-/// What came of arming it: where it is, what it does, what that costs, how long it stays.
+/// A breakpoint that was set: its place, action, cost and expiry.
 pub(crate) fn armed(point: &Breakpoint) -> String {
     let mut parts = vec![what(point)];
     parts.extend(terms(point));
@@ -23,7 +23,7 @@ pub(crate) fn armed(point: &Breakpoint) -> String {
     format!("{}: {}", name(point), parts.join("; "))
 }
 
-/// What it has seen so far.
+/// Its hits so far.
 pub(crate) fn listed(point: &Breakpoint) -> String {
     let mut parts = vec![what(point)];
     parts.extend(terms(point));
@@ -189,7 +189,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// How long it stays armed, while it is.
+/// Its expiry, while it is set.
 fn stays(point: &Breakpoint) -> Option<String> {
     (!point.over).then(|| match point.expires_in_millis {
         Some(millis) => format!("expires in {}", duration(millis)),
@@ -249,7 +249,7 @@ pub(crate) fn change(name: &str, old: &str, new: &str) -> String {
     visible::line(&format!("{name}: {old} → {new}")).into_owned()
 }
 
-/// Why it goes on.
+/// Why it resumed.
 pub(crate) fn because(because: ResumeReason) -> &'static str {
     match because {
         ResumeReason::Asked => "a client asked for it",

@@ -1,4 +1,4 @@
-//! Which processes are told about when all are asked, those that have ended among them.
+//! The choice of processes whose operations are shown, ended ones included.
 //!
 //! Ranks that have died belong to their job, and tell why the others wait. But a job may have been started again at the same
 //! place, and the dead of former ones are still there: those count that had something to do when the others were there.

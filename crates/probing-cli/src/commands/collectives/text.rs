@@ -1,4 +1,4 @@
-//! In words: of each job a line or two for each group, then how late each rank is.
+//! The verdict on collectives as text: lines for each group, then the delay of each rank.
 
 use probing_client::{Group, TargetLabel};
 use probing_proto::process::Pid;

@@ -1,4 +1,4 @@
-//! Breakpoints and stops for a program: its words become what the probe is asked for.
+//! Breakpoints and stops over `probing connect`: from lines of JSON to calls of the probe.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The requests that a program waits for, and how to interrupt them.
+//! Requests in flight of `probing connect`, and their interrupts.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

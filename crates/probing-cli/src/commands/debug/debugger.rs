@@ -1,4 +1,4 @@
-//! One stay of a client at the threads that stop: which are there, which one is looked at, what is done with it.
+//! The debugger's session: its stopped threads, the selected one, and the commands on it.
 
 mod frame;
 
@@ -45,7 +45,7 @@ pub(super) struct Debugger<'a> {
     current: Option<StopId>,
     /// Which of its frames; 0 is the innermost.
     frame: usize,
-    /// It was let go on, and shall stop again.
+    /// It was resumed, and shall stop again.
     running: bool,
     /// Armed here, and to be disarmed in the end.
     armed: Vec<BreakpointId>,
@@ -567,7 +567,7 @@ impl<'a> Debugger<'a> {
         Ok(())
     }
 
-    /// Lets the program go on, and takes away what was armed here.
+    /// Resumes the program and deletes the breakpoints that were set here.
     pub(super) fn leave(&mut self) -> anyhow::Result<Status> {
         let mut probe = self.session.link.probe();
         if !self.armed.is_empty() {
@@ -582,7 +582,7 @@ impl<'a> Debugger<'a> {
         let on_its_way = self.current.filter(|_| self.running);
         for stop in mine.map(|stop| stop.stop).chain(on_its_way) {
             match probe.release(vec![stop]) {
-                // It went on by itself meanwhile.
+                // It has resumed by itself meanwhile.
                 Err(ClientError::NotDone(_)) => {}
                 released => drop(released?),
             }

@@ -1,4 +1,4 @@
-//! Why code does not begin or does not end, found out from outside: the target may be unable to say.
+//! The reason why code does not begin or end, read from outside.
 
 use std::io::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! How far the sampling is: one line on stderr that is drawn over itself, where someone can see it.
+//! The progress line of sampling, on a terminal's stderr.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};

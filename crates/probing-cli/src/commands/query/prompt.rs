@@ -98,7 +98,7 @@ pub(super) fn run(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
     }
 }
 
-/// Asks each statement; what goes wrong is shown, and the prompt goes on.
+/// Runs each statement; a failure is shown, and the prompt stays.
 fn ask(asker: &QueryRunner<'_>, sql: &str) -> anyhow::Result<()> {
     for statement in statements::split(sql) {
         if let Err(error) = asker.ask(statement) {

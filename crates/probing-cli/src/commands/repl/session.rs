@@ -1,4 +1,4 @@
-//! One stay at the prompt: runs what was typed, interrupts it, and knows when the target has gone.
+//! The session of a prompt: runs code, interrupts it, and notices the end of the target.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use crate::terminal;
 use crate::terminal::Style;
 use probing_proto::text::visible;
 
-/// A question that somebody asked may take as long as an answer is worth waiting for.
+/// The timeout of a question that a user asked.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Code that was interrupted has this long to end before more is said.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
                 say("abandoned: the code is interrupted when it returns from C")?;
                 return Ok(None);
             }
-            // What was asked cannot be done; the prompt goes on.
+            // The request failed; the prompt stays.
             Err(error @ ClientError::NotDone(_)) => {
                 say_error(&error)?;
                 return Ok(None);

@@ -1,4 +1,4 @@
-//! A table of functions, the hottest first: of one target, or of several with the names of those that each ran in.
+//! The table of the hottest functions, of one target or of several.
 
 use probing_proto::text::visible;
 use std::cmp::Reverse;

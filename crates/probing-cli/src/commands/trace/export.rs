@@ -1,4 +1,4 @@
-//! `probing trace --export FORMAT -o FILE`: what was recorded, for the viewers of traces.
+//! `probing trace --export`: writes recorded rows for viewers of traces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Traces in words: one line each.
+//! Traces as text, one line each.
 
 use probing_proto::text::visible;
 use std::time::Duration;

@@ -140,7 +140,7 @@ fn equal_answers_of_ranks_are_told_once() {
         let on = job.probing((0, 3), &["collectives", "on"]);
         assert_eq!((on.status, &*on.stdout), (1, ""), "{on:?}");
         insta::assert_snapshot!(job.shown(&on.stderr), @"
-        ranks 0-3: torch is not installed where this program runs
+        ranks 0-3: torch is not installed in this program's environment
           hint: `probing -t PID trace` records any function, without torch
         ");
         // Who differs stands apart.

@@ -126,7 +126,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     crate::server::lifecycle::follow_forks();
     if state().is_none() {
         let writer = recording::ring(py, &HEAP)
-            .map_err(|error| Failure::new(format!("python.heap is not there: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot make the table python.heap: {error}")))?;
         let next = Instant::now();
         let state = Box::new(State {
             generation: fork_child::generation(),

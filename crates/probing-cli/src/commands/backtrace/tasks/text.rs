@@ -1,4 +1,4 @@
-//! Tasks of asyncio as a terminal shows them: a tree of who awaits whom, with tasks that are alike together.
+//! Tasks of asyncio as text: a tree of what each awaits, with equal tasks grouped.
 
 use std::collections::{HashMap, HashSet};
 

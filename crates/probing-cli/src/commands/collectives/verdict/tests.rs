@@ -1,4 +1,4 @@
-//! What is said of rows.
+//! Tests of the verdict on collectives.
 
 use crate::commands::collectives::verdict::*;
 

@@ -1,4 +1,4 @@
-//! What is looked at in the chosen frame: source, values, arguments, what is shown at every stop.
+//! The selected frame: source, values, arguments and displayed expressions.
 
 use std::io::Write as _;
 

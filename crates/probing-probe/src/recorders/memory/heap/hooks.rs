@@ -134,11 +134,7 @@ impl Table {
 
 /// Puts the hooks in, and begins to count.
 pub(crate) fn install(py: Python<'_>) -> Result<(), Failure> {
-    let no = |what: &str| {
-        Failure::new(format!(
-            "this Python does not let its heap be sampled: {what}"
-        ))
-    };
+    let no = |what: &str| Failure::new(format!("this Python does not allow heap sampling: {what}"));
     let table = Table::found().ok_or_else(|| no("PyMem_SetAllocator is missing"))?;
     if !stacks::prepare(py) {
         return Err(no("its frames cannot be walked"));
@@ -150,7 +146,7 @@ pub(crate) fn install(py: Python<'_>) -> Result<(), Failure> {
         }
         let Some(slot) = slot_for(domain, there) else {
             return Err(no("its allocators were replaced too often")
-                .with_hint("start the program anew to sample it again"));
+                .with_hint("restart the program to sample it again"));
         };
         table.put(domain, ours(domain, slot, there.ctx), py);
     }
