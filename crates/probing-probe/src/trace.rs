@@ -107,7 +107,7 @@ pub(crate) fn tap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Result<
     let code = code_of(function)?;
     monitoring_tool::know(function);
     monitoring_tool::claim(py)?;
-    let is_new = code_table::table().add(&code, tap).ok_or_else(|| {
+    let is_new = code_table::table(py).add(&code, tap).ok_or_else(|| {
         Failure::new("too many taps on one function").with_hint("take one of them out first")
     })?;
     if is_new {
@@ -118,13 +118,14 @@ pub(crate) fn tap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Result<
 
 /// From now on, it is not.
 pub(crate) fn untap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) {
+    let py = function.py();
     let Ok(code) = code_of(function) else {
         return;
     };
-    if code_table::table().remove(&code, tap) {
+    if code_table::table(py).remove(&code, tap) {
         monitoring_tool::tell(&code);
     }
-    let forgotten = code_table::table().take_if_empty(&code);
+    let forgotten = code_table::table(py).take_if_empty(&code);
     drop(forgotten);
     monitoring_tool::release_if_idle(code.py());
 }
@@ -146,11 +147,11 @@ pub(crate) fn leave(py: Python<'_>) {
 /// In the child of a fork: nothing is told any more.
 fn forget(py: Python<'_>) {
     setting::forget_seekers();
-    if code_table::table().is_empty() {
+    if code_table::table(py).is_empty() {
         monitoring_tool::release_if_idle(py);
         return;
     }
-    let codes = code_table::table().take_all();
+    let codes = code_table::table(py).take_all();
     let codes: Vec<_> = codes.into_iter().map(|code| code.into_bound(py)).collect();
     monitoring_tool::tell_each(py, &codes);
     older_or_not(py);

@@ -143,7 +143,7 @@ impl Visit {
         });
         let arrive = arrive.map_err(|error| failure(py, &error))?;
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        AWAITED.borrow_mut().push(PendingVisit {
+        AWAITED.borrow_mut(py).push(PendingVisit {
             number,
             generation: fork_child::generation(),
             ident: thread.ident,
@@ -151,10 +151,10 @@ impl Visit {
             visit: None,
         });
         let visit = ask(py, "Visit", (thread.ident, arrive.bind(py), tool));
-        let visit = visit.inspect_err(|_| drop(take_awaited(|it| it.number == number)))?;
+        let visit = visit.inspect_err(|_| drop(take_awaited(py, |it| it.number == number)))?;
         // It may have arrived by now: Python code of ours ran.
         if let Some(awaited) = AWAITED
-            .borrow_mut()
+            .borrow_mut(py)
             .iter_mut()
             .find(|it| it.number == number)
         {
@@ -174,7 +174,7 @@ impl Visit {
 
     /// Takes everything back.
     pub(crate) fn end(&self, py: Python<'_>) {
-        drop(take_awaited(|it| it.number == self.number));
+        drop(take_awaited(py, |it| it.number == self.number));
         drop(call_method(self.visit.bind(py), "end"));
     }
 }
@@ -184,7 +184,7 @@ impl Visit {
 fn arrive(py: Python<'_>) {
     let (ident, generation) = (own_thread(), fork_child::generation());
     let is_here = |it: &PendingVisit| it.ident == ident && it.generation == generation;
-    let Some(PendingVisit { errand, visit, .. }) = take_awaited(is_here) else {
+    let Some(PendingVisit { errand, visit, .. }) = take_awaited(py, is_here) else {
         return;
     };
     if let Some(visit) = visit {
@@ -196,8 +196,8 @@ fn arrive(py: Python<'_>) {
 }
 
 /// Taken out, to be dropped outside.
-fn take_awaited(is_it: impl Fn(&PendingVisit) -> bool) -> Option<PendingVisit> {
-    let mut awaited = AWAITED.try_borrow_mut()?;
+fn take_awaited(py: Python<'_>, is_it: impl Fn(&PendingVisit) -> bool) -> Option<PendingVisit> {
+    let mut awaited = AWAITED.try_borrow_mut(py)?;
     let place = awaited.iter().position(is_it)?;
     Some(awaited.remove(place))
 }

@@ -118,7 +118,7 @@ impl<H: Hook> Numbered<H> {
             return Ok(known);
         }
         let new = self.make(py, number)?;
-        let mut made = self.made.borrow_mut();
+        let mut made = self.made.borrow_mut(py);
         if made.all.len() <= number {
             made.all.resize_with(number + 1, || None);
         }
@@ -128,7 +128,7 @@ impl<H: Hook> Numbered<H> {
     }
 
     fn known<'py>(&self, py: Python<'py>, number: usize) -> Option<Bound<'py, PyAny>> {
-        let mut made = self.made.borrow_mut();
+        let mut made = self.made.borrow_mut(py);
         if made.generation != fork_child::generation() {
             made.generation = fork_child::generation();
             // They stay: whoever holds them in this child may call them.

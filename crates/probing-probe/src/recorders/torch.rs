@@ -50,7 +50,7 @@ pub(crate) fn answer(
 ) -> Result<Event, Failure> {
     match asked {
         TorchCall::On(wanted) => {
-            let before = state::state().map(|state| state.wanted.clone());
+            let before = state::state(py).map(|state| state.wanted.clone());
             on(py, wanted)?;
             pending.commit().inspect_err(|_| take_back(py, before))?;
         }
@@ -65,7 +65,7 @@ pub(crate) fn answer(
 
 /// Makes it what it was before a client asked for more, which gave that up.
 fn take_back(py: Python<'_>, before: Option<TorchOptions>) {
-    match (before, state::state()) {
+    match (before, state::state(py)) {
         (None, state) => {
             drop(state);
             forget_asked(py);
@@ -134,10 +134,10 @@ pub(crate) fn check_installed(py: Python<'_>) -> Result<(), Failure> {
 pub(crate) fn watch_nan(py: Python<'_>, wanted: bool) -> Result<(), Failure> {
     if wanted {
         check_installed(py)?;
-        state::begin().ok_or_else(being_set_up)?.is_nan_borrowed = true;
+        state::begin(py).ok_or_else(being_set_up)?.is_nan_borrowed = true;
         return attend(py);
     }
-    let Some(mut state) = state::state() else {
+    let Some(mut state) = state::state(py) else {
         return Ok(());
     };
     state.is_nan_borrowed = false;
@@ -157,7 +157,7 @@ pub(crate) fn looks_for_nan() -> bool {
 
 /// Ends what clients have asked for.
 fn forget_asked(py: Python<'_>) {
-    match state::state() {
+    match state::state(py) {
         Some(mut state) if state.is_nan_borrowed => {
             state.wanted = TorchOptions::default();
             state::apply(&state.in_effect());
@@ -175,7 +175,7 @@ fn being_set_up() -> Failure {
 
 fn begin(py: Python<'_>, wanted: &TorchOptions) -> Result<(), Failure> {
     {
-        let mut state = state::begin().ok_or_else(being_set_up)?;
+        let mut state = state::begin(py).ok_or_else(being_set_up)?;
         let before = &mut state.wanted;
         before.trace = wanted.trace.clone().or(before.trace.take());
         before.tensors = wanted.tensors.clone().or(before.tensors.take());
@@ -195,17 +195,17 @@ fn attend(py: Python<'_>) -> Result<(), Failure> {
 /// torch is there: has it tell.
 fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
     let py = torch.py();
-    let is_new = state::state().is_some_and(|state| state.torch.is_none());
+    let is_new = state::state(py).is_some_and(|state| state.torch.is_none());
     if is_new {
         let mut found = Torch::find(torch)?;
         found.listen(py).inspect_err(|_| found.leave(py))?;
-        match state::state() {
+        match state::state(py) {
             Some(mut state) => state.torch = Some(found),
             // Another thread has switched it off meanwhile.
             None => found.leave(py),
         }
     }
-    if let Some(state) = state::state() {
+    if let Some(state) = state::state(py) {
         step::begin();
         state::apply(&state.in_effect());
     }
@@ -215,7 +215,7 @@ fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
 /// Ends all of it.
 fn off(py: Python<'_>) {
     import_hook::forget(py);
-    let Some(state) = state::end() else {
+    let Some(state) = state::end(py) else {
         return;
     };
     let mut state = *state;
@@ -274,7 +274,7 @@ fn status_of_now(py: Python<'_>, since: u64) -> TorchStatus {
     let version = torch_api::imported(py)
         .and_then(|torch| torch.getattr("__version__").ok()?.str().ok())
         .map(|version| crate::eval::traceback::text_of(version.as_any()));
-    let state = state::state();
+    let state = state::state(py);
     let Some(state) = state.as_ref() else {
         return TorchStatus {
             state: TorchState::Off,

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use probing_proto::message::trace::TraceId;
 use probing_store::ring::packed::{LineRow, TraceEventKind, TraceRow};
 use probing_store::{TraceRowId, Writer};
+use pyo3::Python;
 
 use crate::process::fork_child;
 use crate::python::gil_cell::GilCell;
@@ -325,6 +326,7 @@ impl Thread {
     #[inline]
     pub(crate) fn write_begin(
         &mut self,
+        py: Python<'_>,
         did: TraceEventKind,
         function: u32,
         ts: i64,
@@ -332,7 +334,7 @@ impl Thread {
         let row = self.row(did, function, (ts, None));
         match &mut self.ring {
             Some(ring) => ring.write(row),
-            None => self.with_some_ring(|ring| ring.write(row)),
+            None => self.with_some_ring(py, |ring| ring.write(row)),
         }
     }
 
@@ -340,6 +342,7 @@ impl Thread {
     #[inline]
     pub(crate) fn write_end(
         &mut self,
+        py: Python<'_>,
         began: TraceRowId,
         did: TraceEventKind,
         function: u32,
@@ -350,13 +353,14 @@ impl Thread {
             ring.writer.end_trace(began, did, took, step)
         });
         if !is_told {
-            self.write_end_alone(began, did, function, (ts, took));
+            self.write_end_alone(py, began, did, function, (ts, took));
         }
     }
 
     #[inline(never)]
     fn write_end_alone(
         &mut self,
+        py: Python<'_>,
         began: TraceRowId,
         did: TraceEventKind,
         function: u32,
@@ -371,12 +375,18 @@ impl Thread {
         };
         match &mut self.ring {
             Some(ring) => write(ring),
-            None => self.with_some_ring(write),
+            None => self.with_some_ring(py, write),
         };
     }
 
     /// Appends the row of a line.
-    pub(crate) fn write_line(&mut self, line: u32, depth: usize, ts: i64) -> TraceRowId {
+    pub(crate) fn write_line(
+        &mut self,
+        py: Python<'_>,
+        line: u32,
+        depth: usize,
+        ts: i64,
+    ) -> TraceRowId {
         let row = LineRow {
             ts,
             line,
@@ -386,12 +396,12 @@ impl Thread {
         };
         match &mut self.ring {
             Some(ring) => ring.write_line(row),
-            None => self.with_some_ring(|ring| ring.write_line(row)),
+            None => self.with_some_ring(py, |ring| ring.write_line(row)),
         }
     }
 
     /// Tells in the row of a line how long it took.
-    pub(crate) fn end_line(&mut self, place: TraceRowId, took: i64) {
+    pub(crate) fn end_line(&mut self, py: Python<'_>, place: TraceRowId, took: i64) {
         let end = |ring: &mut Ring| {
             // Where its place is full by now, nobody says how long it took.
             ring.writer.end_line(place, took);
@@ -399,7 +409,7 @@ impl Thread {
         };
         match &mut self.ring {
             Some(ring) => end(ring),
-            None => self.with_some_ring(end),
+            None => self.with_some_ring(py, end),
         };
     }
 
@@ -419,7 +429,11 @@ impl Thread {
 
     /// For a thread without a ring: it gets one, or shares one.
     #[inline(never)]
-    fn with_some_ring(&mut self, write: impl FnOnce(&mut Ring) -> TraceRowId) -> TraceRowId {
+    fn with_some_ring(
+        &mut self,
+        py: Python<'_>,
+        write: impl FnOnce(&mut Ring) -> TraceRowId,
+    ) -> TraceRowId {
         // Whether there is one again is asked only now and then.
         if !self.shares || self.until_look == 1 {
             self.ring = borrowed();
@@ -428,7 +442,7 @@ impl Thread {
         if let Some(ring) = &mut self.ring {
             return write(ring);
         }
-        let Some(mut shared) = SHARED.try_borrow_mut() else {
+        let Some(mut shared) = SHARED.try_borrow_mut(py) else {
             return TraceRowId::NOWHERE;
         };
         if shared

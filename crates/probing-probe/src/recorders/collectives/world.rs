@@ -130,7 +130,7 @@ fn group(py: Python<'_>) -> Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
 
 /// The job of a group, and this process's rank, which are asked for once.
 fn know(c10d: &Bound<'_, PyAny>, group: &Bound<'_, PyAny>) -> Option<String> {
-    if let Some(seen) = SEEN.try_borrow_mut()
+    if let Some(seen) = SEEN.try_borrow_mut(group.py())
         && let Some((weak, job)) = &*seen
         && is_target(weak, group)
         && RANK_OF.load(Ordering::Acquire) == fork_child::generation()
@@ -145,7 +145,7 @@ fn know(c10d: &Bound<'_, PyAny>, group: &Bound<'_, PyAny>) -> Option<String> {
     let job: Option<String> = job.flatten();
     let known = weak_of(group).map(|weak| (weak, job.clone()));
     let before = SEEN
-        .try_borrow_mut()
+        .try_borrow_mut(py)
         .map(|mut seen| std::mem::replace(&mut *seen, known));
     drop(before);
     crate::recording::rank_is_known(py);

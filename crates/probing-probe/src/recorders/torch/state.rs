@@ -55,9 +55,9 @@ pub(crate) struct State {
 }
 
 /// The state, lent.
-pub(crate) struct Ours(GilGuard<'static, Option<Box<State>>>);
+pub(crate) struct Ours<'a>(GilGuard<'a, Option<Box<State>>>);
 
-impl Deref for Ours {
+impl Deref for Ours<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -65,7 +65,7 @@ impl Deref for Ours {
     }
 }
 
-impl DerefMut for Ours {
+impl DerefMut for Ours<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.0
             .as_deref_mut()
@@ -75,8 +75,8 @@ impl DerefMut for Ours {
 
 /// This process's, while something is recorded. `None` also for who comes here in the middle of itself.
 #[inline]
-pub(crate) fn state() -> Option<Ours> {
-    let lent = STATE.try_borrow_mut()?;
+pub(crate) fn state(py: Python<'_>) -> Option<Ours<'_>> {
+    let lent = STATE.try_borrow_mut(py)?;
     let is_ours = lent
         .as_ref()
         .is_some_and(|state| state.generation == fork_child::generation());
@@ -89,8 +89,8 @@ pub(crate) fn is_used() -> bool {
 }
 
 /// Makes one, if there is none.
-pub(crate) fn begin() -> Option<Ours> {
-    let mut lent = STATE.try_borrow_mut()?;
+pub(crate) fn begin(py: Python<'_>) -> Option<Ours<'_>> {
+    let mut lent = STATE.try_borrow_mut(py)?;
     IS_USED.store(true, Ordering::Release);
     let generation = fork_child::generation();
     if lent
@@ -116,9 +116,9 @@ pub(crate) fn begin() -> Option<Ours> {
 }
 
 /// Ends it: what there was, to be dropped outside.
-pub(crate) fn end() -> Option<Box<State>> {
+pub(crate) fn end(py: Python<'_>) -> Option<Box<State>> {
     apply(&TorchOptions::default());
-    let mut lent = STATE.try_borrow_mut()?;
+    let mut lent = STATE.try_borrow_mut(py)?;
     let taken = lent.take()?;
     if taken.generation == fork_child::generation() {
         return Some(taken);
@@ -235,13 +235,15 @@ pub(crate) fn next_look() -> u64 {
 
 /// What the hook of a number tells of, if it is this parameter's.
 pub(crate) fn hooked(number: usize, parameter: &Bound<'_, PyAny>) -> Option<HookInfo> {
-    state()?.hooks.about(number, parameter).cloned()
+    let py = parameter.py();
+    state(py)?.hooks.about(number, parameter).cloned()
 }
 
 /// What is called so by a hook's rows, if it is the one by which its module is timed.
 #[inline]
 pub(crate) fn timed(number: usize, parameter: &Bound<'_, PyAny>) -> Option<Called> {
-    let state = state()?;
+    let py = parameter.py();
+    let state = state(py)?;
     let about = state.hooks.about(number, parameter)?;
     about.tells_time.then_some(about.called)
 }
