@@ -49,19 +49,18 @@ impl<T: Send + Sync> PerProcess<T> {
     #[cold]
     fn init(&self, value: T) -> &'static T {
         let generation = fork_child::generation();
-        let fresh = Box::into_raw(Box::new(Owned { generation, value }));
+        let fresh: *mut Owned<T> = Box::leak(Box::new(Owned { generation, value }));
         loop {
             let there = self.newest.load(Ordering::Acquire);
             if let Some(first) = self.get() {
-                // SAFETY: from `Box::into_raw` above, and nobody else has seen it.
-                drop(unsafe { Box::from_raw(fresh) });
+                // What this thread has made stays, unused: to drop it might do something.
                 return first;
             }
             let stored =
                 self.newest
                     .compare_exchange(there, fresh, Ordering::AcqRel, Ordering::Acquire);
             if stored.is_ok() {
-                // SAFETY: from `Box::into_raw` above; what is stored is never freed, nor borrowed mutably.
+                // SAFETY: leaked above: never freed, nor borrowed mutably.
                 return unsafe { &(*fresh).value };
             }
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::eval::stdout_capture;
 use crate::inspect::locals;
 use crate::inspect::objects;
 use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::process::signal_mask::Mask;
 use crate::python::main_thread_name;
 use crate::recorders::collectives;
@@ -114,32 +115,30 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Something that the probe's thread has others look after, from time to time: one at a time. Who holds the GIL may do so for
 /// minutes, and all that wait for it would be there then.
 pub(crate) struct SingleFlight {
-    /// The process whose thread is at it, as its generation and 1; 0 when none is. A child of a fork has not got the thread.
-    whose: AtomicU32,
+    /// Whether a thread of this process is at it. A child of a fork has not got that thread.
+    is_taken: PerProcess<AtomicBool>,
 }
 
 impl SingleFlight {
     pub(crate) const fn new() -> Self {
         Self {
-            whose: AtomicU32::new(0),
+            is_taken: PerProcess::new(),
         }
     }
 
-    fn ours() -> u32 {
-        fork_child::generation().wrapping_add(1)
-    }
-
     pub(crate) fn is_taken(&self) -> bool {
-        self.whose.load(Ordering::Acquire) == Self::ours()
+        self.is_taken
+            .get()
+            .is_some_and(|is_taken| is_taken.load(Ordering::Acquire))
     }
 
     /// Starts a thread that does this with the interpreter, unless one is at it. Without a thread it is done the next time.
     pub(crate) fn start(&'static self, body: impl FnOnce(Python<'_>) + Send + 'static) {
-        let ours = Self::ours();
-        if self.whose.swap(ours, Ordering::AcqRel) == ours {
+        let is_taken = self.is_taken.get_or_init(AtomicBool::default);
+        if is_taken.swap(true, Ordering::AcqRel) {
             return;
         }
-        let ending = FlightGuard { turn: self, ours };
+        let ending = FlightGuard { is_taken };
         // Without a thread it is dropped, with all that it was to do.
         drop(start(move || {
             let _ending = ending;
@@ -157,18 +156,14 @@ impl SingleFlight {
     }
 }
 
-/// The end of a turn, however that comes.
+/// Ends a flight when it is dropped, however that comes. In a child of a fork it is the parent's that ends.
 struct FlightGuard {
-    turn: &'static SingleFlight,
-    ours: u32,
+    is_taken: &'static AtomicBool,
 }
 
 impl Drop for FlightGuard {
     fn drop(&mut self) {
-        let (ended, seen) = (Ordering::AcqRel, Ordering::Relaxed);
-        let whose = &self.turn.whose;
-        // In a child, it may be another's already.
-        whose.compare_exchange(self.ours, 0, ended, seen).ok();
+        self.is_taken.store(false, Ordering::Release);
     }
 }
 

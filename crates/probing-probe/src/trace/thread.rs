@@ -19,6 +19,7 @@ use probing_store::{TraceRowId, Writer};
 use pyo3::Python;
 
 use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::gil_cell::GilCell;
 use crate::recording;
 use crate::recording::step;
@@ -82,17 +83,13 @@ pub(crate) struct Ring {
 }
 
 /// Those that no thread has at the moment, and how many there are in all.
+#[derive(Default)]
 struct Pool {
-    generation: u32,
     free: Vec<Ring>,
     made: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    generation: 0,
-    free: Vec::new(),
-    made: 0,
-});
+static POOL: PerProcess<Mutex<Pool>> = PerProcess::new();
 
 thread_local! {
     static OWN: UnsafeCell<Thread> = const { UnsafeCell::new(Thread {
@@ -116,7 +113,7 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 /// How often threads were silent for a while.
 static SILENCES: AtomicU32 = AtomicU32::new(0);
 /// What threads write to that have no ring of their own.
-static SHARED: GilCell<Option<Ring>> = GilCell::new(None);
+static SHARED: PerProcess<GilCell<Option<Ring>>> = PerProcess::new();
 
 /// Works with the state of this thread; nothing when the thread is at its very end. `work` must not come here again, nor let
 /// go of the GIL, which the caller has.
@@ -442,15 +439,11 @@ impl Thread {
         if let Some(ring) = &mut self.ring {
             return write(ring);
         }
-        let Some(mut shared) = SHARED.try_borrow_mut(py) else {
+        let shared = SHARED.get_or_init(|| GilCell::new(made()));
+        let Some(mut shared) = shared.try_borrow_mut(py) else {
             return TraceRowId::NOWHERE;
         };
-        if shared
-            .as_ref()
-            .is_none_or(|ring| ring.generation != fork_child::generation())
-        {
-            // That of a parent is left alone.
-            std::mem::forget(shared.take());
+        if shared.is_none() {
             *shared = made();
         }
         shared.as_mut().map_or(TraceRowId::NOWHERE, write)
@@ -520,14 +513,7 @@ impl Ring {
 }
 
 fn borrowed() -> Option<Ring> {
-    let generation = fork_child::generation();
-    // A thread that held it when another one forked holds it in the child for ever.
-    let mut pool = POOL.try_lock().ok()?;
-    if pool.generation != generation {
-        // The parent's are left alone.
-        std::mem::forget(std::mem::take(&mut pool.free));
-        (pool.generation, pool.made) = (generation, 0);
-    }
+    let mut pool = POOL.get_or_init(Mutex::default).try_lock().ok()?;
     if let Some(ring) = pool.free.pop() {
         return Some(ring);
     }
@@ -548,13 +534,9 @@ fn made() -> Option<Ring> {
 }
 
 fn give_back(ring: Ring) {
-    let Ok(mut pool) = POOL.try_lock() else {
-        std::mem::forget(ring);
-        return;
-    };
-    if ring.generation == pool.generation {
-        pool.free.push(ring);
-    } else {
-        std::mem::forget(ring);
+    let is_ours = ring.generation == fork_child::generation();
+    match POOL.get().filter(|_| is_ours).map(Mutex::try_lock) {
+        Some(Ok(mut pool)) => pool.free.push(ring),
+        _ => std::mem::forget(ring),
     }
 }

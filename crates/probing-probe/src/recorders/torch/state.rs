@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use probing_proto::message::torch::{MemoryRead, TensorKind, TorchOptions};
 use pyo3::prelude::*;
 
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::recorders::torch::hooks::{HookInfo, Hooks};
 use crate::recorders::torch::modules::Modules;
@@ -16,9 +16,8 @@ use crate::recorders::torch::torch_api::Torch;
 use crate::recording::Called;
 use crate::recording::step;
 
-static STATE: GilCell<Option<Box<State>>> = GilCell::new(None);
-
-static IS_USED: AtomicBool = AtomicBool::new(false);
+/// What a parent of this process had is left as it is: to drop it would run hooks' removals in a child that has none of it.
+static STATE: PerProcess<GilCell<Option<Box<State>>>> = PerProcess::new();
 
 /// Of how many steps one is recorded; 0 when none is. These are looked at in every call of a module.
 static EVERY: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +38,6 @@ static SEQ: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Debug)]
 pub(crate) struct State {
-    generation: u32,
     /// Which one it is: after `off` and `on` it is another.
     pub(crate) era: u64,
     /// What clients and the environment ask for.
@@ -76,32 +74,21 @@ impl DerefMut for Ours<'_> {
 /// This process's, while something is recorded. `None` also for who comes here in the middle of itself.
 #[inline]
 pub(crate) fn state(py: Python<'_>) -> Option<Ours<'_>> {
-    let lent = STATE.try_borrow_mut(py)?;
-    let is_ours = lent
-        .as_ref()
-        .is_some_and(|state| state.generation == fork_child::generation());
-    is_ours.then(|| Ours(lent))
+    let lent = STATE.get()?.try_borrow_mut(py)?;
+    lent.is_some().then(|| Ours(lent))
 }
 
 /// Whether anything was ever recorded; without the GIL.
 pub(crate) fn is_used() -> bool {
-    IS_USED.load(Ordering::Acquire)
+    STATE.of_any_process().is_some()
 }
 
 /// Makes one, if there is none.
 pub(crate) fn begin(py: Python<'_>) -> Option<Ours<'_>> {
-    let mut lent = STATE.try_borrow_mut(py)?;
-    IS_USED.store(true, Ordering::Release);
-    let generation = fork_child::generation();
-    if lent
-        .as_ref()
-        .is_none_or(|state| state.generation != generation)
-    {
-        // What a parent had is left as it is: to drop it would run hooks' removals in a child that has none of it.
-        let older = lent.take();
-        std::mem::forget(older);
+    let state = STATE.get_or_init(|| GilCell::new(None));
+    let mut lent = state.try_borrow_mut(py)?;
+    if lent.is_none() {
         *lent = Some(Box::new(State {
-            generation,
             era: ERAS.fetch_add(1, Ordering::Relaxed),
             wanted: TorchOptions::default(),
             is_nan_borrowed: false,
@@ -118,13 +105,7 @@ pub(crate) fn begin(py: Python<'_>) -> Option<Ours<'_>> {
 /// Ends it: what there was, to be dropped outside.
 pub(crate) fn end(py: Python<'_>) -> Option<Box<State>> {
     apply(&TorchOptions::default());
-    let mut lent = STATE.try_borrow_mut(py)?;
-    let taken = lent.take()?;
-    if taken.generation == fork_child::generation() {
-        return Some(taken);
-    }
-    std::mem::forget(taken);
-    None
+    STATE.get()?.try_borrow_mut(py)?.take()
 }
 
 /// Has events look at these settings.
