@@ -62,11 +62,10 @@ use crate::requests::worker::{self, SingleFlight};
 
 pub(crate) use self::events::quietly;
 pub(crate) use self::index::Address;
-pub(crate) use self::session::Order;
+pub(crate) use self::session::{Order, StoppedEval};
 pub(crate) use crate::instrument::settrace::YieldPoints;
 pub(crate) use crate::instrument::sites::{has_code_of, tell_trace, tells_lines};
 pub(crate) use crate::python::frame::{code_of as code_of_frame, take_over_locals};
-pub(crate) use crate::python::source_lines::answer as source;
 pub(crate) use crate::python::symbols::found;
 pub(crate) use crate::watchpoints::elements::scalar as scalar_tensor;
 pub(crate) use crate::watchpoints::storage::describe_storage as storage;

@@ -1,6 +1,7 @@
 //! The server: the probe's one thread, its socket and the clients on it.
 
 pub(crate) mod agent_launcher;
+pub(crate) mod calls;
 pub(crate) mod connection;
 pub(crate) mod event_loop;
 pub(crate) mod exit;

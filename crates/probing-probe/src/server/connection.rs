@@ -219,7 +219,7 @@ impl Connection {
         &mut self,
         id: RequestId,
         max_output: Option<u64>,
-    ) -> Result<(Sink, ConnectionValue), Failure> {
+    ) -> Result<Sink, Failure> {
         self.in_flight.retain(|_, interrupt| !interrupt.is_over());
         if self.in_flight.len() == MAX_IN_FLIGHT {
             return Err(Failure::new(format!(
@@ -237,7 +237,12 @@ impl Connection {
             sink.interrupt.request();
         }
         self.in_flight.insert(id, Arc::clone(&sink.interrupt));
-        Ok((sink, self.held.clone()))
+        Ok(sink)
+    }
+
+    /// What `_` is for this client.
+    pub(crate) fn held(&self) -> ConnectionValue {
+        self.held.clone()
     }
 
     /// What it has borrowed.
