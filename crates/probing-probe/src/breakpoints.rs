@@ -45,7 +45,7 @@ use std::time::Instant;
 use probing_proto::message::breakpoints::{
     Breakpoint, BreakpointId, ObservedChange, ResumeReason, SetBreakpoint, StopPolicy, StopReason,
 };
-use probing_proto::message::{Event, Failure};
+use probing_proto::message::{Event, Failure, RequestId};
 use pyo3::prelude::*;
 
 use self::evaluations::Evaluations;
@@ -58,6 +58,7 @@ use crate::python::code_search::{Finder, FoundCode};
 use crate::recording::{self, Variable};
 use crate::requests::outbox::Outbox;
 use crate::requests::request::Pending;
+use crate::requests::subsystem::Subsystem;
 use crate::requests::worker::{self, SingleFlight};
 
 pub(crate) use self::events::quietly;
@@ -184,43 +185,67 @@ pub(crate) fn here(py: Python<'_>) -> bool {
     is_wanted
 }
 
-/// In the child of a fork: nothing is armed, and no thread is stopped.
-pub(crate) fn after_fork(py: Python<'_>) {
-    if STOPS.of_any_process().is_none() {
-        return;
-    }
-    events::forget_special();
-    warnings::after_fork(py);
-    setting::forget_all(py);
-}
+/// Breakpoints and watchpoints, and the threads that stopped at them.
+pub(crate) struct BreakpointSubsystem;
 
-/// The probe leaves, and somebody has the GIL: nothing is left armed.
-pub(crate) fn leave(py: Python<'_>) {
-    if let Some(stops) = if_any() {
+impl Subsystem for BreakpointSubsystem {
+    fn next_deadline(&self) -> Option<Instant> {
+        if_any().and_then(Stops::next_deadline)
+    }
+
+    fn tick(&self) {
+        if let Some(stops) = if_any() {
+            stops.tick();
+        }
+    }
+
+    fn cancel(&self, client: &Arc<Outbox>, request: RequestId) -> bool {
+        if_any().is_some_and(|stops| stops.unfollow(client, request))
+    }
+
+    fn client_gone(&self, client: &Arc<Outbox>) {
+        if let Some(stops) = if_any() {
+            stops.gone(client);
+        }
+    }
+
+    /// No breakpoint is set in the child, and no thread of it is stopped.
+    fn after_fork(&self, py: Python<'_>) {
+        if STOPS.of_any_process().is_none() {
+            return;
+        }
+        events::forget_special();
+        warnings::after_fork(py);
+        setting::forget_all(py);
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        if let Some(stops) = if_any() {
+            stops.let_go(ResumeReason::Detached);
+            setting::disarm_all(py);
+        }
+    }
+
+    /// Stopped threads are resumed at once.
+    fn leave_soon(&self) {
+        let Some(stops) = if_any() else {
+            return;
+        };
         stops.let_go(ResumeReason::Detached);
-        setting::disarm_all(py);
-    }
-}
-
-/// The same, for who must not wait for the GIL: threads go on at once, the rest is done when the GIL can be had.
-pub(crate) fn leave_soon() {
-    let Some(stops) = if_any() else {
-        return;
-    };
-    stops.let_go(ResumeReason::Detached);
-    let has_points = {
-        let points = stops.points();
-        points.all().iter().for_each(|point| {
-            point.disarm();
-        });
-        !points.all().is_empty()
-    };
-    stops.evaluations.interrupt_all();
-    if has_points {
-        // Without a thread, what is left does nothing any more.
-        drop(worker::start(|| {
-            worker::with_interpreter(setting::disarm_all);
-        }));
+        let has_points = {
+            let points = stops.points();
+            points.all().iter().for_each(|point| {
+                point.disarm();
+            });
+            !points.all().is_empty()
+        };
+        stops.evaluations.interrupt_all();
+        if has_points {
+            // Without a thread, what is left does nothing any more.
+            drop(worker::start(|| {
+                worker::with_interpreter(setting::disarm_all);
+            }));
+        }
     }
 }
 

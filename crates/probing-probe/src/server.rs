@@ -7,4 +7,5 @@ pub(crate) mod event_loop;
 pub(crate) mod exit;
 pub(crate) mod lifecycle;
 pub(crate) mod runtime_dir;
+pub(crate) mod subsystems;
 pub(crate) mod thread;

@@ -24,6 +24,7 @@ pub(crate) mod tensors;
 pub(crate) mod torch_api;
 
 use probing_proto::env::PROBING_TORCH;
+use probing_proto::message::recorders::Tracer;
 use probing_proto::message::torch::{
     TensorKind, Tensors, TorchCall, TorchOptions, TorchState, TorchStatus, Trace,
 };
@@ -33,8 +34,10 @@ use pyo3::prelude::*;
 
 use self::torch_api::Torch;
 use crate::python::embedded;
+use crate::recorders;
 use crate::recording::step;
 use crate::requests::request::Pending;
+use crate::requests::subsystem::Subsystem;
 use crate::requests::worker;
 
 pub(crate) use self::statistics::Statistics;
@@ -79,7 +82,7 @@ fn take_back(py: Python<'_>, before: Option<TorchOptions>) {
 }
 
 /// What the program's environment asks for, when the probe starts. What is wrong with it [`status`] tells who asks.
-pub(crate) fn start(py: Python<'_>) {
+fn start(py: Python<'_>) {
     let Some(asked) = PROBING_TORCH.value() else {
         return;
     };
@@ -229,17 +232,29 @@ fn off(py: Python<'_>) {
     step::end();
 }
 
-/// When the probe leaves.
-pub(crate) fn leave(py: Python<'_>) {
-    off(py);
-}
+/// What is recorded of torch, and the look for values that are not finite.
+pub(crate) struct TorchSubsystem;
 
-/// The same, for who must not wait for the GIL: it is done when that can be had.
-pub(crate) fn leave_soon() {
-    if state::is_used() {
-        drop(worker::start(|| {
-            worker::with_interpreter(leave);
-        }));
+impl Subsystem for TorchSubsystem {
+    fn start(&self, py: Python<'_>) {
+        start(py);
+    }
+
+    fn after_fork(&self, _py: Python<'_>) {
+        recorders::forget_demand(&[Tracer::Nan]);
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        off(py);
+        recorders::end(py, &[Tracer::Nan]);
+    }
+
+    fn leave_soon(&self) {
+        if state::is_used() {
+            drop(worker::start(|| {
+                worker::with_interpreter(|py| Self.leave(py));
+            }));
+        }
     }
 }
 

@@ -16,15 +16,13 @@ use crate::breakpoints::{self, Stops};
 use crate::eval::active::Evals;
 use crate::process::credentials;
 use crate::process::fork_child::ClosedInChildren;
-use crate::recorders;
 use crate::recorders::collectives;
-use crate::recorders::torch;
 use crate::requests::outbox::Waker;
 use crate::server::agent_launcher::AgentLaunch;
 use crate::server::calls::{self, CallContext};
 use crate::server::connection::{Connection, ConnectionState};
 use crate::server::runtime_dir::Directory;
-use crate::trace;
+use crate::server::subsystems::SUBSYSTEMS;
 
 const ROOT: u32 = 0;
 /// Clients served at once.
@@ -106,11 +104,7 @@ impl EventLoop {
             let ready = self.wait();
             self.waker.reset();
             self.turn(&ready.connections);
-            if let Some(stops) = breakpoints::if_any() {
-                stops.tick();
-            }
-            trace::tick();
-            recorders::tick();
+            SUBSYSTEMS.iter().for_each(|it| it.tick());
             if ready.listener {
                 self.accept();
             }
@@ -124,10 +118,7 @@ impl EventLoop {
     /// Gives clients that still read their last answers, and removes the files.
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
-        torch::leave_soon();
-        breakpoints::leave_soon();
-        trace::leave_soon();
-        recorders::leave_soon();
+        SUBSYSTEMS.iter().for_each(|it| it.leave_soon());
         self.say_farewell();
         // Before the connections end: a client that sees that finds no files any more.
         self.directory.remove();
@@ -141,9 +132,6 @@ impl EventLoop {
             .accept_again
             .map(until)
             .filter(|pause| !pause.is_zero());
-        let deadline = breakpoints::if_any()
-            .and_then(Stops::next_deadline)
-            .map(until);
         if pause.is_none() {
             self.accept_again = None;
         }
@@ -162,9 +150,8 @@ impl EventLoop {
             events.set(PollFlags::OUT, connection.has_more_to_say());
             PollFd::from_borrowed_fd(connection.as_fd(), events)
         }));
-        let tracing = recorders::next_deadline().map(until);
-        let traces = trace::next_deadline().map(until);
-        let deadlines = deadline.into_iter().chain(tracing).chain(traces);
+        let deadlines = SUBSYSTEMS.iter().filter_map(|it| it.next_deadline());
+        let deadlines = deadlines.map(until);
         let timeout = pause.into_iter().chain(deadlines).min();
         let timeout = timeout.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,

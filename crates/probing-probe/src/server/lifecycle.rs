@@ -22,13 +22,12 @@ use crate::process::per_process::PerProcess;
 use crate::process::{fork_child, fork_guard};
 use crate::python::embedded;
 use crate::python::signal_handlers;
-use crate::recorders;
-use crate::recorders::{collectives, torch};
+use crate::recorders::collectives;
 use crate::server::agent_launcher::AgentLaunch;
 use crate::server::exit;
 use crate::server::runtime_dir::{Directory, DirectoryError};
+use crate::server::subsystems::SUBSYSTEMS;
 use crate::server::thread::Server;
-use crate::{breakpoints, trace};
 
 /// How long a fork may wait for our threads to be put away.
 const GOODBYE: Duration = Duration::from_millis(2);
@@ -102,7 +101,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         .and_then(|sys| sys.getattr("prefix")?.extract());
     let wanted = AgentLaunch::here(prefix.ok());
     let starting = Starting::begin();
-    recorders::follow_environment(py);
+    SUBSYSTEMS.iter().for_each(|it| it.prepare(py));
     let started = fork_guard::kept_out(py, || {
         py.detach(|| {
             let directory = Directory::open(key)?;
@@ -113,7 +112,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         })
     });
     drop(starting);
-    torch::start(py);
+    SUBSYSTEMS.iter().for_each(|it| it.start(py));
     started
 }
 
@@ -216,9 +215,7 @@ fn after_fork(py: Python<'_>) {
     fork_guard::after_in_child();
     exit::after_fork();
     signal_handlers::after_fork();
-    breakpoints::after_fork(py);
-    recorders::after_fork();
-    trace::after_fork(py);
+    SUBSYSTEMS.iter().for_each(|it| it.after_fork(py));
     STARTING.store(false, Ordering::Release);
     if parent_had_server() {
         // A child that cannot have a probe goes on without one.
@@ -267,10 +264,7 @@ pub(crate) fn reap(py: Python<'_>) {
     let Some(server) = server_slot().take() else {
         return;
     };
-    torch::leave(py);
-    breakpoints::leave(py);
-    recorders::leave(py);
-    trace::leave(py);
+    SUBSYSTEMS.iter().for_each(|it| it.leave(py));
     py.detach(|| server.stop());
 }
 
