@@ -144,7 +144,7 @@ pub(crate) fn begin(py: Python<'_>, point: &Arc<Breakpoint>) -> Result<(), Failu
         return Ok(());
     };
     dict_watch::claim(py)?;
-    breakpoint_index().values.push(Arc::clone(point));
+    breakpoint_index(py).values.push(Arc::clone(point));
     let mut now = value.begin(py, point);
     if let Some(now) = &mut now
         && let Some(tensor) = value.now(py).filter(|_| point.request.stats)
@@ -152,7 +152,7 @@ pub(crate) fn begin(py: Python<'_>, point: &Arc<Breakpoint>) -> Result<(), Failu
     {
         // What it was before its first change is told with its numbers, too.
         add_numbers(&tensor, now);
-        value.remember(now);
+        value.remember(py, now);
     }
     point.saw(now);
     lines::refresh(py);
@@ -164,7 +164,7 @@ pub(crate) fn end(py: Python<'_>, point: &Arc<Breakpoint>) {
     let Some(value) = values::watched_value(point) else {
         return;
     };
-    for dict in value.end(point) {
+    for dict in value.end(py, point) {
         release(dict.into_bound(py).into_any());
     }
     lines::refresh(py);
@@ -276,9 +276,9 @@ fn add_statistics(py: Python<'_>, point: &Arc<Breakpoint>, change: &mut Change) 
         })
     {
         match &point.watch {
-            Some(Watch::Local(local)) => local.remember(new),
+            Some(Watch::Local(local)) => local.remember(py, new),
             Some(Watch::Value(value)) => {
-                value.remember(new);
+                value.remember(py, new);
                 point.saw(Some(new.clone()));
             }
             None => {}

@@ -7,16 +7,15 @@ use probing_proto::message::{Evaluated, Event, Failure, FrameSelector, Message, 
 use pyo3::prelude::*;
 
 use crate::breakpoints::events::in_words;
-use crate::breakpoints::session::Stack;
+use crate::breakpoints::session::{Stack, StoppedEval};
 use crate::eval::active::Evals;
 use crate::eval::evaluation::{self, EvalOptions, Evaluation};
 use crate::eval::output_sink::OutputReceiver;
 use crate::eval::stdout_capture;
 use crate::process::fork_child;
-use crate::requests::worker::{Job, RequestWork};
 
 /// Evaluates code in a frame of this thread, and answers.
-pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWork) {
+pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: StoppedEval) {
     let py = stack.0.py();
     let started = Instant::now();
     let generation = fork_child::generation();
@@ -49,11 +48,9 @@ pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWor
     Evals::of_this_process().leave(&interrupt);
 }
 
-fn outcome((innermost, stack): Stack<'_, '_>, work: RequestWork) -> Result<Outcome, Failure> {
+fn outcome((innermost, stack): Stack<'_, '_>, work: StoppedEval) -> Result<Outcome, Failure> {
     let py = innermost.py();
-    let Job::Eval(asked) = work.job else {
-        return Err(Failure::new("a stopped thread runs code only"));
-    };
+    let asked = work.eval;
     let chosen = chosen(stack, asked.frame.as_ref())?;
     let code = match evaluation::compile(py, &asked.code) {
         Ok(code) => code,

@@ -11,7 +11,7 @@ use probing_proto::message::breakpoints::{
     self, BreakpointEvent, Controller, DisconnectPolicy, ResumeReason, SourceLocation, StepCall,
     StopId, StopPolicy, StopReason,
 };
-use probing_proto::message::{Event, Failure, Message};
+use probing_proto::message::{Eval, Event, Failure, Message};
 use pyo3::prelude::*;
 
 use crate::breakpoints::{
@@ -19,6 +19,7 @@ use crate::breakpoints::{
 };
 use crate::eval::active::Evals;
 use crate::eval::interrupt::{Interrupt, own_thread};
+use crate::eval::last_value::ConnectionValue;
 use crate::eval::output_sink::Sink;
 use crate::process::fork_guard;
 use crate::python::current_thread;
@@ -27,7 +28,6 @@ use crate::python::frame;
 use crate::python::signal_handlers;
 use crate::requests::outbox::Outbox;
 use crate::requests::request::{Pending, given_up};
-use crate::requests::worker::RequestWork;
 
 /// How often the main thread looks whether a Ctrl-C has come.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -68,13 +68,21 @@ struct State {
 
 /// What a driver wants.
 pub(crate) enum Order {
-    Eval(Box<RequestWork>),
+    Eval(Box<StoppedEval>),
     Step(StepCall),
     /// Answered when it is done, or cannot be.
     Jump {
         line: u32,
         sink: Sink,
     },
+}
+
+/// Code for a stopped thread to run.
+pub(crate) struct StoppedEval {
+    pub(crate) eval: Eval,
+    pub(crate) sink: Sink,
+    /// What `_` is for this client.
+    pub(crate) held: ConnectionValue,
 }
 
 /// The innermost frame, and all with it.

@@ -279,8 +279,8 @@ unsafe extern "C" fn traced(
 }
 
 /// Whether local variables of this code are watched.
-fn has_stores(code: usize) -> bool {
-    try_breakpoint_index().is_some_and(|armed| {
+fn has_stores(py: Python<'_>, code: usize) -> bool {
+    try_breakpoint_index(py).is_some_and(|armed| {
         let arms = armed.code(code);
         arms.is_some_and(|arms| !arms.stores.is_empty())
     })
@@ -294,7 +294,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
     if watchpoints::look_at_lines() {
         watchpoints::compare_at(py, code, line, Some(frame));
     }
-    if watchpoints::look_at_locals() && has_stores(code) {
+    if watchpoints::look_at_locals() && has_stores(py, code) {
         watchpoints::compare_locals(frame, code, Some(line));
     }
     if let Some(begins) = seen.call {
@@ -310,7 +310,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
         events::line(py, armed_in, line, Some(frame));
         return;
     }
-    let Some(armed) = try_breakpoint_index() else {
+    let Some(armed) = try_breakpoint_index(py) else {
         return;
     };
     let met = match armed.code(armed_in) {
@@ -325,7 +325,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
 
 fn at_call(frame: &Bound<'_, PyAny>) {
     let code = code_of(frame);
-    if !events::is_special() && STRANGERS.know(code.as_ptr() as usize) {
+    if !events::is_special() && STRANGERS.know(frame.py(), code.as_ptr() as usize) {
         return;
     }
     let after = if begins(frame, &code) {
@@ -341,7 +341,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) {
     if watchpoints::look_at_locals() {
         let code = probe_call::own_code(code_of(frame)).as_ptr() as usize;
-        if has_stores(code) {
+        if has_stores(frame.py(), code) {
             watchpoints::compare_locals(frame, code, None);
         }
     }
@@ -351,7 +351,8 @@ fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) 
 }
 
 fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
-    if try_breakpoint_index().is_none_or(|armed| armed.raises.is_empty()) {
+    let py = frame.py();
+    if try_breakpoint_index(py).is_none_or(|armed| armed.raises.is_empty()) {
         return;
     }
     // SAFETY: for this event a tuple of class, exception and traceback; borrowed.

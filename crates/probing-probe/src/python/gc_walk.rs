@@ -84,7 +84,7 @@ impl Walk {
             return None;
         }
         move_behind(own, first);
-        *walk.at.borrow_mut() = Some(GcCursor {
+        *walk.at.borrow_mut(py) = Some(GcCursor {
             mark: mark.unbind(),
             list: 0,
         });
@@ -149,7 +149,7 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        let Some(mut place) = self.at.try_borrow_mut().and_then(|mut at| at.take()) else {
+        let Some(mut place) = self.at.try_borrow_mut(py).and_then(|mut at| at.take()) else {
             return Ok(None);
         };
         let (found, is_more) = self.piece(&mut place);
@@ -162,7 +162,7 @@ impl Walk {
             })
             .collect();
         if is_more {
-            *self.at.borrow_mut() = Some(place);
+            *self.at.borrow_mut(py) = Some(place);
         }
         PyList::new(py, found).map(Some)
     }

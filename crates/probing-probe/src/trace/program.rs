@@ -202,7 +202,7 @@ fn follow_from(
     };
     thread::with_own(|thread| thread.enter(open));
     follow_here(py);
-    let looks_again = table().entry_there(key.0).is_some_and(|entry| {
+    let looks_again = table(py).entry_there(key.0).is_some_and(|entry| {
         let tracing = entry.tracing.as_mut();
         tracing.is_some_and(Tracing::looks_again)
     });

@@ -130,7 +130,7 @@ pub(crate) fn bind(trace: &Arc<Trace>, found: Vec<FoundCode<'_>>, role: Role) ->
         let suspends = frame::suspends(&code);
         let yields = older_only(py, || YieldPoints::of(&code)).flatten();
         let is_new = {
-            let mut table = table();
+            let mut table = table(py);
             let entry = table.entry_mut(&code);
             match &entry.tracing {
                 None => {
@@ -261,9 +261,9 @@ pub(crate) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
     }
     seekers().retain(|other| !Arc::ptr_eq(other, trace));
     seek_or_not(py);
-    let codes = table().codes_of(py, trace);
+    let codes = table(py).codes_of(py, trace);
     for code in &codes {
-        let tracing = table().entry_mut(code).tracing.take();
+        let tracing = table(py).entry_mut(code).tracing.take();
         if let Some(mut tracing) = tracing
             && tracing.sums.calls > 0
         {
@@ -271,7 +271,7 @@ pub(crate) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
         }
     }
     monitoring_tool::tell_each(py, &codes);
-    let forgotten = table().take_empty();
+    let forgotten = table(py).take_empty();
     drop(forgotten);
     monitoring_tool::release_if_idle(py);
     // It may have been put away before: then nobody need look again.
@@ -283,9 +283,9 @@ pub(crate) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
 
 /// Functions of a trace that were muted are told of again.
 pub(crate) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
-    let mut codes = table().codes_of(py, trace);
+    let mut codes = table(py).codes_of(py, trace);
     codes.retain(|code| {
-        let mut table = table();
+        let mut table = table(py);
         let tracing = table.entry_mut(code).tracing.as_mut();
         tracing.is_some_and(Tracing::unmute)
     });

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 
 use crate::breakpoints::found;
 use crate::recorders::memory::heap::stacks::{self, Stack};
-use crate::recorders::memory::heap::{PERIOD_BYTES, state};
+use crate::recorders::memory::heap::{PERIOD_BYTES, STATE};
 
 /// `PyMemAllocatorEx`
 #[repr(C)]
@@ -390,7 +390,7 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
     if !is_armed {
         return;
     }
-    let Some(state) = state() else {
+    let Some(state) = STATE.get() else {
         // A child of a fork that no Python code made.
         return disarm();
     };
@@ -419,7 +419,7 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
 #[cold]
 #[inline(never)]
 fn forget(block: *mut c_void) {
-    let Some(state) = state() else { return };
+    let Some(state) = STATE.get() else { return };
     let address = block as usize;
     let mut samples = state.samples();
     if samples.remove(address) {
