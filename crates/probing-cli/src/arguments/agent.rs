@@ -50,7 +50,7 @@ pub(crate) struct AgentArguments {
         value_name = "RANGE",
         value_parser = range,
         help_heading = ACCESS,
-        help = "Accept this range of addresses only; repeatable [env: PROBING_ALLOW]"
+        help = "Accept this address range only; repeatable [env: PROBING_ALLOW]"
     )]
     pub(crate) allow: Vec<ipnet::IpNet>,
 

@@ -16,13 +16,13 @@ Examples:
   probing -t 4242 attach --force           for a process that is stopped or whose GIL is stuck in C
 
 The target's environment needs nothing installed. Attaching stops one thread of the target for a
-fraction of a millisecond. If this command is killed at any moment, the target resumes.
-docs/permissions.md says what the system must allow.")]
+fraction of a millisecond. An attach that has not begun by the timeout never begins. If this command
+is killed at any moment, the target resumes. docs/permissions.md says what the system must allow.")]
 pub(crate) struct AttachArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Give up after SECONDS; an attach that has not begun by then never begins
+    /// Give up after SECONDS
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub(crate) timeout: Duration,
 

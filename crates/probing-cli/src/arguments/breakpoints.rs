@@ -103,7 +103,7 @@ pub(crate) struct BreakpointOptions {
     #[arg(long, value_name = "keep|resume", default_value = "keep", hide_possible_values = true, help_heading = STOPS)]
     on_disconnect: DisconnectPolicyArg,
 
-    /// Resume after connect, idle, total timeouts
+    /// Resume after these timeouts
     #[arg(long, value_name = "TIMES", default_value = "10m,30m,4h", help_heading = STOPS)]
     stop_timeout: StopTimeouts,
 }

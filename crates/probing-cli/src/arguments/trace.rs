@@ -86,7 +86,7 @@ struct TraceSubject {
     #[arg(long)]
     list: bool,
 
-    /// Export recorded rows to a file
+    /// Export rows
     #[arg(long, value_name = "FORMAT", requires = "output")]
     export: Option<TraceFormat>,
 }

@@ -1,4 +1,4 @@
-//! Nodes of a plan that replace those of DataFusion and leave it everything but the work.
+//! Nodes of a plan that replace those of `DataFusion` and leave it everything but the work.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Groups compared with those of DataFusion, for many keys and functions.
+//! Groups compared with those of `DataFusion`, for many keys and functions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Joins compared with those of DataFusion, for many keys and conditions.
+//! Joins compared with those of `DataFusion`, for many keys and conditions.
 
 use std::sync::Arc;
 
