@@ -61,16 +61,7 @@ use crate::requests::request::Pending;
 use crate::requests::subsystem::Subsystem;
 use crate::requests::worker::{self, SingleFlight};
 
-pub(crate) use self::events::quietly;
-pub(crate) use self::index::Address;
 pub(crate) use self::session::{Order, StoppedEval};
-pub(crate) use crate::instrument::settrace::YieldPoints;
-pub(crate) use crate::instrument::sites::{has_code_of, tell_trace, tells_lines};
-pub(crate) use crate::python::frame::{code_of as code_of_frame, take_over_locals};
-pub(crate) use crate::python::symbols::found;
-pub(crate) use crate::watchpoints::elements::scalar as scalar_tensor;
-pub(crate) use crate::watchpoints::storage::describe_storage as storage;
-pub(crate) use crate::watchpoints::{named as loaded_module, tensors};
 
 static STOPS: PerProcess<Stops> = PerProcess::new();
 /// Of [`Stops::tick`].
@@ -84,8 +75,6 @@ pub(crate) struct Stops {
     sessions: Mutex<Sessions>,
     evaluations: Evaluations,
     holders: Holders,
-    /// Told when a deadline may have changed.
-    wake: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 /// This process's.
@@ -286,19 +275,6 @@ impl Stops {
     fn armed(&self) -> Vec<Breakpoint> {
         let points = self.points();
         points.all().iter().map(|point| point.report()).collect()
-    }
-
-    /// Has the server's thread look at the deadlines again.
-    pub(crate) fn changed(&self) {
-        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wake) = &*wake {
-            wake();
-        }
-    }
-
-    /// How to wake the server's thread.
-    pub(crate) fn wake_with(&self, wake: Box<dyn Fn() + Send>) {
-        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
     /// When [`Stops::tick`] has something to do.

@@ -17,10 +17,12 @@ use pyo3::prelude::*;
 
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::{Stops, interrupts, of_this_process, setting};
-use crate::eval::interrupt::{Interrupt, own_thread};
 use crate::process::fork_child;
 use crate::python::current_thread;
+use crate::python::current_thread::own_thread;
 use crate::python::signal_handlers;
+use crate::requests::interrupt::Interrupt;
+use crate::requests::wake::wake;
 use crate::requests::worker::SingleFlight;
 
 /// Between two looks while expressions are evaluated.
@@ -302,7 +304,7 @@ impl Evaluations {
         if !self.are_watched.load(Ordering::SeqCst)
             && !self.are_watched.swap(true, Ordering::SeqCst)
         {
-            of_this_process().changed();
+            wake();
         }
     }
 

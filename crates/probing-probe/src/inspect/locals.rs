@@ -21,15 +21,17 @@ use pyo3::types::PyDict;
 
 use self::frames::LocalsSnapshot;
 use self::slots::UnknownLayout;
-use crate::breakpoints;
-use crate::eval::interrupt::{Interrupt, own_thread};
-use crate::eval::output_sink::{OutputReceiver, Sink};
-use crate::eval::traceback::text_of;
+use crate::eval::stdout_capture;
+use crate::inspect::elements;
 use crate::process::fork_child;
 use crate::python::call::{call, release, release_error};
+use crate::python::current_thread::own_thread;
 use crate::python::embedded::embedded;
 use crate::python::immortal::Immortal;
 use crate::python::signal_handlers;
+use crate::python::text::text_of;
+use crate::requests::interrupt::Interrupt;
+use crate::requests::output_sink::{OutputReceiver, Sink};
 use crate::requests::worker;
 
 /// Of one value.
@@ -46,7 +48,7 @@ const MAX_TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) fn answer(sink: &Sink, asked: &LocalsCall) -> Option<Event> {
     let patience = Duration::from_millis(asked.deadline_millis).min(MAX_TIMEOUT);
     let deadline = Instant::now() + patience;
-    let looked = worker::attached(OutputReceiver::Nobody, |py| {
+    let looked = stdout_capture::attached(OutputReceiver::Nobody, |py| {
         let look = || {
             let source = namespace(py)?;
             let words = call(
@@ -86,7 +88,7 @@ fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     let namespace = NAMESPACE.get_or_try_init(py, || {
         let namespace = embedded!(py, "locals.py")?;
         let scalar = Immortal::closure(py, c"scalar", |args| {
-            let text = breakpoints::scalar_tensor(&args.get_item(0)?);
+            let text = elements::scalar(&args.get_item(0)?);
             Ok(text.into_pyobject(args.py())?.unbind())
         })?;
         namespace.set_item("scalar", scalar.bind(py))?;
@@ -289,7 +291,7 @@ impl Work {
     fn run(&self, turn: u32) {
         let generation = fork_child::generation();
         let is_child = || generation != fork_child::generation();
-        worker::attached(OutputReceiver::Nobody, |py| {
+        stdout_capture::attached(OutputReceiver::Nobody, |py| {
             while let Some((index, value, interrupt)) = self.next(py, turn) {
                 let said = interrupt.allow(py, || {
                     call(self.words.bind(py), (&value,)).map(|text| text_of(&text))
@@ -374,7 +376,7 @@ fn give_back(objects: VecDeque<(usize, Py<PyAny>)>) {
         return;
     }
     let let_go = move || {
-        worker::attached(OutputReceiver::Nobody, |py| {
+        stdout_capture::attached(OutputReceiver::Nobody, |py| {
             for (_, object) in objects {
                 release(object.into_bound(py));
             }

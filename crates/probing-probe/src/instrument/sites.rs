@@ -23,10 +23,11 @@ use crate::breakpoints::events;
 use crate::breakpoints::index::{
     CodeBreakpoints, EventMatch, breakpoint_index, try_breakpoint_index,
 };
+use crate::inspect::variables::Names;
 use crate::instrument::probe_call::{self, CallEvent, Site};
 use crate::python::call::{call, release};
 use crate::python::embedded::embedded;
-use crate::python::frame::{self, Names};
+use crate::python::frame;
 use crate::python::gc_walk::Walk;
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::trace;

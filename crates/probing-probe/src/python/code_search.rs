@@ -13,13 +13,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::eval::traceback::text_of;
 use crate::process::per_process::PerProcess;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::frame;
 use crate::python::monitoring;
-use crate::requests::request::Pending;
+use crate::python::text::text_of;
 
 /// How long a search runs before others may: what it does between two looks at the clock comes on top.
 const PIECE: Duration = Duration::from_micros(700);
@@ -92,7 +91,7 @@ impl Finder {
     pub(crate) fn find<'py>(
         &self,
         py: Python<'py>,
-        pending: &Pending<'_>,
+        is_wanted: impl Fn() -> Result<(), Failure>,
     ) -> Result<(Vec<FoundCode<'py>>, Option<String>), Failure> {
         let failed = |error: PyErr| Failure::new(format!("cannot look for code: {error}"));
         let search = || {
@@ -105,7 +104,7 @@ impl Finder {
             if let Some(found) = found {
                 return self.read(&found).map_err(failed);
             }
-            pending.check()?;
+            is_wanted()?;
             // To yield is not enough: whoever waits for the GIL must be awake before we ask for it again.
             py.detach(|| thread::sleep(PAUSE));
         }
@@ -219,11 +218,14 @@ const NAP: Duration = Duration::from_millis(1);
 
 impl SearchGuard {
     /// Waits, without the GIL, until no other search is under way, or the client gives up.
-    pub(crate) fn wait(py: Python<'_>, pending: &Pending<'_>) -> Result<Self, Failure> {
+    pub(crate) fn wait(
+        py: Python<'_>,
+        is_wanted: impl Fn() -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
         let is_searching = SEARCHING.get_or_init(AtomicBool::default);
         // With the GIL nobody comes between the two.
         while is_searching.load(Ordering::Acquire) {
-            pending.check()?;
+            is_wanted()?;
             py.detach(|| thread::sleep(NAP));
         }
         is_searching.store(true, Ordering::Release);

@@ -2,12 +2,17 @@
 //!
 //! Somebody counts: the program (`probing.step()`), or, while it does not, the tracer of torch, at steps of optimizers.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::recorders::collectives;
-use crate::recorders::memory::rss;
+type Listener = fn(Python<'_>);
+
+/// What recorders do when a step has ended.
+static LISTENERS: OnceLock<&'static [Listener]> = OnceLock::new();
+
+use crate::recording::rank;
 use crate::recording::{self, StepEnd};
 
 /// No step is known.
@@ -71,6 +76,11 @@ pub(crate) fn count(py: Python<'_>) {
     }
 }
 
+/// From now on these are called when a step has ended.
+pub(crate) fn tell(listeners: &'static [Listener]) {
+    LISTENERS.set(listeners).ok();
+}
+
 /// What is recorded and looked at after each step.
 fn ended(py: Python<'_>, step: Option<i64>, counted_by: &str) {
     if let Some(step) = step {
@@ -78,12 +88,13 @@ fn ended(py: Python<'_>, step: Option<i64>, counted_by: &str) {
             step,
             counted_by,
             period: PERIOD.load(Ordering::Relaxed),
-            progress: collectives::progress(py),
+            progress: rank::progress(py),
         };
         recording::step_end(py, &row);
     }
-    rss::stepped(py);
-    collectives::poll(py);
+    for listener in LISTENERS.get().into_iter().copied().flatten() {
+        listener(py);
+    }
 }
 
 /// Whether the program counts.

@@ -10,12 +10,12 @@ use probing_proto::message::reads::Pieces;
 use probing_proto::message::{Call, Event, Failure, Message, Progress, Request, RequestId};
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
 
-use crate::eval::interrupt::Interrupt;
 use crate::eval::last_value::ConnectionValue;
-use crate::eval::output_sink::Sink;
 use crate::process::fork_child::ClosedInChildren;
 use crate::recorders::Borrowed;
+use crate::requests::interrupt::Interrupt;
 use crate::requests::outbox::{Outbox, OutgoingMessage, Waker};
+use crate::requests::output_sink::Sink;
 use crate::requests::subsystem::Subsystem;
 use crate::server::subsystems::SUBSYSTEMS;
 
@@ -289,9 +289,9 @@ impl Drop for Connection {
     /// The client is gone: nobody wants the answers of its evals.
     fn drop(&mut self) {
         self.outbox.close();
-        SUBSYSTEMS
-            .iter()
-            .for_each(|it| it.client_gone(&self.outbox));
+        for subsystem in SUBSYSTEMS {
+            subsystem.client_gone(&self.outbox);
+        }
         for interrupt in self.in_flight.values() {
             interrupt.request();
         }

@@ -10,14 +10,15 @@ use probing_proto::message::trace::{FOLLOWED_ELSEWHERE, Scope, TraceId};
 use probing_proto::message::{Event, Failure};
 use pyo3::prelude::*;
 
-use crate::breakpoints::{self, YieldPoints};
-use crate::instrument::profile;
+use crate::breakpoints;
+use crate::instrument::{profile, sites};
 use crate::python::code_search::{Finder, FoundCode, SearchGuard};
 use crate::python::frame;
 use crate::python::monitoring;
+use crate::python::yield_points::YieldPoints;
 use crate::requests::request::Pending;
 use crate::requests::worker::{self, SingleFlight};
-use crate::server::lifecycle;
+use crate::requests::{probe_control, wake};
 use crate::trace::code_table::table;
 use crate::trace::function_stats::{Role, Tracing};
 use crate::trace::traces::{self, MAX_TRACES, Owner, Trace};
@@ -47,8 +48,8 @@ pub(crate) fn begin(
     let finder = Finder::of_scope(py, &wanted.scope)
         .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
     // Nobody hears of it before its functions are known.
-    let alone = SearchGuard::wait(py, &pending)?;
-    let (found, note) = finder.find(py, &pending)?;
+    let alone = SearchGuard::wait(py, || pending.check())?;
+    let (found, note) = finder.find(py, || pending.check())?;
     let trace = new(py, wanted, owner, Some(finder))?;
     let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
     let others = bind(&trace, found, Role::Root);
@@ -167,9 +168,8 @@ pub(crate) fn bind(trace: &Arc<Trace>, found: Vec<FoundCode<'_>>, role: Role) ->
 /// What to say when lines are wanted of code that does not tell them.
 fn silent(trace: &Trace, role: Role, told: &[Bound<'_, PyAny>]) -> Option<String> {
     let are_wanted = trace.wanted.lines && role == Role::Root;
-    let is_silent = |code: &Bound<'_, PyAny>| {
-        !monitoring::is_there(code.py()) && !breakpoints::tells_lines(code)
-    };
+    let is_silent =
+        |code: &Bound<'_, PyAny>| !monitoring::is_there(code.py()) && !sites::tells_lines(code);
     let is_said = are_wanted && told.iter().any(is_silent);
     is_said.then(|| {
         "no lines: before Python 3.12 they are told by functions that get code of their own, which none does that cannot \
@@ -375,17 +375,17 @@ pub(crate) fn forget_seekers() {
 
 /// Has the server's thread look at the deadlines again.
 pub(crate) fn changed() {
-    breakpoints::of_this_process().changed();
+    wake::wake();
 }
 
 /// Something was muted. Only the probe's thread comes by when nothing tells: a program that traces itself and has none gets
 /// one.
 pub(crate) fn has_muted() {
     changed();
-    if lifecycle::may_be_started() {
+    if probe_control::may_be_started() {
         // Without a thread it stays muted, until somebody starts the probe.
         drop(worker::start(|| {
-            worker::with_interpreter(|py| lifecycle::start(py).ok());
+            worker::with_interpreter(|py| probe_control::start(py).ok());
         }));
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     if is_on() {
         return Ok(false);
     }
-    crate::server::lifecycle::follow_forks();
+    crate::process::fork_child::follow_forks();
     if STATE.get().is_none() {
         let writer = recording::ring(py, &HEAP)
             .map_err(|error| Failure::new(format!("python.heap is not there: {error}")))?;

@@ -9,7 +9,7 @@ use probing_proto::message::recorders::{HeapSite, Live};
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use crate::breakpoints::Address;
+use crate::python::address_hash::Address;
 use crate::recorders::memory::heap::PERIOD_BYTES;
 use crate::recorders::memory::heap::hooks::{MARKS, mark_of};
 use crate::recorders::memory::heap::stacks::{Stack, StackText};
