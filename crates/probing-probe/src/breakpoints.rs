@@ -65,8 +65,8 @@ pub(crate) use self::session::{Order, StoppedEval};
 
 static STOPS: PerProcess<Stops> = PerProcess::new();
 /// Of [`Stops::tick`].
-static LOOK: SingleFlight = SingleFlight::new();
-static EXPIRED: SingleFlight = SingleFlight::new();
+static TRACE_CHECK_FLIGHT: SingleFlight = SingleFlight::new();
+static EXPIRY_FLIGHT: SingleFlight = SingleFlight::new();
 
 /// All points and stops of a process.
 #[derive(Default)]
@@ -210,7 +210,7 @@ impl Subsystem for BreakpointSubsystem {
 
     fn leave(&self, py: Python<'_>) {
         if let Some(stops) = if_any() {
-            stops.let_go(ResumeReason::Detached);
+            stops.resume_all(ResumeReason::Detached);
             setting::disarm_all(py);
         }
     }
@@ -220,7 +220,7 @@ impl Subsystem for BreakpointSubsystem {
         let Some(stops) = if_any() else {
             return;
         };
-        stops.let_go(ResumeReason::Detached);
+        stops.resume_all(ResumeReason::Detached);
         let has_points = {
             let points = stops.points();
             points.all().iter().for_each(|point| {
@@ -267,7 +267,7 @@ impl Stops {
     }
 
     /// Points as they are now.
-    pub(crate) fn points_told(&self) -> Event {
+    pub(crate) fn report_breakpoints(&self) -> Event {
         let points = self.armed();
         Event::Points { points }
     }
@@ -280,7 +280,7 @@ impl Stops {
     /// When [`Stops::tick`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let expiry = self.points().next_expiry();
-        let expiry = expiry.map(|at| EXPIRED.not_before(at));
+        let expiry = expiry.map(|at| EXPIRY_FLIGHT.not_before(at));
         let overdue = self.sessions().next_overdue();
         let look = settrace::next_look();
         let looks = look.into_iter().chain(self.evaluations.next_look());
@@ -290,12 +290,12 @@ impl Stops {
     /// Ends what has had its time. Called by the server's thread.
     pub(crate) fn tick(&self) {
         if settrace::is_due() {
-            LOOK.start(settrace::look_again);
+            TRACE_CHECK_FLIGHT.start(settrace::look_again);
         }
         self.evaluations.tick(self);
         let expired = self.points().expired();
         if !expired.is_empty() {
-            EXPIRED.start(move |py| {
+            EXPIRY_FLIGHT.start(move |py| {
                 for point in &expired {
                     setting::disarm_itself(py, point, "its time is over");
                 }

@@ -128,7 +128,7 @@ impl Evaluation {
             let result = interrupt.allow(py, execute);
             Self::outcome(py, result, &installed)
         });
-        self.let_go(py);
+        self.release(py);
         outcome
     }
 
@@ -176,7 +176,7 @@ impl Evaluation {
     }
 
     /// With it may go the last reference to a frame.
-    pub(crate) fn let_go(self, py: Python<'_>) {
-        self.names.let_go(py);
+    pub(crate) fn release(self, py: Python<'_>) {
+        self.names.release(py);
     }
 }

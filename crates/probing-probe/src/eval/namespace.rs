@@ -179,7 +179,7 @@ impl Names {
     }
 
     /// Lets go of what may be the program's last references.
-    pub(crate) fn let_go(self, py: Python<'_>) {
+    pub(crate) fn release(self, py: Python<'_>) {
         release(self.locals.into_bound(py));
     }
 

@@ -37,11 +37,11 @@ use crate::requests::worker;
 /// Of one value.
 const VALUE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a value that is interrupted may take to end before its thread is left behind.
-const GRACE: Duration = Duration::from_millis(100);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(100);
 /// Threads that may be left behind for one answer.
 const MAX_LEFT_BEHIND: u32 = 4;
 /// How often to look whether nobody wants the answer any more.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Answers a client, on a thread of its own. `None` when the interpreter ends.
@@ -250,7 +250,7 @@ impl Work {
         let mut state = self.state();
         while !state.over && Instant::now() < deadline && !wanted.is_requested() {
             let spent = state.current.as_ref().map(|now| now.since.elapsed());
-            if spent.is_some_and(|spent| spent > VALUE_TIMEOUT + GRACE) {
+            if spent.is_some_and(|spent| spent > VALUE_TIMEOUT + INTERRUPT_TIMEOUT) {
                 state.leave_behind();
                 if state.turn > MAX_LEFT_BEHIND {
                     break;
@@ -265,7 +265,7 @@ impl Work {
             {
                 current.interrupt.request();
             }
-            let pause = TICK.min(deadline.saturating_duration_since(Instant::now()));
+            let pause = POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()));
             state = match self.changed.wait_timeout(state, pause) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -375,7 +375,7 @@ fn give_back(objects: VecDeque<(usize, Py<PyAny>)>) {
     if objects.is_empty() {
         return;
     }
-    let let_go = move || {
+    let leave = move || {
         stdout_capture::attached(OutputReceiver::Nobody, |py| {
             for (_, object) in objects {
                 release(object.into_bound(py));
@@ -383,7 +383,7 @@ fn give_back(objects: VecDeque<(usize, Py<PyAny>)>) {
         });
     };
     // Without a thread they go with the next one that takes the GIL.
-    drop(worker::start(let_go));
+    drop(worker::start(leave));
 }
 
 fn composed(seen: LocalsSnapshot, kinds: &[String], texts: &[Text]) -> Locals {

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 /// Clients that are served at once.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// Room for the listener, the waker, a pipe and every connection.
-const ROOM: usize = 4 + MAX_CONNECTIONS;
+const MAX_FILES: usize = 4 + MAX_CONNECTIONS;
 const NONE: i32 = -1;
 
-static OPEN: [AtomicI32; ROOM] = [const { AtomicI32::new(NONE) }; ROOM];
+static OPEN: [AtomicI32; MAX_FILES] = [const { AtomicI32::new(NONE) }; MAX_FILES];
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Counts the forks between the first process and this one: what was made in another generation is not ours.

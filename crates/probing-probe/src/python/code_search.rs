@@ -24,7 +24,7 @@ use crate::python::text::text_of;
 const PIECE: Duration = Duration::from_micros(700);
 
 /// Then they have it at least that long.
-const PAUSE: Duration = Duration::from_micros(50);
+const YIELD_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Looks for the code of one point.
 pub(crate) struct Finder {
@@ -106,7 +106,7 @@ impl Finder {
             }
             is_wanted()?;
             // To yield is not enough: whoever waits for the GIL must be awake before we ask for it again.
-            py.detach(|| thread::sleep(PAUSE));
+            py.detach(|| thread::sleep(YIELD_INTERVAL));
         }
     }
 
@@ -214,7 +214,7 @@ pub(crate) struct SearchGuard {
 /// Whether a thread of this process searches. A child of a fork has not got that thread.
 static SEARCHING: PerProcess<AtomicBool> = PerProcess::new();
 /// How long who finds somebody at it waits before it looks again.
-const NAP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl SearchGuard {
     /// Waits, without the GIL, until no other search is under way, or the client gives up.
@@ -226,7 +226,7 @@ impl SearchGuard {
         // With the GIL nobody comes between the two.
         while is_searching.load(Ordering::Acquire) {
             is_wanted()?;
-            py.detach(|| thread::sleep(NAP));
+            py.detach(|| thread::sleep(POLL_INTERVAL));
         }
         is_searching.store(true, Ordering::Release);
         Ok(Self { is_searching })

@@ -52,7 +52,7 @@ use crate::trace::{self, Tap};
 
 /// Operations of a group that torch is asked about when another begins, as long as they are over.
 const MAX_QUERIED: usize = 4;
-const SECOND: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 static ON: AtomicBool = AtomicBool::new(false);
 /// There since recording was first switched on.
@@ -60,8 +60,8 @@ static STATE: PerProcess<GilCell<State>> = PerProcess::new();
 /// How many operations are pending, for the probe's thread.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 /// Of [`tick`].
-static LOOK: SingleFlight = SingleFlight::new();
-static NEXT: AtomicU64 = AtomicU64::new(0);
+static POLL_FLIGHT: SingleFlight = SingleFlight::new();
+static NEXT_POLL_NANOS: AtomicU64 = AtomicU64::new(0);
 
 struct State {
     watch: Py<PyAny>,
@@ -244,17 +244,18 @@ pub(crate) fn job(py: Python<'_>) -> Option<String> {
 
 /// When the probe's thread is to come by. Also while nothing is pending: who issues an operation does not wake it.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    is_on().then(|| Instant::now() + SECOND)
+    is_on().then(|| Instant::now() + POLL_INTERVAL)
 }
 
 /// Has somebody look whether operations are done, where the program does not come by itself.
 pub(crate) fn tick() {
     let now = monotonic_nanos().unsigned_abs();
-    let is_due =
-        is_on() && PENDING.load(Ordering::Acquire) > 0 && now >= NEXT.load(Ordering::Acquire);
-    if is_due && !LOOK.is_taken() {
-        NEXT.store(now + SECOND.as_nanos() as u64, Ordering::Release);
-        LOOK.start(poll);
+    let is_due = is_on()
+        && PENDING.load(Ordering::Acquire) > 0
+        && now >= NEXT_POLL_NANOS.load(Ordering::Acquire);
+    if is_due && !POLL_FLIGHT.is_taken() {
+        NEXT_POLL_NANOS.store(now + POLL_INTERVAL.as_nanos() as u64, Ordering::Release);
+        POLL_FLIGHT.start(poll);
     }
 }
 
@@ -270,7 +271,7 @@ pub(crate) fn poll(py: Python<'_>) {
     };
     taken.retain_mut(|pending| {
         let goes_on = goes_on(py, &ledger, pending);
-        if goes_on && pending.is_let_go(py) {
+        if goes_on && pending.is_released_by_program(py) {
             pending.is_over(py, &ledger, Outcome::Completed);
             return false;
         }

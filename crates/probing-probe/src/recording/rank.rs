@@ -29,7 +29,7 @@ const NO_RANK: u32 = u32::MAX;
 static RANK: PerProcess<AtomicU32> = PerProcess::new();
 static NEXT_LOOK: AtomicI64 = AtomicI64::new(0);
 /// Of [`notice_rank`].
-static LOOK: SingleFlight = SingleFlight::new();
+static SEARCH_FLIGHT: SingleFlight = SingleFlight::new();
 
 /// The group that was seen last, and its job.
 static SEEN: PerProcess<GilCell<KnownGroup>> = PerProcess::new();
@@ -85,7 +85,7 @@ fn notice_unsettled(py: Python<'_>) {
     }
     NEXT_LOOK.store(now + LOOK_INTERVAL_NANOS, Ordering::Relaxed);
     if group(py).is_some() {
-        LOOK.start(look_for_rank);
+        SEARCH_FLIGHT.start(look_for_rank);
     }
 }
 

@@ -22,7 +22,7 @@ static CURRENT: AtomicI64 = AtomicI64::new(NONE);
 /// Where whoever counts next goes on.
 static NEXT: AtomicI64 = AtomicI64::new(0);
 /// The program counts; nobody else does then.
-static TOLD: AtomicBool = AtomicBool::new(false);
+static IS_COUNTED_BY_PROGRAM: AtomicBool = AtomicBool::new(false);
 /// Whoever counts has seen a step end.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 /// How often somebody began to count.
@@ -99,7 +99,7 @@ fn ended(py: Python<'_>, step: Option<i64>, counted_by: &str) {
 
 /// Whether the program counts.
 pub(crate) fn is_told() -> bool {
-    TOLD.load(Ordering::Relaxed)
+    IS_COUNTED_BY_PROGRAM.load(Ordering::Relaxed)
 }
 
 /// Who counts, as rows say it.
@@ -116,7 +116,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(signature = (number=None, /))]
 fn step(py: Python<'_>, number: Option<i64>) -> i64 {
-    TOLD.store(true, Ordering::Relaxed);
+    IS_COUNTED_BY_PROGRAM.store(true, Ordering::Relaxed);
     let before = now();
     let begun = match number {
         Some(number) => {

@@ -23,7 +23,7 @@ use crate::requests::quiet::quietly;
 /// How long code is awaited to come back from the standard library.
 const LIBRARY_TIMEOUT: Duration = Duration::from_millis(80);
 /// Between two looks at where it is: an eighth of the time that it has taken, within these.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_INTERVAL: Duration = Duration::from_millis(100);
 
 /// No thread.
@@ -159,7 +159,7 @@ impl Interrupt {
                 Some(moment) if !self.is_over() => before = moment,
                 _ => break,
             }
-            thread::sleep((began.elapsed() / 8).clamp(SHORTEST, MAX_INTERVAL));
+            thread::sleep((began.elapsed() / 8).clamp(MIN_INTERVAL, MAX_INTERVAL));
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn handle(context: CallContext<'_>, call: Call) {
         Call::Disarm { points } => context.change(move |py| breakpoints::disarm(py, &points)),
         Call::Record(seen) => context.change(move |py| breakpoints::record(py, &seen)),
         Call::GuardTraps => context.say(trap_handler::guard()),
-        Call::Points => context.say(breakpoints::of_this_process().points_told()),
+        Call::Points => context.say(breakpoints::of_this_process().report_breakpoints()),
         Call::Stops => context.stops(),
         Call::Follow { driving } => context.follow(driving),
         Call::Drive { stop, take } => context.drive(stop, take),
@@ -185,7 +185,7 @@ impl CallContext<'_> {
     }
 
     fn stops(&self) {
-        self.say(breakpoints::of_this_process().told(self.connection.outbox()));
+        self.say(breakpoints::of_this_process().report(self.connection.outbox()));
     }
 
     fn follow(&self, driving: bool) {

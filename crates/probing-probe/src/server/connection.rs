@@ -20,7 +20,7 @@ use crate::requests::subsystem::Subsystem;
 use crate::server::subsystems::SUBSYSTEMS;
 
 /// Bytes taken from one client before the others have their turn.
-const TURN: usize = 256 << 10;
+const MAX_READ_BYTES: usize = 256 << 10;
 /// Evals that one client may have in flight.
 const MAX_IN_FLIGHT: usize = 32;
 
@@ -136,7 +136,7 @@ impl Connection {
         let mut buffer = [0; 16 << 10];
         let mut frames = Vec::new();
         let mut taken = 0;
-        while taken < TURN {
+        while taken < MAX_READ_BYTES {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(ConnectionState::Over),
                 Ok(length) => {
@@ -295,7 +295,7 @@ impl Drop for Connection {
         for interrupt in self.in_flight.values() {
             interrupt.request();
         }
-        self.held.let_go();
+        self.held.forget();
         self.borrowed.end();
     }
 }

@@ -32,7 +32,7 @@ use crate::server::subsystems::SUBSYSTEMS;
 use crate::server::thread::Server;
 
 /// How long a fork may wait for our threads to be put away.
-const GOODBYE: Duration = Duration::from_millis(2);
+const FORK_PAUSE_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// The server of this process.
 static SERVER: PerProcess<Mutex<Option<Arc<Server>>>> = PerProcess::new();
@@ -176,7 +176,7 @@ fn before_fork(py: Python<'_>) {
     if let Some(server) = running() {
         server.pause();
         // A thread that has been joined is counted until the kernel has put it away.
-        let until = Instant::now() + GOODBYE;
+        let until = Instant::now() + FORK_PAUSE_TIMEOUT;
         while has_several_threads() && Instant::now() < until {
             py.detach(thread::yield_now);
         }

@@ -35,7 +35,7 @@ const LOOK_EVERY_MUTED: Duration = Duration::from_millis(100);
 static SEEKERS: Mutex<Vec<Arc<Trace>>> = Mutex::new(Vec::new());
 static SEEKING: AtomicBool = AtomicBool::new(false);
 /// Of [`tick`].
-static LOOK: SingleFlight = SingleFlight::new();
+static CHECK_FLIGHT: SingleFlight = SingleFlight::new();
 
 /// Begins a trace; what came of it.
 pub(crate) fn begin(
@@ -230,7 +230,7 @@ pub(crate) fn recorded(place: BreakpointLocation) -> SetBreakpoint {
 /// Ends traces: those that are named, all of clients when none is. They are told as they were.
 pub(crate) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
     let traces = traces::of_this_process();
-    let all = traces.all();
+    let all = traces.snapshot();
     let is_unknown = |id: &&TraceId| !all.iter().any(|trace| trace.id == **id);
     let unknown: Vec<String> = wanted
         .iter()
@@ -406,7 +406,7 @@ fn find_again(py: Python<'_>, traces: &[Arc<Trace>]) {
 
 /// When [`tick`] has something to do.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    let traces = traces::if_any()?.all();
+    let traces = traces::if_any()?.snapshot();
     let now = Instant::now();
     let of_one = |trace: &Arc<Trace>| {
         if trace.is_over() {
@@ -421,7 +421,7 @@ pub(crate) fn next_deadline() -> Option<Instant> {
         Some(trace.expires().map_or(look, |expires| expires.min(look)))
     };
     let next = traces.iter().filter_map(of_one).min();
-    next.map(|next| LOOK.not_before(next))
+    next.map(|next| CHECK_FLIGHT.not_before(next))
 }
 
 /// Ends what has had its time, and looks at the others. Called by the server's thread, which has no GIL.
@@ -431,7 +431,7 @@ pub(crate) fn tick() {
         return;
     };
     let now = Instant::now();
-    let all = traces.all();
+    let all = traces.snapshot();
     let is_expired = |trace: &&Arc<Trace>| trace.expires().is_some_and(|expires| expires <= now);
     let expired: Vec<_> = all.iter().filter(is_expired).cloned().collect();
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -440,14 +440,14 @@ pub(crate) fn tick() {
     let is_muted = all
         .iter()
         .any(|trace| trace.is_overdrawn() && !trace.is_over());
-    if LOOK.is_taken() || expired.is_empty() && !is_due && !is_muted {
+    if CHECK_FLIGHT.is_taken() || expired.is_empty() && !is_due && !is_muted {
         return;
     }
     if is_due {
         *last = Some(now);
     }
     drop(last);
-    LOOK.start(move |py| {
+    CHECK_FLIGHT.start(move |py| {
         accounting::look(py, false);
         others_profile(py);
         find_again(py, &all);

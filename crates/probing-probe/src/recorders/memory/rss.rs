@@ -27,7 +27,7 @@ use crate::recorders::memory::heap;
 use crate::recording;
 use crate::recording::usage::Usage;
 
-const SECOND: Duration = Duration::from_secs(1);
+const ROW_INTERVAL: Duration = Duration::from_secs(1);
 /// Counting blocks takes time where there are many: at steps it is left out when it took longer.
 const QUICK: Duration = Duration::from_micros(20);
 
@@ -70,7 +70,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         STATE.get_or_init(|| made)
     };
     ON.store(true, Ordering::Release);
-    state.clock().next = Instant::now() + SECOND;
+    state.clock().next = Instant::now() + ROW_INTERVAL;
     state.record(py, "second");
     Ok(true)
 }
@@ -115,7 +115,7 @@ pub(crate) fn tick() {
     if now < clock.next {
         return;
     }
-    clock.next = now + SECOND;
+    clock.next = now + ROW_INTERVAL;
     if !state.asked.swap(true, Ordering::AcqRel) {
         // SAFETY: the function lives as long as this library, which Python never unloads, and needs no argument. It may be
         // called without the GIL.
