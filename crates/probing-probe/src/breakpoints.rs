@@ -61,21 +61,12 @@ use crate::requests::request::Pending;
 use crate::requests::subsystem::Subsystem;
 use crate::requests::worker::{self, SingleFlight};
 
-pub(crate) use self::events::quietly;
-pub(crate) use self::index::Address;
 pub(crate) use self::session::{Order, StoppedEval};
-pub(crate) use crate::instrument::settrace::YieldPoints;
-pub(crate) use crate::instrument::sites::{has_code_of, tell_trace, tells_lines};
-pub(crate) use crate::python::frame::{code_of as code_of_frame, take_over_locals};
-pub(crate) use crate::python::symbols::found;
-pub(crate) use crate::watchpoints::elements::scalar as scalar_tensor;
-pub(crate) use crate::watchpoints::storage::describe_storage as storage;
-pub(crate) use crate::watchpoints::{named as loaded_module, tensors};
 
 static STOPS: PerProcess<Stops> = PerProcess::new();
 /// Of [`Stops::tick`].
-static LOOK: SingleFlight = SingleFlight::new();
-static EXPIRED: SingleFlight = SingleFlight::new();
+static TRACE_CHECK_FLIGHT: SingleFlight = SingleFlight::new();
+static EXPIRY_FLIGHT: SingleFlight = SingleFlight::new();
 
 /// All points and stops of a process.
 #[derive(Default)]
@@ -84,8 +75,6 @@ pub(crate) struct Stops {
     sessions: Mutex<Sessions>,
     evaluations: Evaluations,
     holders: Holders,
-    /// Told when a deadline may have changed.
-    wake: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 /// This process's.
@@ -221,7 +210,7 @@ impl Subsystem for BreakpointSubsystem {
 
     fn leave(&self, py: Python<'_>) {
         if let Some(stops) = if_any() {
-            stops.let_go(ResumeReason::Detached);
+            stops.resume_all(ResumeReason::Detached);
             setting::disarm_all(py);
         }
     }
@@ -231,7 +220,7 @@ impl Subsystem for BreakpointSubsystem {
         let Some(stops) = if_any() else {
             return;
         };
-        stops.let_go(ResumeReason::Detached);
+        stops.resume_all(ResumeReason::Detached);
         let has_points = {
             let points = stops.points();
             points.all().iter().for_each(|point| {
@@ -278,7 +267,7 @@ impl Stops {
     }
 
     /// Points as they are now.
-    pub(crate) fn points_told(&self) -> Event {
+    pub(crate) fn report_breakpoints(&self) -> Event {
         let points = self.armed();
         Event::Points { points }
     }
@@ -288,23 +277,10 @@ impl Stops {
         points.all().iter().map(|point| point.report()).collect()
     }
 
-    /// Has the server's thread look at the deadlines again.
-    pub(crate) fn changed(&self) {
-        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wake) = &*wake {
-            wake();
-        }
-    }
-
-    /// How to wake the server's thread.
-    pub(crate) fn wake_with(&self, wake: Box<dyn Fn() + Send>) {
-        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
-    }
-
     /// When [`Stops::tick`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let expiry = self.points().next_expiry();
-        let expiry = expiry.map(|at| EXPIRED.not_before(at));
+        let expiry = expiry.map(|at| EXPIRY_FLIGHT.not_before(at));
         let overdue = self.sessions().next_overdue();
         let look = settrace::next_look();
         let looks = look.into_iter().chain(self.evaluations.next_look());
@@ -314,12 +290,12 @@ impl Stops {
     /// Ends what has had its time. Called by the server's thread.
     pub(crate) fn tick(&self) {
         if settrace::is_due() {
-            LOOK.start(settrace::look_again);
+            TRACE_CHECK_FLIGHT.start(settrace::look_again);
         }
         self.evaluations.tick(self);
         let expired = self.points().expired();
         if !expired.is_empty() {
-            EXPIRED.start(move |py| {
+            EXPIRY_FLIGHT.start(move |py| {
                 for point in &expired {
                     setting::disarm_itself(py, point, "expired");
                 }

@@ -54,6 +54,7 @@ mod _probe {
     /// What records rows, and what they are counted by.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        lifecycle::register();
         crate::recording::add_to(module)?;
         crate::recording::step::add_to(module)?;
         crate::recorders::add_to(module)?;

@@ -1,6 +1,8 @@
 //! The interpreter: what every subsystem uses of it, from calls to code objects.
 
+pub(crate) mod address_hash;
 pub(crate) mod call;
+pub(crate) mod class_name;
 pub(crate) mod code_search;
 pub(crate) mod compile;
 pub(crate) mod current_thread;
@@ -14,11 +16,15 @@ pub(crate) mod immortal;
 pub(crate) mod import_finder;
 pub(crate) mod int_value;
 pub(crate) mod interned;
+pub(crate) mod interrupt_class;
 pub(crate) mod main_thread_name;
 pub(crate) mod monitoring;
+pub(crate) mod own_names;
+pub(crate) mod pending_call;
 pub(crate) mod recursion;
 pub(crate) mod signal_handlers;
-pub(crate) mod source_lines;
 pub(crate) mod symbols;
+pub(crate) mod text;
 pub(crate) mod thread_state;
 pub(crate) mod weak;
+pub(crate) mod yield_points;

@@ -15,10 +15,12 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::recorders::memory::{heap, rss};
+use crate::recording::step;
+use crate::requests::probe_control;
 use crate::requests::request::Pending;
 use crate::requests::subsystem::Subsystem;
+use crate::requests::wake;
 use crate::requests::worker;
-use crate::server::lifecycle;
 
 /// Who wants a tracer to be on.
 struct RecorderDemand {
@@ -139,6 +141,7 @@ fn wishes(tracer: Tracer) -> &'static RecorderDemand {
 
 /// Puts the functions into the module.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    step::tell(&[rss::stepped, collectives::poll]);
     module.add_function(wrap_pyfunction!(trace_begin, module)?)?;
     module.add_function(wrap_pyfunction!(trace_end, module)?)
 }
@@ -333,7 +336,7 @@ fn follow(py: Python<'_>, tracer: Tracer) -> Result<(), Failure> {
         (Tracer::Collectives, false) => drop(collectives::end(py)),
         (Tracer::Nan, wanted) => torch::watch_nan(py, wanted)?,
     }
-    lifecycle::wake();
+    wake::wake();
     Ok(())
 }
 
@@ -376,7 +379,7 @@ fn of_kind(kind: &str) -> PyResult<&'static [Tracer]> {
 #[pyfunction]
 fn trace_begin(py: Python<'_>, kind: &str) -> PyResult<()> {
     // Its thread keeps the seconds.
-    lifecycle::start(py).map_err(|error| PyRuntimeError::new_err(error.with_hint()))?;
+    probe_control::start(py).map_err(PyRuntimeError::new_err)?;
     for tracer in of_kind(kind)? {
         wishes(*tracer).blocks.fetch_add(1, Ordering::AcqRel);
         follow(py, *tracer).map_err(|failure| PyRuntimeError::new_err(failure.error))?;

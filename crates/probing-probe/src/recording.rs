@@ -9,12 +9,15 @@ pub(crate) mod calls;
 pub(crate) mod captures;
 pub(crate) mod collectives;
 pub(crate) mod process;
+pub(crate) mod rank;
+pub(crate) mod statistics;
 pub(crate) mod step;
 pub(crate) mod steps;
 pub(crate) mod tables;
 pub(crate) mod torch;
 pub(crate) mod trace;
 pub(crate) mod tracers;
+pub(crate) mod usage;
 pub(crate) mod values;
 
 use std::path::PathBuf;
@@ -84,7 +87,7 @@ impl From<RecordError> for PyErr {
 
 /// Works with what this process records. `work` must not run code of the program.
 fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
-    crate::recorders::collectives::notice_rank(py);
+    rank::notice_rank(py);
     let tables = TABLES.get().unwrap_or_else(|| new_tables(py));
     work(&mut tables.borrow_mut(py))
 }
@@ -92,7 +95,7 @@ fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
 /// Makes tables for a process that has none. A child declares what its parent has declared.
 #[cold]
 fn new_tables(py: Python<'_>) -> &'static GilCell<Tables> {
-    crate::server::lifecycle::follow_forks();
+    crate::process::fork_child::follow_forks();
     let parent = TABLES.of_any_process();
     let declared = parent.and_then(|parent| Some(parent.try_borrow_mut(py)?.declared()));
     let fresh = Tables::new(py, declared.unwrap_or_default());
@@ -113,9 +116,7 @@ pub(crate) fn ring(py: Python<'_>, own: &OwnTable) -> Result<Writer, RecordError
 
 /// Where rows go; `None` when nothing has been recorded yet.
 fn storage(py: Python<'_>) -> Option<Storage> {
-    if TABLES.of_any_process().is_none() {
-        return None;
-    }
+    TABLES.of_any_process()?;
     Some(with_tables(py, |tables| tables.storage()))
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
 pub(crate) fn report_traces(py: Python<'_>) -> Event {
     accounting::look(py, true);
     let traces = traces::if_any()
-        .map(traces::Traces::all)
+        .map(traces::Traces::snapshot)
         .unwrap_or_default();
     let others = setting::others_profile(py);
     Event::Traces {
@@ -118,7 +118,7 @@ impl Subsystem for TraceSubsystem {
     }
 
     fn leave_soon(&self) {
-        let is_used = traces::if_any().is_some_and(|traces| !traces.all().is_empty());
+        let is_used = traces::if_any().is_some_and(|traces| !traces.snapshot().is_empty());
         if is_used {
             // Without a thread, what is left goes on until its time is over.
             drop(worker::start(|| {

@@ -8,15 +8,11 @@
 //! holds back what may not be done in the middle of an assignment.
 
 pub(crate) mod dict_watch;
-pub(crate) mod elements;
-pub(crate) mod format;
 pub(crate) mod lines;
 pub(crate) mod path;
 pub(crate) mod pending;
 pub(crate) mod remembered;
-pub(crate) mod storage;
 pub(crate) mod tensor_hooks;
-pub(crate) mod tensors;
 pub(crate) mod trap_handler;
 pub(crate) mod values;
 pub(crate) mod writes;
@@ -38,7 +34,7 @@ use crate::breakpoints::events::has_fired;
 use crate::breakpoints::index::breakpoint_index;
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::{of_this_process, session, sessions, setting};
-use crate::eval::traceback::text_of;
+use crate::inspect::{elements, format, tensors};
 use crate::instrument::{settrace, sites};
 use crate::python::call::{call, release};
 use crate::python::current_thread;
@@ -47,12 +43,10 @@ use crate::python::exc_info::Handled;
 use crate::python::frame;
 use crate::python::monitoring::NAME;
 use crate::python::signal_handlers;
+use crate::python::text::text_of;
 use crate::recording::{self, Variable};
 
-pub(crate) use self::format::{format_value as in_words, type_name};
 pub(crate) use self::lines::{are_on as look_at_lines, at_line as compare_at};
-pub(crate) use self::path::named;
-pub(crate) use self::path::own_attribute;
 pub(crate) use self::pending::{has_some as has_pending, settle};
 pub(crate) use self::writes::{
     Store, are_some as look_at_locals, at_instruction, at_line as compare_locals, at_site, bind,

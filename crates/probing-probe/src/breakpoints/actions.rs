@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use crate::breakpoints::evaluations::{EvaluationKind, NoValue, evaluate};
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::{events, interrupts, of_this_process, sessions};
-use crate::eval::traceback::text_of;
 use crate::inspect::locals;
 use crate::python::current_thread;
 use crate::python::frame;
+use crate::python::text::text_of;
 use crate::recording::{Capture, capture};
 
 /// Frames of one snapshot.

@@ -27,9 +27,11 @@ use pyo3::prelude::*;
 
 use self::folder::Folder;
 use crate::breakpoints::of_this_process;
-use crate::eval::interrupt::own_thread;
+use crate::eval::source_lines;
 use crate::inspect::locals;
-use crate::python::{current_thread, frame, source_lines};
+use crate::python::current_thread::own_thread;
+use crate::python::{current_thread, frame};
+use crate::recording::rank;
 use crate::recording::{self, Recorded};
 
 /// Captures of one process: a loop of stops must not fill a disk.
@@ -76,7 +78,7 @@ pub(crate) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
         reason: reason.to_owned(),
         host: kernel("/proc/sys/kernel/hostname").concat(),
         pid,
-        rank: crate::recorders::collectives::rank(),
+        rank: rank::rank(),
         python: python.clone(),
         command: kernel("/proc/self/cmdline"),
         stops: vec![stop],

@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 
 use crate::breakpoints::events::in_words;
 use crate::breakpoints::session::{Stack, StoppedEval};
-use crate::eval::active::Evals;
 use crate::eval::evaluation::{self, EvalOptions, Evaluation};
-use crate::eval::output_sink::OutputReceiver;
 use crate::eval::stdout_capture;
 use crate::process::fork_child;
+use crate::requests::active::Evals;
+use crate::requests::output_sink::OutputReceiver;
 
 /// Evaluates code in a frame of this thread, and answers.
 pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: StoppedEval) {

@@ -15,7 +15,8 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, Py
 
 use self::reader::{Constant, Operator, Tree};
 use crate::breakpoints::expression::{Expression, Kind};
-use crate::python::frame::{self, Names};
+use crate::inspect::variables::Names;
+use crate::python::frame;
 use crate::python::int_value;
 use crate::python::symbols::symbols;
 

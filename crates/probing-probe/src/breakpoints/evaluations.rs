@@ -17,16 +17,18 @@ use pyo3::prelude::*;
 
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::{Stops, interrupts, of_this_process, setting};
-use crate::eval::interrupt::{Interrupt, own_thread};
 use crate::process::fork_child;
 use crate::python::current_thread;
+use crate::python::current_thread::own_thread;
 use crate::python::signal_handlers;
+use crate::requests::interrupt::Interrupt;
+use crate::requests::wake::wake;
 use crate::requests::worker::SingleFlight;
 
 /// Between two looks while expressions are evaluated.
-const TICK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long one whose point is gone may still take.
-const GRACE: Duration = Duration::from_millis(20);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(20);
 /// How long whoever deletes a point waits for threads inside of its expressions.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// When a thread that was interrupted is said to be stuck.
@@ -256,7 +258,7 @@ impl Slot {
         let now = Instant::now();
         if let Some(sent) = slot.as_mut().filter(|sent| sent.turn == turn) {
             if sent.again <= now {
-                sent.again = now + (now - sent.since).clamp(TICK, MAX_DRAIN_TIMEOUT);
+                sent.again = now + (now - sent.since).clamp(CHECK_INTERVAL, MAX_DRAIN_TIMEOUT);
                 sent.interrupt.request();
             }
             return;
@@ -273,7 +275,7 @@ impl Slot {
             turn,
             interrupt,
             since: now,
-            again: now + TICK,
+            again: now + CHECK_INTERVAL,
         });
         drop(slot);
         // The program's Ctrl-C must not wait for what may never end.
@@ -302,7 +304,7 @@ impl Evaluations {
         if !self.are_watched.load(Ordering::SeqCst)
             && !self.are_watched.swap(true, Ordering::SeqCst)
         {
-            of_this_process().changed();
+            wake();
         }
     }
 
@@ -315,7 +317,10 @@ impl Evaluations {
                 let left = limit.saturating_sub(slot.age(now));
                 (!left.is_zero()).then(|| now + left)
             });
-            limits.min().unwrap_or(now + TICK).min(now + TICK)
+            limits
+                .min()
+                .unwrap_or(now + CHECK_INTERVAL)
+                .min(now + CHECK_INTERVAL)
         })
     }
 
@@ -337,7 +342,7 @@ impl Evaluations {
             let is_spent = |point: &Arc<Breakpoint>| point.request.once && what.is_reported();
             let is_wanted = is_armed || point.as_ref().is_some_and(is_spent);
             let is_late = !limit.is_zero() && age >= limit;
-            if is_late || (!is_wanted && age >= GRACE) {
+            if is_late || (!is_wanted && age >= INTERRUPT_TIMEOUT) {
                 slot.interrupt_in(*turn);
             }
             if is_late && let Some(point) = point.filter(|_| is_wanted) {

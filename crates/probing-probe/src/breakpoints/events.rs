@@ -2,7 +2,6 @@
 //!
 //! All of this runs in threads of the program, with the GIL held, in the middle of their code. Nothing is raised there.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,6 +18,7 @@ use crate::breakpoints::setting;
 use crate::breakpoints::stepping;
 use crate::breakpoints::suspend_threads;
 use crate::breakpoints::{actions, exceptions, interrupts};
+use crate::inspect::format;
 use crate::instrument::probe_call;
 use crate::process::fork_guard;
 use crate::python::call::release_error;
@@ -28,7 +28,7 @@ use crate::python::frame;
 use crate::python::interned::interned;
 use crate::python::signal_handlers;
 use crate::python::thread_state;
-use crate::watchpoints;
+use crate::requests::quiet;
 
 /// Whether an event is wanted again where it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,29 +40,9 @@ pub(crate) enum After {
 /// How many steps are under way and threads hold the others: then every event matters.
 static SPECIAL: AtomicU32 = AtomicU32::new(0);
 
-/// How often code runs quietly at the moment, on all threads: where it does nowhere, none need ask what is its own.
-static QUIETS: AtomicU32 = AtomicU32::new(0);
-
-thread_local! {
-    /// How often this thread has said that nothing of it is to be looked at.
-    static QUIET: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Runs code in which nothing stops: our own, and what clients have evaluated.
-pub(crate) fn quietly<T>(code: impl FnOnce() -> T) -> T {
-    QUIETS.fetch_add(1, Ordering::AcqRel);
-    QUIET.set(QUIET.get() + 1);
-    let result = code();
-    QUIET.set(QUIET.get() - 1);
-    QUIETS.fetch_sub(1, Ordering::AcqRel);
-    result
-}
-
 #[inline]
 pub(crate) fn is_quiet() -> bool {
-    (QUIETS.load(Ordering::Relaxed) > 0 && QUIET.get() > 0)
-        || fork_guard::are_under_way()
-        || !crate::breakpoints::is_of_this_process()
+    quiet::is_quiet() || fork_guard::are_under_way() || !crate::breakpoints::is_of_this_process()
 }
 
 pub(crate) fn is_special() -> bool {
@@ -214,7 +194,7 @@ pub(crate) fn end<'py>(
         return;
     };
     if stepping::at_end(&frame, value.is_some()) {
-        let value = value.map(watchpoints::in_words).unwrap_or_default();
+        let value = value.map(format::format_value).unwrap_or_default();
         session::stop(&frame::stack(&frame), StopReason::Returned { value }, None);
     }
 }

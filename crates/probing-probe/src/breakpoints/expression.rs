@@ -10,12 +10,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::breakpoints::index::Address;
 use crate::breakpoints::{events, warnings};
 use crate::eval::traceback;
+use crate::inspect::variables::Names;
+use crate::python::address_hash::Address;
 use crate::python::call::{call, call_plainly};
 use crate::python::embedded::embedded;
-use crate::python::frame::{self, Names};
+use crate::python::frame;
 use crate::python::immortal::Immortal;
 
 /// Code objects that one expression is prepared for.

@@ -3,7 +3,7 @@
 //! Changed and read with the GIL held only; nothing here runs code of the program.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use pyo3::Borrowed;
@@ -11,7 +11,9 @@ use pyo3::prelude::*;
 
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::stepping::Step;
-use crate::python::frame::{self, Names};
+use crate::inspect::variables::Names;
+use crate::python::address_hash::Address;
+use crate::python::frame;
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::watchpoints::Store;
 
@@ -306,29 +308,5 @@ impl CodeBreakpoints {
 
     fn point_count(&self) -> usize {
         self.lines.len() + self.starts.len() + self.stores.len()
-    }
-}
-
-/// Addresses are different enough; only their low bits are not.
-#[derive(Debug, Default)]
-pub(crate) struct Address(u64);
-
-impl Hasher for Address {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        self.write_u64(address as u64);
-    }
-
-    fn write_u64(&mut self, address: u64) {
-        self.0 = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

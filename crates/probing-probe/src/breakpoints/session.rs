@@ -15,19 +15,22 @@ use probing_proto::message::{Eval, Event, Failure, Message};
 use pyo3::prelude::*;
 
 use crate::breakpoints::{
-    actions, auto_capture, commands, events, interrupts, of_this_process, stepping, suspend_threads,
+    actions, auto_capture, commands, interrupts, of_this_process, stepping, suspend_threads,
 };
-use crate::eval::active::Evals;
-use crate::eval::interrupt::{Interrupt, own_thread};
 use crate::eval::last_value::ConnectionValue;
-use crate::eval::output_sink::Sink;
 use crate::process::fork_guard;
 use crate::python::current_thread;
+use crate::python::current_thread::own_thread;
 use crate::python::exc_info::Handled;
 use crate::python::frame;
 use crate::python::signal_handlers;
+use crate::requests::active::Evals;
+use crate::requests::interrupt::Interrupt;
 use crate::requests::outbox::Outbox;
+use crate::requests::output_sink::Sink;
+use crate::requests::quiet::quietly;
 use crate::requests::request::{Pending, given_up};
+use crate::requests::wake::wake;
 
 /// How often the main thread looks whether a Ctrl-C has come.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -192,12 +195,12 @@ impl Session {
         if is_uncaught {
             // The program may end before anybody comes.
             Handled::aside(py, || {
-                events::quietly(|| self.leave_capture(frames, "uncaught exception"))
+                quietly(|| self.leave_capture(frames, "uncaught exception"))
             });
         }
         of_this_process().stopped(self);
         let serve = || signal_handlers::let_in(py, || self.serve(stack));
-        let went_on = Handled::aside(py, || events::quietly(serve));
+        let went_on = Handled::aside(py, || quietly(serve));
         if self.hold.all_threads {
             suspend_threads::end(py);
         }
@@ -225,7 +228,7 @@ impl Session {
                 Next::Look => {}
                 Next::Do(Order::Eval(work)) => {
                     self.state().running = Some(Arc::clone(&work.sink.interrupt));
-                    of_this_process().changed();
+                    wake();
                     signal_handlers::kept_out(py, || {
                         commands::evaluate(stack, &self.thread_name, *work);
                     });

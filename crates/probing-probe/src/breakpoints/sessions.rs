@@ -123,7 +123,7 @@ impl Stops {
     }
 
     /// Everything goes on.
-    pub(crate) fn let_go(&self, because: ResumeReason) {
+    pub(crate) fn resume_all(&self, because: ResumeReason) {
         let all = self.sessions().all.clone();
         for session in &all {
             session.end(because);
@@ -138,7 +138,7 @@ impl Stops {
     }
 
     /// Threads that are stopped now.
-    pub(crate) fn told(&self, to: &Arc<Outbox>) -> Event {
+    pub(crate) fn report(&self, to: &Arc<Outbox>) -> Event {
         let sessions = self.sessions();
         let followers = sessions.follower_count();
         let stopped = sessions.all.iter().filter(|session| session.stands());

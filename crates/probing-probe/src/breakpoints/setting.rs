@@ -15,13 +15,15 @@ use crate::breakpoints::index::{breakpoint_index, try_breakpoint_index};
 use crate::breakpoints::monitoring::{self, GlobalEvent};
 use crate::breakpoints::registry::{Breakpoint, MAX_POINTS, Parts};
 use crate::breakpoints::{events, exceptions, of_this_process, stepping, suspend_threads};
+use crate::inspect::variables::Names;
 use crate::instrument::{settrace, sites};
 use crate::process::fork_guard;
 use crate::python::code_search::{self, Finder, FoundCode};
-use crate::python::frame::{self, Names};
+use crate::python::frame;
 use crate::python::symbols;
 use crate::requests::outbox::Outbox;
 use crate::requests::request::Pending;
+use crate::requests::wake::wake;
 use crate::watchpoints;
 
 /// How this Python tells us what its threads do.
@@ -89,15 +91,15 @@ pub(crate) fn try_arm(
     // Whoever finds it in the list may rely on it.
     stops.points().add(Arc::clone(&point));
     point.begin();
-    stops.changed();
+    wake();
     Ok(point.report())
 }
 
 /// Puts a point where it belongs, and has the interpreter tell of it.
 fn prepare(py: Python<'_>, point: &Arc<Breakpoint>, pending: &Pending<'_>) -> Result<(), Failure> {
     if let Some(finder) = &point.finder {
-        let _alone = code_search::SearchGuard::wait(py, pending)?;
-        let (found, note) = finder.find(py, pending)?;
+        let _alone = code_search::SearchGuard::wait(py, || pending.check())?;
+        let (found, note) = finder.find(py, || pending.check())?;
         breakpoint_index(py).add_seeker(Arc::clone(point));
         let bound = bind(point, found, None);
         code_search::forget_globals(py);
@@ -346,7 +348,7 @@ pub(crate) fn settle(py: Python<'_>) {
     drop(forgotten);
     refresh(py);
     release_if_idle(py);
-    of_this_process().changed();
+    wake();
 }
 
 /// Takes out everything.

@@ -18,10 +18,10 @@ use crate::breakpoints::interrupts;
 use crate::breakpoints::of_this_process;
 use crate::breakpoints::session::Session;
 use crate::breakpoints::setting;
-use crate::eval::interrupt::own_thread;
 use crate::instrument::settrace;
 use crate::python::call::call;
 use crate::python::code_search;
+use crate::python::current_thread::own_thread;
 use crate::python::frame::{self, code_of};
 use crate::python::signal_handlers;
 

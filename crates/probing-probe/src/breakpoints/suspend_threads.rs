@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use crate::breakpoints::events;
 use crate::breakpoints::of_this_process;
 use crate::breakpoints::setting;
-use crate::eval::interrupt::own_thread;
 use crate::process::fork_guard;
+use crate::python::current_thread::own_thread;
 
 /// How often a thread that waits looks whether it still must: a fork may have lost its wake-up.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);

@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 
-use crate::eval::traceback::text_of;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::gil_cell::GilCell;
 use crate::python::immortal::Immortal;
 use crate::python::interned::interned;
+use crate::python::text::text_of;
 
 /// Different warnings that are kept of one evaluation.
 const MAX_WARNINGS: usize = 4;

@@ -98,7 +98,7 @@ impl EvalTask {
                 let outcome = sink.lend(|| Evaluation::outcome(py, result, &installed));
                 running.handoff.give(outcome);
                 sink.interrupt.forget_task(py);
-                running.evaluation.let_go(py);
+                running.evaluation.release(py);
                 Err(PyStopIteration::new_err(()))
             }
         }

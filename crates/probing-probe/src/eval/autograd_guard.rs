@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 use crate::eval::code::{Code, Nested};
 use crate::eval::evaluation::Evaluation;
 use crate::eval::outcome_channel::Handoff;
-use crate::eval::pending_call;
 use crate::eval::thread_lookup::{self, Thread};
+use crate::python::pending_call;
 use crate::requests::worker;
 
 /// What code names that reads or writes gradients.

@@ -11,12 +11,12 @@ use crate::eval::code::Code;
 use crate::eval::evaluation::{self, EvalOptions, Evaluation};
 use crate::eval::last_value::ConnectionValue;
 use crate::eval::outcome_channel::{Handoff, abandoned};
-use crate::eval::output_sink::Sink;
-use crate::eval::pending_call;
 use crate::eval::stdout_capture;
 use crate::eval::thread_lookup::{self, Thread, Visit};
 use crate::python::main_thread_name;
+use crate::python::pending_call;
 use crate::python::signal_handlers;
+use crate::requests::output_sink::Sink;
 use crate::requests::worker;
 
 /// Runs the code of a client and tells what became of it. `None` when the interpreter ends.

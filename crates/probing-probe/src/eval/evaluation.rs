@@ -7,20 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use probing_proto::message::{Eval, Outcome, fit};
 use pyo3::exceptions::{PySyntaxError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
 
-use crate::breakpoints;
 use crate::eval::code::Code;
 use crate::eval::last_value::{self, ConnectionValue};
 use crate::eval::namespace::Names;
 use crate::eval::outcome_channel::abandoned;
-use crate::eval::output_sink::Sink;
-use crate::eval::traceback::{self, text_of};
+use crate::eval::storage;
+use crate::eval::traceback;
 use crate::python::call::{call, release_error};
-use crate::python::compile::{self, Mode};
 use crate::python::embedded::builtins;
 use crate::python::signal_handlers::{self, Installed};
+use crate::python::text::text_of;
+use crate::requests::output_sink::Sink;
 
 /// Code that is ready to run, on whichever thread.
 pub(crate) struct Evaluation {
@@ -130,7 +128,7 @@ impl Evaluation {
             let result = interrupt.allow(py, execute);
             Self::outcome(py, result, &installed)
         });
-        self.let_go(py);
+        self.release(py);
         outcome
     }
 
@@ -153,7 +151,7 @@ impl Evaluation {
         };
         last_value::keep(&value, self.wish.keep.then_some(&self.held));
         if self.wish.storage {
-            return breakpoints::storage(&value).map(Some);
+            return storage::describe_storage(&value).map(Some);
         }
         let shown = call(builtins(py)?.repr.bind(py), (value,))?;
         Ok(Some(fit(text_of(&shown))))
@@ -178,18 +176,7 @@ impl Evaluation {
     }
 
     /// With it may go the last reference to a frame.
-    pub(crate) fn let_go(self, py: Python<'_>) {
-        self.names.let_go(py);
+    pub(crate) fn release(self, py: Python<'_>) {
+        self.names.release(py);
     }
-}
-
-/// Runs a few bytecodes, which is when an exception that is pending for this thread comes.
-pub(crate) fn run_nothing(py: Python<'_>) -> PyResult<()> {
-    static NOTHING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let builtins = builtins(py)?;
-    let nothing = NOTHING.get_or_try_init(py, || {
-        let source = "for _ in (0, 0): pass";
-        compile::compile(py, source, "<probing>", Mode::Exec, 0).map(Bound::unbind)
-    })?;
-    call(builtins.eval.bind(py), (nothing.bind(py), PyDict::new(py))).map(drop)
 }

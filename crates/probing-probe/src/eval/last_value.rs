@@ -66,7 +66,7 @@ pub(crate) fn keep(value: &Bound<'_, PyAny>, held: Option<&ConnectionValue>) {
 
 impl ConnectionValue {
     /// Lets go of the value. Called by a thread that must not take the GIL.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn forget(&self) {
         let Some(value) = lock(&self.0).take() else {
             return;
         };

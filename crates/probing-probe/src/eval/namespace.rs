@@ -4,10 +4,10 @@ use pyo3::exceptions::{PyKeyError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyString};
 
-use crate::breakpoints;
 use crate::eval::code::{Code, Nested, Piece};
 use crate::python::call::{call, release};
 use crate::python::embedded::builtins;
+use crate::python::frame;
 
 const LAST: &str = "_";
 /// `inspect.CO_OPTIMIZED`: the code of a function, whose locals are no dictionary.
@@ -179,7 +179,7 @@ impl Names {
     }
 
     /// Lets go of what may be the program's last references.
-    pub(crate) fn let_go(self, py: Python<'_>) {
+    pub(crate) fn release(self, py: Python<'_>) {
         release(self.locals.into_bound(py));
     }
 
@@ -223,7 +223,7 @@ impl FrameLocalsCopy {
         own.update(now.as_mapping())?;
         before.clear();
         before.update(now.as_mapping())?;
-        breakpoints::take_over_locals(frame);
+        frame::take_over_locals(frame);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use probing_proto::message::{Outcome, Raised};
 
-use crate::eval::interrupt::Interrupt;
+use crate::requests::interrupt::Interrupt;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 

@@ -14,9 +14,11 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyDict, PyMemoryView, PyString, PyTuple};
 
-use crate::eval::output_sink::OutputReceiver;
-use crate::eval::traceback::text_of;
 use crate::python::call::{call, call_with};
+use crate::python::main_thread_name;
+use crate::python::text::text_of;
+use crate::requests::output_sink::OutputReceiver;
+use crate::requests::worker;
 
 /// Those that the program began with may be others than those it has now; handlers may hold either.
 const OUTPUTS: [(&str, Stream); 4] = [
@@ -367,4 +369,15 @@ fn sent(stream: Stream, reading: Reading, args: &Bound<'_, PyTuple>) -> Option<u
         sink.print(args.py(), stream, &text);
     }
     Some(length)
+}
+
+/// Does something with the interpreter that may run the program's code. `None` when the interpreter ends.
+pub(crate) fn attached<T>(ear: OutputReceiver, body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    worker::with_interpreter(|py| {
+        main_thread_name::prepare(py);
+        tap(py);
+        let result = ear.lend(|| body(py));
+        untap(py);
+        result
+    })
 }

@@ -10,15 +10,15 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::eval::interrupt::own_thread;
-use crate::eval::traceback::text_of;
 use crate::process::per_process::PerProcess;
 use crate::python::call::{call, call_with};
+use crate::python::current_thread::own_thread;
 use crate::python::embedded::embedded;
 use crate::python::exc_info::Handled;
 use crate::python::gil_cell::GilCell;
 use crate::python::immortal::Immortal;
 use crate::python::monitoring;
+use crate::python::text::text_of;
 
 /// A thread of the program.
 #[derive(Debug)]

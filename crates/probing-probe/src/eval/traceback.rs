@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 
 use crate::python::call::call;
 use crate::python::embedded::embedded;
+use crate::python::text::text_of;
 
 /// Sources of recent evals by file name: a function that one defined may raise in a later one.
 static SOURCES: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
@@ -107,16 +108,4 @@ fn reader<'py>(py: Python<'py>, function: &str) -> PyResult<Bound<'py, PyAny>> {
 fn sources() -> Vec<(String, String)> {
     let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
     sources.iter().cloned().collect()
-}
-
-/// A Python string as text; what has no UTF-8 form (lone surrogates) is escaped.
-pub(crate) fn text_of(string: &Bound<'_, PyAny>) -> String {
-    if let Ok(text) = string.extract::<String>() {
-        return text;
-    }
-    string
-        .call_method1("encode", ("utf-8", "backslashreplace"))
-        .and_then(|bytes| bytes.extract::<Vec<u8>>())
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default()
 }

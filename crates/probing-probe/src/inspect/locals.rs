@@ -21,32 +21,34 @@ use pyo3::types::PyDict;
 
 use self::frames::LocalsSnapshot;
 use self::slots::UnknownLayout;
-use crate::breakpoints;
-use crate::eval::interrupt::{Interrupt, own_thread};
-use crate::eval::output_sink::{OutputReceiver, Sink};
-use crate::eval::traceback::text_of;
+use crate::eval::stdout_capture;
+use crate::inspect::elements;
 use crate::process::fork_child;
 use crate::python::call::{call, release, release_error};
+use crate::python::current_thread::own_thread;
 use crate::python::embedded::embedded;
 use crate::python::immortal::Immortal;
 use crate::python::signal_handlers;
+use crate::python::text::text_of;
+use crate::requests::interrupt::Interrupt;
+use crate::requests::output_sink::{OutputReceiver, Sink};
 use crate::requests::worker;
 
 /// Of one value.
 const VALUE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a value that is interrupted may take to end before its thread is left behind.
-const GRACE: Duration = Duration::from_millis(100);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(100);
 /// Threads that may be left behind for one answer.
 const MAX_LEFT_BEHIND: u32 = 4;
 /// How often to look whether nobody wants the answer any more.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Answers a client, on a thread of its own. `None` when the interpreter ends.
 pub(crate) fn answer(sink: &Sink, asked: &LocalsCall) -> Option<Event> {
     let patience = Duration::from_millis(asked.deadline_millis).min(MAX_TIMEOUT);
     let deadline = Instant::now() + patience;
-    let looked = worker::attached(OutputReceiver::Nobody, |py| {
+    let looked = stdout_capture::attached(OutputReceiver::Nobody, |py| {
         let look = || {
             let source = namespace(py)?;
             let words = call(
@@ -86,7 +88,7 @@ fn namespace(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     let namespace = NAMESPACE.get_or_try_init(py, || {
         let namespace = embedded!(py, "locals.py")?;
         let scalar = Immortal::closure(py, c"scalar", |args| {
-            let text = breakpoints::scalar_tensor(&args.get_item(0)?);
+            let text = elements::scalar(&args.get_item(0)?);
             Ok(text.into_pyobject(args.py())?.unbind())
         })?;
         namespace.set_item("scalar", scalar.bind(py))?;
@@ -248,7 +250,7 @@ impl Work {
         let mut state = self.state();
         while !state.over && Instant::now() < deadline && !wanted.is_requested() {
             let spent = state.current.as_ref().map(|now| now.since.elapsed());
-            if spent.is_some_and(|spent| spent > VALUE_TIMEOUT + GRACE) {
+            if spent.is_some_and(|spent| spent > VALUE_TIMEOUT + INTERRUPT_TIMEOUT) {
                 state.leave_behind();
                 if state.turn > MAX_LEFT_BEHIND {
                     break;
@@ -263,7 +265,7 @@ impl Work {
             {
                 current.interrupt.request();
             }
-            let pause = TICK.min(deadline.saturating_duration_since(Instant::now()));
+            let pause = POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()));
             state = match self.changed.wait_timeout(state, pause) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -289,7 +291,7 @@ impl Work {
     fn run(&self, turn: u32) {
         let generation = fork_child::generation();
         let is_child = || generation != fork_child::generation();
-        worker::attached(OutputReceiver::Nobody, |py| {
+        stdout_capture::attached(OutputReceiver::Nobody, |py| {
             while let Some((index, value, interrupt)) = self.next(py, turn) {
                 let said = interrupt.allow(py, || {
                     call(self.words.bind(py), (&value,)).map(|text| text_of(&text))
@@ -373,15 +375,15 @@ fn give_back(objects: VecDeque<(usize, Py<PyAny>)>) {
     if objects.is_empty() {
         return;
     }
-    let let_go = move || {
-        worker::attached(OutputReceiver::Nobody, |py| {
+    let leave = move || {
+        stdout_capture::attached(OutputReceiver::Nobody, |py| {
             for (_, object) in objects {
                 release(object.into_bound(py));
             }
         });
     };
     // Without a thread they go with the next one that takes the GIL.
-    drop(worker::start(let_go));
+    drop(worker::start(leave));
 }
 
 fn composed(seen: LocalsSnapshot, kinds: &[String], texts: &[Text]) -> Locals {

@@ -12,10 +12,10 @@ use pyo3::types::{PyDict, PyList, PyMapping};
 
 use crate::eval::namespace;
 use crate::eval::thread_lookup::Thread;
-use crate::eval::traceback::text_of;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::main_thread_name;
+use crate::python::text::text_of;
 
 /// How the name may go on.
 pub(crate) fn complete(py: Python<'_>, wanted: &Complete) -> Event {

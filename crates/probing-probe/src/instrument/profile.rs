@@ -16,12 +16,12 @@ use probing_store::ring::packed::TraceEventKind;
 use pyo3::ffi::{PyFrameObject, PyObject};
 use pyo3::prelude::*;
 
-use crate::breakpoints::{YieldPoints, code_of_frame};
 use crate::instrument::probe_call;
-use crate::python::frame::caller_of as caller_of_frame;
+use crate::python::frame::{caller_of, code_of};
 use crate::python::ignored_code::IgnoredCode;
 use crate::python::symbols::TraceFunction;
 use crate::python::thread_state::{self, Hook, State};
+use crate::python::yield_points::YieldPoints;
 use crate::trace::code_table::table_if_free;
 use crate::trace::code_table::{Entry, table};
 use crate::trace::events;
@@ -194,7 +194,7 @@ unsafe extern "C" fn profiled(
     };
     // SAFETY: the interpreter calls profile functions with the GIL held, and the frame is alive.
     let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame.cast()) };
-    let code = code_of_frame(&frame);
+    let code = code_of(&frame);
     if thread::with_own(thread::Thread::has_been_silent) == Some(true) {
         look_what_runs(&frame, did);
     }
@@ -218,14 +218,14 @@ unsafe extern "C" fn profiled(
 fn look_what_runs(frame: &Bound<'_, PyAny>, did: TraceEventKind) {
     let begins = did == TraceEventKind::Call;
     let mut next = if begins {
-        caller_of_frame(frame)
+        caller_of(frame)
     } else {
         Some(frame.clone())
     };
     let mut running = Vec::new();
     while let Some(frame) = next {
-        running.push(probe_call::own_code(code_of_frame(&frame)).as_ptr() as usize);
-        next = caller_of_frame(&frame);
+        running.push(probe_call::own_code(code_of(&frame)).as_ptr() as usize);
+        next = caller_of(&frame);
     }
     running.reverse();
     thread::with_own(|thread| thread.forget_unless_among(&running));

@@ -17,21 +17,20 @@ use std::time::{Duration, Instant};
 use probing_proto::message::Failure;
 use pyo3::ffi::{PyFrameObject, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use crate::breakpoints::events;
 use crate::breakpoints::exceptions;
 use crate::breakpoints::index::{EventMatch, try_breakpoint_index};
 use crate::breakpoints::setting;
-use crate::eval::interrupt::own_thread;
 use crate::instrument::{probe_call, sites};
 use crate::python::current_thread;
-use crate::python::frame::{code_of, line_of, suspends};
+use crate::python::current_thread::own_thread;
+use crate::python::frame::{code_of, line_of};
 use crate::python::ignored_code::IgnoredCode;
-use crate::python::interned::interned;
 use crate::python::signal_handlers;
 use crate::python::symbols::symbols;
 use crate::python::thread_state::{self, Hook, State, TraceDemand};
+use crate::python::yield_points::{begins, is_left_for_now};
 use crate::watchpoints;
 
 pub(crate) const NAME: &str = "trace function";
@@ -41,12 +40,6 @@ const CALL: c_int = 0;
 const EXCEPTION: c_int = 1;
 const LINE: c_int = 2;
 const RETURN: c_int = 3;
-
-const YIELD_VALUE: u8 = 86;
-/// Of 3.10.
-const YIELD_FROM: u8 = 72;
-/// Of 3.11; its argument is 0 where a function begins.
-const RESUME: u8 = 151;
 
 /// Code in which nothing is armed.
 static STRANGERS: IgnoredCode = IgnoredCode::new();
@@ -143,6 +136,7 @@ pub(crate) struct TraceRequirements {
 
 /// Traces threads as far as that is needed.
 pub(crate) fn set(py: Python<'_>) {
+    thread_state::know_idle_functions(|state| is_ours(state) && !wants_lines(state.ident()));
     apply(py, ThreadScope::AllThreads);
 }
 
@@ -363,73 +357,4 @@ fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
     {
         events::raised(Some(frame), &exception, &traceback);
     }
-}
-
-/// Whether a function begins, not a generator that goes on.
-pub(crate) fn begins(frame: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> bool {
-    if !suspends(code) {
-        return true;
-    }
-    match instruction(frame, 0) {
-        None => true,
-        Some([opcode, argument]) => opcode == RESUME && argument == 0,
-    }
-}
-
-/// Whether a generator or coroutine only yields.
-pub(crate) fn is_left_for_now(frame: &Bound<'_, PyAny>) -> bool {
-    let opcode = |ahead: usize| instruction(frame, ahead).map(|[opcode, _]| opcode);
-    // One that yields from another is put before the instruction, to come to it again.
-    suspends(&code_of(frame)) && (opcode(0) == Some(YIELD_VALUE) || opcode(2) == Some(YIELD_FROM))
-}
-
-/// Where code that can be left and come back to does so: known once, it need not be read each time.
-pub(crate) struct YieldPoints {
-    /// Where it is when it begins.
-    first: i64,
-    /// Where it is when it yields, in their order.
-    places: Vec<i64>,
-}
-
-impl YieldPoints {
-    /// `None`: it is not left before it ends.
-    pub(crate) fn of(code: &Bound<'_, PyAny>) -> Option<Self> {
-        if !suspends(code) {
-            return None;
-        }
-        let bytes = code.getattr("co_code").ok()?;
-        let bytes = bytes.cast::<PyBytes>().ok()?.as_bytes();
-        let instructions = || (0i64..).step_by(2).zip(bytes.chunks_exact(2));
-        let first = instructions().find(|(_, it)| it[0] == RESUME && it[1] == 0);
-        let place = |(at, it): (i64, &[u8])| match it[0] {
-            YIELD_VALUE => Some(at),
-            YIELD_FROM => Some(at - 2),
-            _ => None,
-        };
-        Some(Self {
-            first: first.map_or(-1, |(at, _)| at),
-            places: instructions().filter_map(place).collect(),
-        })
-    }
-
-    pub(crate) fn begins(&self, frame: &Bound<'_, PyAny>) -> bool {
-        place_of(frame).is_none_or(|at| at == self.first)
-    }
-
-    pub(crate) fn is_left_for_now(&self, frame: &Bound<'_, PyAny>) -> bool {
-        place_of(frame).is_some_and(|at| self.places.binary_search(&at).is_ok())
-    }
-}
-
-fn place_of(frame: &Bound<'_, PyAny>) -> Option<i64> {
-    let at = frame.getattr(interned!(frame.py(), "f_lasti"));
-    at.ok()?.extract().ok()
-}
-
-/// The instruction that a frame is at, or some bytes ahead; `None` before the first.
-fn instruction(frame: &Bound<'_, PyAny>, ahead: usize) -> Option<[u8; 2]> {
-    let at = usize::try_from(place_of(frame)?).ok()? + ahead;
-    let code = code_of(frame).getattr("co_code").ok()?;
-    let bytes = code.cast::<PyBytes>().ok()?.as_bytes();
-    Some([*bytes.get(at)?, *bytes.get(at + 1)?])
 }

@@ -26,10 +26,11 @@ use crate::breakpoints::events;
 use crate::breakpoints::index::{
     CodeBreakpoints, EventMatch, breakpoint_index, try_breakpoint_index,
 };
+use crate::inspect::variables::Names;
 use crate::instrument::probe_call::{self, CallEvent, Site};
 use crate::python::call::{call, release};
 use crate::python::embedded::embedded;
-use crate::python::frame::{self, Names};
+use crate::python::frame;
 use crate::python::gc_walk::Walk;
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::trace;
@@ -46,7 +47,7 @@ static SITES: GilCell<Option<Sites>> = GilCell::new(None);
 
 thread_local! {
     /// The frame whose next call tells what a trace function has told already.
-    static TOLD: Cell<usize> = const { Cell::new(0) };
+    static REPORTED_FRAME: Cell<usize> = const { Cell::new(0) };
 }
 
 #[derive(Default)]
@@ -244,7 +245,7 @@ pub(crate) fn has_code_of(code: &Py<PyAny>, function: &Bound<'_, PyAny>) {
 /// A thread that is traced comes to a line.
 pub(crate) fn seen(code: usize, line: u32, frame: &Bound<'_, PyAny>) -> TraceSite {
     let py = frame.py();
-    TOLD.set(0);
+    REPORTED_FRAME.set(0);
     let found = sites_if_free(py).and_then(|sites| {
         let twin = sites.as_ref()?.twins.get(&code)?;
         let original = twin.original.as_ptr() as usize;
@@ -275,7 +276,7 @@ pub(crate) fn seen(code: usize, line: u32, frame: &Bound<'_, PyAny>) -> TraceSit
 /// What the next call of a frame would tell was told; unless the thread was sent elsewhere meanwhile.
 pub(crate) fn mark_reported(frame: &Bound<'_, PyAny>, offset: i64) {
     if offset_of(frame) == offset {
-        TOLD.set(frame.as_ptr() as usize);
+        REPORTED_FRAME.set(frame.as_ptr() as usize);
     }
 }
 
@@ -545,7 +546,7 @@ fn met(py: Python<'_>, site: &Site) -> bool {
         CallEvent::Write { offset } => return watchpoints::at_site(&frame, site.code(), offset),
         CallEvent::Call | CallEvent::Return | CallEvent::Unwind => return false,
     };
-    if TOLD.get() != 0 && TOLD.replace(0) == frame.as_ptr() as usize {
+    if REPORTED_FRAME.get() != 0 && REPORTED_FRAME.replace(0) == frame.as_ptr() as usize {
         return false;
     }
     let met = match try_breakpoint_index(py) {

@@ -18,9 +18,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::breakpoints;
 use crate::instrument::probe_call::{self, CallEvent};
 use crate::instrument::profile;
+use crate::instrument::sites;
 use crate::python::call::call;
 use crate::python::code_search;
 use crate::python::embedded::embedded;
@@ -89,7 +89,7 @@ pub(crate) fn tell(code: &Bound<'_, PyAny>) {
         let its = swaps.iter().filter(|swap| swap.original.is(code));
         its.map(|swap| swap.function.bind(py).clone()).collect()
     };
-    let has_twin = breakpoints::tell_trace(code, &functions);
+    let has_twin = sites::tell_trace(code, &functions);
     for function in &functions {
         // What cannot be swapped is told by the profile function.
         drop(swap(
@@ -199,10 +199,10 @@ fn swap(function: &Bound<'_, PyAny>, wanted: bool) -> PyResult<()> {
     if wanted && probe_call::own_code(now.clone()).is(&original) {
         inner.setattr("__code__", &now)?;
         function.setattr("__code__", code)?;
-        breakpoints::has_code_of(&original, inner);
+        sites::has_code_of(&original, inner);
     } else if !wanted && now.is(code) {
         function.setattr("__code__", inner.getattr("__code__")?)?;
-        breakpoints::has_code_of(&original, function);
+        sites::has_code_of(&original, function);
     }
     let mut swaps = swaps();
     if let Some(swap) = swaps.iter_mut().find(|swap| swap.function.is(function)) {

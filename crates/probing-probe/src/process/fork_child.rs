@@ -8,13 +8,16 @@
 )]
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+/// Clients that are served at once.
+pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// Room for the listener, the waker, a pipe and every connection.
-const ROOM: usize = 4 + crate::server::event_loop::MAX_CONNECTIONS;
+const MAX_FILES: usize = 4 + MAX_CONNECTIONS;
 const NONE: i32 = -1;
 
-static OPEN: [AtomicI32; ROOM] = [const { AtomicI32::new(NONE) }; ROOM];
+static OPEN: [AtomicI32; MAX_FILES] = [const { AtomicI32::new(NONE) }; MAX_FILES];
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Counts the forks between the first process and this one: what was made in another generation is not ours.
@@ -22,11 +25,14 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
 
-/// Asks libc to call us in the child of every fork.
-pub(crate) fn close_inherited_after_fork() {
-    // SAFETY: the handler is async-signal-safe and lives as long as this library, which Python never unloads.
-    // It fails only without memory; then children keep files open, which is not worth failing for.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+/// From now on children of forks know that they are: asks libc, once, to call us in each.
+pub(crate) fn follow_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is async-signal-safe and lives as long as this library, which Python never unloads.
+        // It fails only without memory; then children keep files open, which is not worth failing for.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
 }
 
 extern "C" fn in_child() {

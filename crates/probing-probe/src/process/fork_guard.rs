@@ -22,7 +22,7 @@ use pyo3::types::PyDict;
 
 /// How long one waits for the other. Neither takes that long; nothing of the program's may hang on us for longer.
 const FORK_TIMEOUT: Duration = Duration::from_secs(1);
-const NAP: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Forks that have begun and not ended.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -120,6 +120,6 @@ pub(crate) fn after_in_child() {
 fn wait(py: Python<'_>, what: &AtomicU32) {
     let until = Instant::now() + FORK_TIMEOUT;
     while what.load(Ordering::Acquire) != 0 && Instant::now() < until {
-        py.detach(|| thread::sleep(NAP));
+        py.detach(|| thread::sleep(POLL_INTERVAL));
     }
 }

@@ -14,19 +14,18 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::eval::traceback::text_of;
 use crate::process::per_process::PerProcess;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::frame;
 use crate::python::monitoring;
-use crate::requests::request::Pending;
+use crate::python::text::text_of;
 
 /// How long a search runs before others may: what it does between two looks at the clock comes on top.
 const PIECE: Duration = Duration::from_micros(700);
 
 /// Then they have it at least that long.
-const PAUSE: Duration = Duration::from_micros(50);
+const YIELD_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Looks for the code of one point.
 pub(crate) struct Finder {
@@ -93,7 +92,7 @@ impl Finder {
     pub(crate) fn find<'py>(
         &self,
         py: Python<'py>,
-        pending: &Pending<'_>,
+        is_wanted: impl Fn() -> Result<(), Failure>,
     ) -> Result<(Vec<FoundCode<'py>>, Option<String>), Failure> {
         let failed = |error: PyErr| Failure::new(format!("cannot search for code: {error}"));
         let search = || {
@@ -106,9 +105,9 @@ impl Finder {
             if let Some(found) = found {
                 return self.read(&found).map_err(failed);
             }
-            pending.check()?;
+            is_wanted()?;
             // To yield is not enough: whoever waits for the GIL must be awake before we ask for it again.
-            py.detach(|| thread::sleep(PAUSE));
+            py.detach(|| thread::sleep(YIELD_INTERVAL));
         }
     }
 
@@ -216,16 +215,19 @@ pub(crate) struct SearchGuard {
 /// Whether a thread of this process searches. A child of a fork has not got that thread.
 static SEARCHING: PerProcess<AtomicBool> = PerProcess::new();
 /// How long who finds somebody at it waits before it looks again.
-const NAP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl SearchGuard {
     /// Waits, without the GIL, until no other search is under way, or the client gives up.
-    pub(crate) fn wait(py: Python<'_>, pending: &Pending<'_>) -> Result<Self, Failure> {
+    pub(crate) fn wait(
+        py: Python<'_>,
+        is_wanted: impl Fn() -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
         let is_searching = SEARCHING.get_or_init(AtomicBool::default);
         // With the GIL nobody comes between the two.
         while is_searching.load(Ordering::Acquire) {
-            pending.check()?;
-            py.detach(|| thread::sleep(NAP));
+            is_wanted()?;
+            py.detach(|| thread::sleep(POLL_INTERVAL));
         }
         is_searching.store(true, Ordering::Release);
         Ok(Self { is_searching })

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString};
 
 use crate::python::call::{call, unwinding_sleeps};
 use crate::python::embedded::builtins;
@@ -108,4 +109,15 @@ fn found() -> Option<Compile> {
         // SAFETY: not null, and a function of this type in every Python from 3.4 on.
         (!address.is_null()).then(|| unsafe { mem::transmute::<*mut c_void, Compile>(address) })
     })
+}
+
+/// Runs a few bytecodes, which is when an exception that is pending for this thread comes.
+pub(crate) fn run_nothing(py: Python<'_>) -> PyResult<()> {
+    static NOTHING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let builtins = builtins(py)?;
+    let nothing = NOTHING.get_or_try_init(py, || {
+        let source = "for _ in (0, 0): pass";
+        compile(py, source, "<probing>", Mode::Exec, 0).map(Bound::unbind)
+    })?;
+    call(builtins.eval.bind(py), (nothing.bind(py), PyDict::new(py))).map(drop)
 }

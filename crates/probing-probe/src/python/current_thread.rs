@@ -1,11 +1,17 @@
 //! The thread that an event is met in.
+#![expect(unsafe_code, reason = "pthread_self() has no safe face")]
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::eval::interrupt::own_thread;
 use crate::python::interned::interned;
-use crate::watchpoints::{named, own_attribute};
+use crate::python::own_names::{named, own_attribute};
+
+/// The calling thread, by the number that Python knows it by.
+pub(crate) fn own_thread() -> u64 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::pthread_self() }
+}
 
 /// As `threading` calls it. Runs no Python, and takes none of its locks.
 pub(crate) fn name(py: Python<'_>) -> String {

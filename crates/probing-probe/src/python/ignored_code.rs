@@ -7,7 +7,7 @@ use std::hash::BuildHasherDefault;
 
 use pyo3::prelude::*;
 
-use crate::breakpoints::Address;
+use crate::python::address_hash::Address;
 use crate::python::call::release;
 use crate::python::gil_cell::GilCell;
 

@@ -13,7 +13,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Calls that code of ours can make at any depth.
-const ROOM: i32 = 200;
+const MAX_OWN_CALLS: i32 = 200;
 
 /// Where a thread state has its count, by version of Python.
 #[derive(Clone, Copy)]
@@ -52,12 +52,12 @@ impl More {
         // SAFETY: as above.
         let value = unsafe { *count };
         let (left, given) = match layout {
-            Layout::Depth(_) => (limit - value, -ROOM),
+            Layout::Depth(_) => (limit - value, -MAX_OWN_CALLS),
             // Another layout than we know.
             Layout::Left(_) if next != limit => return None,
-            Layout::Left(_) => (value, ROOM),
+            Layout::Left(_) => (value, MAX_OWN_CALLS),
         };
-        if !(-ROOM..ROOM).contains(&left) {
+        if !(-MAX_OWN_CALLS..MAX_OWN_CALLS).contains(&left) {
             return None;
         }
         // SAFETY: as above.

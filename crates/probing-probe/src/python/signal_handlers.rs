@@ -24,13 +24,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyTraceback};
 
-use crate::eval::interrupt::{self, own_thread};
-use crate::eval::pending_call;
 use crate::process::fork_child;
 use crate::python::call::{call, release, release_error, unwinding_sleeps};
 use crate::python::compile::{self, Mode};
+use crate::python::current_thread::own_thread;
 use crate::python::embedded::embedded;
 use crate::python::frame;
+use crate::python::interrupt_class;
+use crate::python::pending_call;
 use crate::python::thread_state::{traced_again, untraced};
 
 /// No thread.
@@ -251,7 +252,7 @@ impl Drop for Installed<'_> {
 /// A handler is one that the program has set, and was called with the frame that it interrupts. What Python's own handler of
 /// Ctrl-C raises comes from no frame of its own, and from no `raise` either. Whatever else there is was raised by the code.
 fn origin<'py>(py: Python<'py>, error: &PyErr, before: &Installed<'py>) -> PyResult<Origin<'py>> {
-    if interrupt::is_ours(py, error) {
+    if interrupt_class::is_ours(py, error) {
         return Ok(Origin::Code);
     }
     let now = Installed::now(py);

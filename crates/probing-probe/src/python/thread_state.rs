@@ -13,9 +13,16 @@ use pyo3::ffi::{self, PyThreadState};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::instrument::settrace;
 use crate::python::immortal::Immortal;
 use crate::python::symbols::{TraceFunction, symbols};
+
+/// Tells of a thread whether its trace function is one of the probe's that needs no lines.
+static IS_IDLE: OnceLock<fn(State<'_>) -> bool> = OnceLock::new();
+
+/// From now on, trace functions of the probe are known by this.
+pub(crate) fn know_idle_functions(is_idle: fn(State<'_>) -> bool) {
+    IS_IDLE.set(is_idle).ok();
+}
 
 /// Which of its two functions a thread calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,8 +239,12 @@ impl<'py> State<'py> {
             return;
         }
         let is_traced = !self.function(Hook::Trace).is_null();
-        let is_ours = settrace::is_ours(self);
-        self.mark(is_traced && (!is_ours || settrace::wants_lines(self.ident())));
+        self.mark(is_traced && !self.has_idle_function());
+    }
+
+    /// Whether its trace function is ours, and needs no lines.
+    fn has_idle_function(self) -> bool {
+        IS_IDLE.get().is_some_and(|is_idle| is_idle(self))
     }
 
     /// As `threading.get_ident` tells it.
@@ -364,8 +375,7 @@ unsafe extern "C" fn unmark(_: *mut ffi::PyObject) {
     // SAFETY: the GIL is held.
     let py = unsafe { Python::assume_attached() };
     if let Some(state) = own(py)
-        && settrace::is_ours(state)
-        && !settrace::wants_lines(state.ident())
+        && state.has_idle_function()
     {
         state.mark(false);
     }

@@ -11,7 +11,7 @@
 //!
 //! `door.py` is what is done to torch once, `process_groups.rs` how we speak with it, `hooks.rs` what torch calls, `call_taps.rs` how we
 //! hear that a call is over; `prehook_args.rs`, `tensors.rs`, `sequence.rs` and `sites.rs`
-//! tell what an operation is, `pending.rs` and `work_status.rs` what has become of it; `world.rs` reads the group of all ranks.
+//! tell what an operation is, `pending.rs` and `work_status.rs` what has become of it. The group of all ranks is read by `recording/rank.rs`.
 
 pub(crate) mod call_taps;
 pub(crate) mod hooks;
@@ -23,7 +23,6 @@ pub(crate) mod sequence;
 pub(crate) mod sites;
 pub(crate) mod tensors;
 pub(crate) mod work_status;
-pub(crate) mod world;
 
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
@@ -43,20 +42,17 @@ use self::sites::Sites;
 use self::tensors::Tensors;
 use self::work_status::WorkReader;
 use crate::process::per_process::PerProcess;
-use crate::python::call::call;
 use crate::python::gil_cell::{GilCell, GilGuard};
-use crate::python::interned::interned;
 use crate::python::weak::{is_target, target};
+use crate::recording::rank::next_sequence;
 use crate::recording::step;
 use crate::recording::{self, Ledger, Operation, Outcome};
 use crate::requests::worker::SingleFlight;
 use crate::trace::{self, Tap};
 
-pub(crate) use self::world::{Progress, look_for_rank, notice_rank, progress, rank, rank_in_torch};
-
 /// Operations of a group that torch is asked about when another begins, as long as they are over.
 const MAX_QUERIED: usize = 4;
-const SECOND: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 static ON: AtomicBool = AtomicBool::new(false);
 /// There since recording was first switched on.
@@ -64,8 +60,8 @@ static STATE: PerProcess<GilCell<State>> = PerProcess::new();
 /// How many operations are pending, for the probe's thread.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 /// Of [`tick`].
-static LOOK: SingleFlight = SingleFlight::new();
-static NEXT: AtomicU64 = AtomicU64::new(0);
+static POLL_FLIGHT: SingleFlight = SingleFlight::new();
+static NEXT_POLL_NANOS: AtomicU64 = AtomicU64::new(0);
 
 struct State {
     watch: Py<PyAny>,
@@ -165,9 +161,9 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     if is_on() {
         return Ok(false);
     }
-    crate::server::lifecycle::follow_forks();
+    crate::process::fork_child::follow_forks();
     let failed = |error: PyErr| Failure::new(format!("collectives cannot be traced: {error}"));
-    crate::server::exit::follow(py).map_err(failed)?;
+    crate::requests::probe_control::follow_exit(py).map_err(failed)?;
     let ledger = recording::ledger(py);
     if STATE.get().is_none() {
         let watch = watch(py).map_err(failed)?;
@@ -248,17 +244,18 @@ pub(crate) fn job(py: Python<'_>) -> Option<String> {
 
 /// When the probe's thread is to come by. Also while nothing is pending: who issues an operation does not wake it.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    is_on().then(|| Instant::now() + SECOND)
+    is_on().then(|| Instant::now() + POLL_INTERVAL)
 }
 
 /// Has somebody look whether operations are done, where the program does not come by itself.
 pub(crate) fn tick() {
     let now = monotonic_nanos().unsigned_abs();
-    let is_due =
-        is_on() && PENDING.load(Ordering::Acquire) > 0 && now >= NEXT.load(Ordering::Acquire);
-    if is_due && !LOOK.is_taken() {
-        NEXT.store(now + SECOND.as_nanos() as u64, Ordering::Release);
-        LOOK.start(poll);
+    let is_due = is_on()
+        && PENDING.load(Ordering::Acquire) > 0
+        && now >= NEXT_POLL_NANOS.load(Ordering::Acquire);
+    if is_due && !POLL_FLIGHT.is_taken() {
+        NEXT_POLL_NANOS.store(now + POLL_INTERVAL.as_nanos() as u64, Ordering::Release);
+        POLL_FLIGHT.start(poll);
     }
 }
 
@@ -274,7 +271,7 @@ pub(crate) fn poll(py: Python<'_>) {
     };
     taken.retain_mut(|pending| {
         let goes_on = goes_on(py, &ledger, pending);
-        if goes_on && pending.is_let_go(py) {
+        if goes_on && pending.is_released_by_program(py) {
             pending.is_over(py, &ledger, Outcome::Completed);
             return false;
         }
@@ -456,12 +453,6 @@ fn number_of(py: Python<'_>, group: usize, look: &OperationInfo) -> Option<i64> 
         }
     };
     seq.filter(|_| !next.is_between_two)
-}
-
-/// The number that a group gives to its next operation.
-fn next_sequence(group: &Bound<'_, PyAny>) -> PyResult<i64> {
-    let sequence = interned!(group.py(), "_get_sequence_number_for_group");
-    call(&group.getattr(sequence)?, ())?.extract()
 }
 
 /// What this thread has just issued in a group, when only torch will know that it is over.

@@ -40,8 +40,6 @@ use crate::requests::request::Pending;
 use crate::requests::subsystem::Subsystem;
 use crate::requests::worker;
 
-pub(crate) use self::statistics::Statistics;
-
 /// Of how many steps one has its tensors looked at, when nothing else is said.
 const TENSORS_EVERY: u32 = 100;
 
@@ -288,7 +286,7 @@ fn misspelt() -> Option<String> {
 fn status_of_now(py: Python<'_>, since: u64) -> TorchStatus {
     let version = torch_api::imported(py)
         .and_then(|torch| torch.getattr("__version__").ok()?.str().ok())
-        .map(|version| crate::eval::traceback::text_of(version.as_any()));
+        .map(|version| crate::python::text::text_of(version.as_any()));
     let state = state::state(py);
     let Some(state) = state.as_ref() else {
         return TorchStatus {

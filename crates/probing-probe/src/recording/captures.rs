@@ -5,9 +5,9 @@ use probing_proto::tables::builtin::{CAPTURES, EXCEPTIONS, MEMORY, OwnTable, VAR
 use probing_store::Value;
 use pyo3::prelude::*;
 
-use crate::recorders::memory::rss::Usage;
 use crate::recording::tables::Table;
 use crate::recording::trace::thread_id;
+use crate::recording::usage::Usage;
 use crate::recording::with_tables;
 
 /// A row of `python.captures`.

@@ -8,7 +8,7 @@ use probing_proto::tables::schema::{Recorder, Storage};
 use pyo3::prelude::*;
 
 use crate::process::own_key::own_key;
-use crate::recorders::collectives;
+use crate::recording::rank;
 
 /// Words of the command line that are kept, and bytes of them.
 const MAX_COMMAND: usize = 4096;
@@ -36,7 +36,7 @@ pub(super) fn recorder(
         pid: key.pid,
         start_ticks: key.start_ticks,
         boot_id: boot_id.trim().to_owned(),
-        rank: collectives::rank(),
+        rank: rank::rank(),
         python: Some(format!(
             "{}.{}.{}",
             version.major, version.minor, version.patch

@@ -2,12 +2,17 @@
 //!
 //! Somebody counts: the program (`probing.step()`), or, while it does not, the tracer of torch, at steps of optimizers.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::recorders::collectives;
-use crate::recorders::memory::rss;
+type Listener = fn(Python<'_>);
+
+/// What recorders do when a step has ended.
+static LISTENERS: OnceLock<&'static [Listener]> = OnceLock::new();
+
+use crate::recording::rank;
 use crate::recording::{self, StepEnd};
 
 /// No step is known.
@@ -17,7 +22,7 @@ static CURRENT: AtomicI64 = AtomicI64::new(NONE);
 /// Where whoever counts next goes on.
 static NEXT: AtomicI64 = AtomicI64::new(0);
 /// The program counts; nobody else does then.
-static TOLD: AtomicBool = AtomicBool::new(false);
+static IS_COUNTED_BY_PROGRAM: AtomicBool = AtomicBool::new(false);
 /// Whoever counts has seen a step end.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 /// How often somebody began to count.
@@ -71,6 +76,11 @@ pub(crate) fn count(py: Python<'_>) {
     }
 }
 
+/// From now on these are called when a step has ended.
+pub(crate) fn tell(listeners: &'static [Listener]) {
+    LISTENERS.set(listeners).ok();
+}
+
 /// What is recorded and looked at after each step.
 fn ended(py: Python<'_>, step: Option<i64>, counted_by: &str) {
     if let Some(step) = step {
@@ -78,17 +88,18 @@ fn ended(py: Python<'_>, step: Option<i64>, counted_by: &str) {
             step,
             counted_by,
             period: PERIOD.load(Ordering::Relaxed),
-            progress: collectives::progress(py),
+            progress: rank::progress(py),
         };
         recording::step_end(py, &row);
     }
-    rss::stepped(py);
-    collectives::poll(py);
+    for listener in LISTENERS.get().into_iter().copied().flatten() {
+        listener(py);
+    }
 }
 
 /// Whether the program counts.
 pub(crate) fn is_told() -> bool {
-    TOLD.load(Ordering::Relaxed)
+    IS_COUNTED_BY_PROGRAM.load(Ordering::Relaxed)
 }
 
 /// Who counts, as rows say it.
@@ -105,7 +116,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(signature = (number=None, /))]
 fn step(py: Python<'_>, number: Option<i64>) -> i64 {
-    TOLD.store(true, Ordering::Relaxed);
+    IS_COUNTED_BY_PROGRAM.store(true, Ordering::Relaxed);
     let before = now();
     let begun = match number {
         Some(number) => {

@@ -4,8 +4,8 @@ use probing_proto::tables::builtin::STEPS;
 use probing_store::Value;
 use pyo3::prelude::*;
 
-use crate::recorders::collectives::Progress;
 use crate::recording::captures::append;
+use crate::recording::rank::Progress;
 
 /// A step that ended.
 #[derive(Debug)]

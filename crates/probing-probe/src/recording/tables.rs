@@ -16,10 +16,10 @@ use probing_store::{Budget, PlaceError, RingDir, Value, Writer, make_runtime_dir
 use pyo3::prelude::*;
 
 use crate::process::fork_child;
-use crate::recorders::collectives;
 use crate::recording::RecordError;
 use crate::recording::call_site_cache::{LEFT_OUT, NO_COLUMN_YET, Sites};
 use crate::recording::process;
+use crate::recording::rank;
 
 /// Tables of one process at most.
 const MAX_TABLES: usize = 256;
@@ -240,7 +240,7 @@ impl Tables {
 
     /// The rank, where it was not known before.
     pub(super) fn describe_rank(&mut self) {
-        let rank = collectives::rank();
+        let rank = rank::rank();
         if self.recorder.rank != rank {
             self.recorder.rank = rank;
             self.describe();

@@ -4,7 +4,7 @@ use probing_proto::tables::builtin::{OwnTable, TENSORS, TORCH_TRACE};
 use probing_store::Value;
 use pyo3::prelude::*;
 
-use crate::recorders::torch::Statistics;
+use crate::recording::statistics::Statistics;
 use crate::recording::step;
 use crate::recording::tables::{Table, Tables};
 use crate::recording::trace::thread_id;

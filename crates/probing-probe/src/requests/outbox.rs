@@ -12,7 +12,7 @@ use rustix::event::EventfdFlags;
 use crate::process::fork_child;
 
 /// Text that may wait for a slow client before the code that prints has to wait, too.
-const ROOM: usize = 1 << 20;
+const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Messages that may wait for a slow client before it has to wait with its requests.
 const MESSAGES: usize = 1000;
 /// Small pieces of output are sent together up to this length.
@@ -70,7 +70,7 @@ impl Outbox {
     pub(crate) fn wait_for_room(&self, give_up: impl Fn() -> bool) {
         let waiting = self.waiting();
         drop(self.room.wait_while(waiting, |waiting| {
-            waiting.text > ROOM && !waiting.closed && !give_up()
+            waiting.text > MAX_TEXT_BYTES && !waiting.closed && !give_up()
         }));
     }
 
@@ -80,7 +80,7 @@ impl Outbox {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting().text <= ROOM
+        self.waiting().text <= MAX_TEXT_BYTES
     }
 
     /// Whether so much waits already that nothing should be asked for.

@@ -8,7 +8,7 @@
 
 use probing_proto::message::Failure;
 
-use crate::eval::interrupt::Interrupt;
+use crate::requests::interrupt::Interrupt;
 
 /// A request that has not taken effect. Who drops it instead of committing it leaves everything as it was.
 #[must_use = "what is not committed must not take effect"]

@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 use probing_proto::message::{Event, Failure, Message};
 use pyo3::prelude::*;
 
-use crate::breakpoints;
-use crate::eval::active::Evals;
-use crate::eval::output_sink::{OutputReceiver, Sink};
-use crate::eval::stdout_capture;
 use crate::process::fork_child;
 use crate::process::per_process::PerProcess;
 use crate::process::signal_mask::Mask;
-use crate::python::main_thread_name;
-use crate::server::lifecycle;
+use crate::requests::active::Evals;
+use crate::requests::output_sink::Sink;
+use crate::requests::probe_control;
+use crate::requests::quiet::quietly;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
@@ -62,7 +60,7 @@ pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         if let Some(mask) = Mask::of_main_thread() {
             mask.set();
         }
-        breakpoints::quietly(body);
+        quietly(body);
     });
     spawned.map(drop)
 }
@@ -125,17 +123,6 @@ impl Drop for FlightGuard {
     }
 }
 
-/// Does something with the interpreter that may run the program's code. `None` when the interpreter ends.
-pub(crate) fn attached<T>(ear: OutputReceiver, body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
-    with_interpreter(|py| {
-        main_thread_name::prepare(py);
-        stdout_capture::tap(py);
-        let result = ear.lend(|| body(py));
-        stdout_capture::untap(py);
-        result
-    })
-}
-
 /// Runs `body` with the GIL, and leaves nothing of this thread in the interpreter. `None` when the interpreter ends.
 pub(crate) fn with_interpreter<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let generation = fork_child::generation();
@@ -144,7 +131,7 @@ pub(crate) fn with_interpreter<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<
         forget_thread(py);
         // A child that the code forked has no other thread of the program's: ours must not keep it alive.
         if generation != fork_child::generation() {
-            lifecycle::stop(py);
+            probe_control::stop(py);
         }
         result
     })

@@ -21,7 +21,7 @@ use crate::process::daemon;
 const PROGRAM: &str = "probing-engine";
 
 /// All that an agent is told of the program's environment.
-const TOLD: [Variable; 7] = [
+const PASSED_VARIABLES: [Variable; 7] = [
     PROBING_DIR,
     PROBING_TOKEN,
     PROBING_TLS,
@@ -71,7 +71,7 @@ impl AgentLaunch {
             OsStr::new("--listen"),
             &self.listen,
         ];
-        let variables = TOLD.iter().filter_map(|variable| {
+        let variables = PASSED_VARIABLES.iter().filter_map(|variable| {
             let mut entry = OsString::from(variable.name);
             entry.push("=");
             entry.push(variable.value()?);

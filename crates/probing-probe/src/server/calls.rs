@@ -13,13 +13,14 @@ use probing_proto::message::{Call, Eval, Event, Failure, Message, RequestId};
 use pyo3::prelude::*;
 
 use crate::breakpoints::{self, Order, StoppedEval, Stops};
-use crate::eval::active::Evals;
 use crate::eval::dispatch;
-use crate::eval::output_sink::Sink;
+use crate::eval::source_lines;
 use crate::inspect::{locals, objects};
 use crate::process::{read_file, read_memory};
-use crate::python::source_lines;
-use crate::recorders::{self, collectives, torch};
+use crate::recorders::{self, torch};
+use crate::recording::rank;
+use crate::requests::active::Evals;
+use crate::requests::output_sink::Sink;
 use crate::requests::request::{Pending, given_up};
 use crate::requests::worker;
 use crate::server::connection::Connection;
@@ -54,7 +55,7 @@ pub(crate) fn handle(context: CallContext<'_>, call: Call) {
         Call::Disarm { points } => context.change(move |py| breakpoints::disarm(py, &points)),
         Call::Record(seen) => context.change(move |py| breakpoints::record(py, &seen)),
         Call::GuardTraps => context.say(trap_handler::guard()),
-        Call::Points => context.say(breakpoints::of_this_process().points_told()),
+        Call::Points => context.say(breakpoints::of_this_process().report_breakpoints()),
         Call::Stops => context.stops(),
         Call::Follow { driving } => context.follow(driving),
         Call::Drive { stop, take } => context.drive(stop, take),
@@ -85,18 +86,14 @@ pub(crate) fn handle(context: CallContext<'_>, call: Call) {
 impl CallContext<'_> {
     /// Runs code of a client, here or in a stopped thread.
     fn eval(mut self, eval: Eval) {
-        match eval.stop {
-            Some(stop) => {
-                let evaluated = self.eval_at_stop(stop, eval);
-                self.say_failure(evaluated);
-            }
-            None => {
-                let held = self.connection.held();
-                self.start(eval.max_output, move |sink| {
-                    dispatch::answer(&eval, sink, &held)
-                });
-            }
+        if let Some(stop) = eval.stop {
+            let evaluated = self.eval_at_stop(stop, eval);
+            return self.say_failure(evaluated);
         }
+        let held = self.connection.held();
+        self.start(eval.max_output, move |sink| {
+            dispatch::answer(&eval, sink, &held)
+        });
     }
 
     /// Has a stopped thread run code.
@@ -129,7 +126,7 @@ impl CallContext<'_> {
     ) {
         self.run(move |sink| {
             worker::with_interpreter(|py| {
-                collectives::look_for_rank(py);
+                rank::look_for_rank(py);
                 let pending = Pending::of_client(&sink.interrupt);
                 let prepared = match pending.check() {
                     Ok(()) => prepare(py, sink, pending),
@@ -188,7 +185,7 @@ impl CallContext<'_> {
     }
 
     fn stops(&self) {
-        self.say(breakpoints::of_this_process().told(self.connection.outbox()));
+        self.say(breakpoints::of_this_process().report(self.connection.outbox()));
     }
 
     fn follow(&self, driving: bool) {

@@ -10,17 +10,17 @@ use probing_proto::message::reads::Pieces;
 use probing_proto::message::{Call, Event, Failure, Message, Progress, Request, RequestId};
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
 
-use crate::eval::interrupt::Interrupt;
 use crate::eval::last_value::ConnectionValue;
-use crate::eval::output_sink::Sink;
 use crate::process::fork_child::ClosedInChildren;
 use crate::recorders::Borrowed;
+use crate::requests::interrupt::Interrupt;
 use crate::requests::outbox::{Outbox, OutgoingMessage, Waker};
+use crate::requests::output_sink::Sink;
 use crate::requests::subsystem::Subsystem;
 use crate::server::subsystems::SUBSYSTEMS;
 
 /// Bytes taken from one client before the others have their turn.
-const TURN: usize = 256 << 10;
+const MAX_READ_BYTES: usize = 256 << 10;
 /// Evals that one client may have in flight.
 const MAX_IN_FLIGHT: usize = 32;
 
@@ -136,7 +136,7 @@ impl Connection {
         let mut buffer = [0; 16 << 10];
         let mut frames = Vec::new();
         let mut taken = 0;
-        while taken < TURN {
+        while taken < MAX_READ_BYTES {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(ConnectionState::Over),
                 Ok(length) => {
@@ -289,13 +289,13 @@ impl Drop for Connection {
     /// The client is gone: nobody wants the answers of its evals.
     fn drop(&mut self) {
         self.outbox.close();
-        SUBSYSTEMS
-            .iter()
-            .for_each(|it| it.client_gone(&self.outbox));
+        for subsystem in SUBSYSTEMS {
+            subsystem.client_gone(&self.outbox);
+        }
         for interrupt in self.in_flight.values() {
             interrupt.request();
         }
-        self.held.let_go();
+        self.held.forget();
         self.borrowed.end();
     }
 }

@@ -15,11 +15,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::breakpoints::{self, Stops};
-use crate::eval::active::Evals;
 use crate::process::credentials;
-use crate::process::fork_child::ClosedInChildren;
-use crate::recorders::collectives;
+use crate::process::fork_child::{ClosedInChildren, MAX_CONNECTIONS};
+use crate::recording::rank;
+use crate::requests::active::Evals;
 use crate::requests::outbox::Waker;
+use crate::requests::wake;
 use crate::server::agent_launcher::AgentLaunch;
 use crate::server::calls::{self, CallContext};
 use crate::server::connection::{Connection, ConnectionState};
@@ -27,8 +28,6 @@ use crate::server::runtime_dir::Directory;
 use crate::server::subsystems::SUBSYSTEMS;
 
 const ROOT: u32 = 0;
-/// Clients served at once.
-pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// How long to do nothing when the process has no memory or no file numbers left.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the end of the probe may wait for clients to take their last answers.
@@ -96,7 +95,7 @@ impl EventLoop {
             wanted.start();
         }
         let waker = Arc::downgrade(&self.waker);
-        breakpoints::of_this_process().wake_with(Box::new(move || {
+        wake::wake_with(Box::new(move || {
             if let Some(waker) = waker.upgrade() {
                 waker.wake();
             }
@@ -106,7 +105,9 @@ impl EventLoop {
             let ready = self.wait();
             self.waker.reset();
             self.turn(&ready.connections);
-            SUBSYSTEMS.iter().for_each(|it| it.tick());
+            for subsystem in SUBSYSTEMS {
+                subsystem.tick();
+            }
             if ready.listener {
                 self.accept();
             }
@@ -120,7 +121,9 @@ impl EventLoop {
     /// Gives clients that still read their last answers, and removes the files.
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
-        SUBSYSTEMS.iter().for_each(|it| it.leave_soon());
+        for subsystem in SUBSYSTEMS {
+            subsystem.leave_soon();
+        }
         self.say_farewell();
         // Before the connections end: a client that sees that finds no files any more.
         self.directory.remove();
@@ -232,7 +235,7 @@ impl EventLoop {
         } else {
             let stops = breakpoints::if_any().map_or(0, Stops::count);
             let hello = self.hello.clone();
-            let rank = hello.rank.or_else(collectives::rank_in_torch);
+            let rank = hello.rank.or_else(rank::rank_in_torch);
             let own = rustix::thread::gettid().as_raw_nonzero().get();
             let hello = Hello {
                 stops,

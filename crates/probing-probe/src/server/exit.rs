@@ -16,8 +16,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 use crate::breakpoints;
-use crate::eval::active::Evals;
 use crate::python::call::call;
+use crate::requests::active::Evals;
 use crate::server::lifecycle;
 use crate::server::subsystems::SUBSYSTEMS;
 
@@ -61,8 +61,12 @@ fn at_exit(py: Python<'_>) {
 
 /// Evaluated code is asked to end, then the probe leaves.
 fn leave(py: Python<'_>) {
-    SUBSYSTEMS.iter().for_each(|it| it.leave(py));
-    SUBSYSTEMS.iter().for_each(|it| it.at_exit(py));
+    for subsystem in SUBSYSTEMS {
+        subsystem.leave(py);
+    }
+    for subsystem in SUBSYSTEMS {
+        subsystem.at_exit(py);
+    }
     let evals = Evals::of_this_process();
     py.detach(|| evals.interrupt(EVAL_EXIT_TIMEOUT));
     lifecycle::reap(py);

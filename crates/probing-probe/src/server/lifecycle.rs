@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,16 @@ use probing_proto::process::ProcessKey;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::eval::active::Evals;
-use crate::eval::{interrupt_safety, stdout_capture};
+use crate::eval::stdout_capture;
 use crate::process::own_key::{own_key, own_stat};
 use crate::process::per_process::PerProcess;
 use crate::process::{fork_child, fork_guard};
 use crate::python::embedded;
 use crate::python::signal_handlers;
-use crate::recorders::collectives;
+use crate::recording::rank;
+use crate::requests::active::Evals;
+use crate::requests::interrupt_safety;
+use crate::requests::probe_control::{self, ProbeControl};
 use crate::server::agent_launcher::AgentLaunch;
 use crate::server::exit;
 use crate::server::runtime_dir::{Directory, DirectoryError};
@@ -31,7 +33,7 @@ use crate::server::subsystems::SUBSYSTEMS;
 use crate::server::thread::Server;
 
 /// How long a fork may wait for our threads to be put away.
-const GOODBYE: Duration = Duration::from_millis(2);
+const FORK_PAUSE_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// The server of this process.
 static SERVER: PerProcess<Mutex<Option<Arc<Server>>>> = PerProcess::new();
@@ -71,6 +73,17 @@ impl StartError {
     }
 }
 
+/// Lower rooms start and stop the probe by this.
+pub(crate) fn register() {
+    probe_control::register(ProbeControl {
+        prepare,
+        start: |py| start(py).map_err(|error| error.with_hint()),
+        stop,
+        may_be_started,
+        follow_exit: exit::follow,
+    });
+}
+
 /// What is needed by all that works without a server, too.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     // A panic is answered to the client that caused it; the default hook would write to the target's stderr.
@@ -95,14 +108,16 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
     }
     SENT_AWAY.store(false, Ordering::Release);
     let key = own_key().ok_or(StartError::NoStat)?;
-    collectives::look_for_rank(py);
+    rank::look_for_rank(py);
     let hello = hello(py, key);
     let prefix = py
         .import("sys")
         .and_then(|sys| sys.getattr("prefix")?.extract());
     let wanted = AgentLaunch::here(prefix.ok());
     let starting = Starting::begin();
-    SUBSYSTEMS.iter().for_each(|it| it.prepare(py));
+    for subsystem in SUBSYSTEMS {
+        subsystem.prepare(py);
+    }
     let started = fork_guard::kept_out(py, || {
         py.detach(|| {
             let directory = Directory::open(key)?;
@@ -113,7 +128,9 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         })
     });
     drop(starting);
-    SUBSYSTEMS.iter().for_each(|it| it.start(py));
+    for subsystem in SUBSYSTEMS {
+        subsystem.start(py);
+    }
     started
 }
 
@@ -160,7 +177,7 @@ fn before_fork(py: Python<'_>) {
     if let Some(server) = running() {
         server.pause();
         // A thread that has been joined is counted until the kernel has put it away.
-        let until = Instant::now() + GOODBYE;
+        let until = Instant::now() + FORK_PAUSE_TIMEOUT;
         while has_several_threads() && Instant::now() < until {
             py.detach(thread::yield_now);
         }
@@ -216,18 +233,13 @@ fn after_fork(py: Python<'_>) {
     fork_guard::after_in_child();
     exit::after_fork();
     signal_handlers::after_fork();
-    SUBSYSTEMS.iter().for_each(|it| it.after_fork(py));
+    for subsystem in SUBSYSTEMS {
+        subsystem.after_fork(py);
+    }
     STARTING.store(false, Ordering::Release);
     if parent_had_server() {
         // A child that cannot have a probe goes on without one.
         drop(start(py));
-    }
-}
-
-/// Has the server's thread look whether there is something to do.
-pub(crate) fn wake() {
-    if let Some(server) = running() {
-        server.wake();
     }
 }
 
@@ -265,7 +277,9 @@ pub(crate) fn reap(py: Python<'_>) {
     let Some(server) = server_slot().take() else {
         return;
     };
-    SUBSYSTEMS.iter().for_each(|it| it.leave(py));
+    for subsystem in SUBSYSTEMS {
+        subsystem.leave(py);
+    }
     py.detach(|| server.stop());
 }
 
@@ -273,16 +287,10 @@ fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
 
-/// From now on children of forks know that they are.
-pub(crate) fn follow_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(fork_child::close_inherited_after_fork);
-}
-
 /// Python gives no way to take such hooks back: they are set once and look whether there is something to do.
 fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
     static PYTHON: AtomicBool = AtomicBool::new(false);
-    follow_forks();
+    fork_child::follow_forks();
     if !PYTHON.swap(true, Ordering::AcqRel) {
         fork_guard::register(py, [before_fork, after_fork_in_parent, after_fork])?;
     }
@@ -298,7 +306,7 @@ fn hello(py: Python<'_>, key: ProcessKey) -> Hello {
         pid: key.pid,
         start_ticks: key.start_ticks,
         thread: None,
-        rank: collectives::rank(),
+        rank: rank::rank(),
         stops: 0,
     }
 }

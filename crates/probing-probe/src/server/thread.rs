@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use probing_proto::message::Hello;
 
-use crate::eval::active::Evals;
 use crate::process::signal_mask;
+use crate::requests::active::Evals;
 use crate::requests::outbox::Waker;
 use crate::server::agent_launcher::AgentLaunch;
 use crate::server::event_loop::{EventLoop, ShutdownRequest};

@@ -42,7 +42,7 @@ pub(crate) fn look(py: Python<'_>, at_once: bool) {
         write(py, *trace, *function, sums);
     }
     let passed_by = profile::passed_by();
-    for trace in traces.all() {
+    for trace in traces.snapshot() {
         trace.pay_for_others(passed_by);
         let its = || {
             events

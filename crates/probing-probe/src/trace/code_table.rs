@@ -5,9 +5,9 @@
 
 use pyo3::prelude::*;
 
-use crate::breakpoints::YieldPoints;
 use crate::python::frame;
 use crate::python::gil_cell::{GilCell, GilGuard};
+use crate::python::yield_points::YieldPoints;
 use crate::trace::function_stats::Tracing;
 use crate::trace::tap::{EventSet, Tap};
 use crate::trace::traces::Trace;

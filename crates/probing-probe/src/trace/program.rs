@@ -19,7 +19,7 @@ use crate::instrument::profile;
 use crate::python::code_search::{FoundCode, module_of};
 use crate::python::frame;
 use crate::python::monitoring;
-use crate::server::lifecycle;
+use crate::requests::probe_control;
 use crate::trace::code_table::table;
 use crate::trace::function_stats::{Role, Tracing};
 use crate::trace::thread::{self, NOWHERE, Open};
@@ -52,7 +52,7 @@ fn trace_function(
     budget_ppm: Option<u32>,
 ) -> PyResult<u32> {
     let py = function.py();
-    lifecycle::prepare(py)?;
+    probe_control::prepare(py)?;
     let name: String = function
         .getattr("__qualname__")
         .and_then(|name| name.extract())?;
@@ -130,7 +130,7 @@ fn block_enter(
     let Some(frame) = own_frame.as_ref().and_then(frame::caller_of) else {
         return Err(PyRuntimeError::new_err("it has no calling code"));
     };
-    lifecycle::prepare(py)?;
+    probe_control::prepare(py)?;
     let points = watch_in(&frame, &watch).map_err(raised)?;
     let code = if depth > 0 {
         follow_from(&frame, name, depth, budget_ppm)?

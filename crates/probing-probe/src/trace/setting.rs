@@ -10,14 +10,15 @@ use probing_proto::message::trace::{FOLLOWED_ELSEWHERE, Scope, TraceId};
 use probing_proto::message::{Event, Failure};
 use pyo3::prelude::*;
 
-use crate::breakpoints::{self, YieldPoints};
-use crate::instrument::profile;
+use crate::breakpoints;
+use crate::instrument::{profile, sites};
 use crate::python::code_search::{Finder, FoundCode, SearchGuard};
 use crate::python::frame;
 use crate::python::monitoring;
+use crate::python::yield_points::YieldPoints;
 use crate::requests::request::Pending;
 use crate::requests::worker::{self, SingleFlight};
-use crate::server::lifecycle;
+use crate::requests::{probe_control, wake};
 use crate::trace::code_table::table;
 use crate::trace::function_stats::{Role, Tracing};
 use crate::trace::traces::{self, MAX_TRACES, Owner, Trace};
@@ -34,7 +35,7 @@ const LOOK_EVERY_MUTED: Duration = Duration::from_millis(100);
 static SEEKERS: Mutex<Vec<Arc<Trace>>> = Mutex::new(Vec::new());
 static SEEKING: AtomicBool = AtomicBool::new(false);
 /// Of [`tick`].
-static LOOK: SingleFlight = SingleFlight::new();
+static CHECK_FLIGHT: SingleFlight = SingleFlight::new();
 
 /// Begins a trace; what came of it.
 pub(crate) fn begin(
@@ -47,8 +48,8 @@ pub(crate) fn begin(
     let finder = Finder::of_scope(py, &wanted.scope)
         .map_err(|error| Failure::new(format!("cannot search for code: {error}")))?;
     // Nobody hears of it before its functions are known.
-    let alone = SearchGuard::wait(py, &pending)?;
-    let (found, note) = finder.find(py, &pending)?;
+    let alone = SearchGuard::wait(py, || pending.check())?;
+    let (found, note) = finder.find(py, || pending.check())?;
     let trace = new(py, wanted, owner, Some(finder))?;
     let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
     let others = bind(&trace, found, Role::Root);
@@ -166,9 +167,8 @@ pub(crate) fn bind(trace: &Arc<Trace>, found: Vec<FoundCode<'_>>, role: Role) ->
 /// What to say when lines are wanted of code that does not tell them.
 fn silent(trace: &Trace, role: Role, told: &[Bound<'_, PyAny>]) -> Option<String> {
     let are_wanted = trace.wanted.lines && role == Role::Root;
-    let is_silent = |code: &Bound<'_, PyAny>| {
-        !monitoring::is_there(code.py()) && !breakpoints::tells_lines(code)
-    };
+    let is_silent =
+        |code: &Bound<'_, PyAny>| !monitoring::is_there(code.py()) && !sites::tells_lines(code);
     let is_said = are_wanted && told.iter().any(is_silent);
     is_said.then(|| {
         "no lines: before Python 3.12 they need instrumented code, which is not possible for functions that cannot be \
@@ -229,7 +229,7 @@ pub(crate) fn recorded(place: BreakpointLocation) -> SetBreakpoint {
 /// Ends traces: those that are named, all of clients when none is. They are told as they were.
 pub(crate) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
     let traces = traces::of_this_process();
-    let all = traces.all();
+    let all = traces.snapshot();
     let is_unknown = |id: &&TraceId| !all.iter().any(|trace| trace.id == **id);
     let unknown: Vec<String> = wanted
         .iter()
@@ -374,17 +374,17 @@ pub(crate) fn forget_seekers() {
 
 /// Has the server's thread look at the deadlines again.
 pub(crate) fn changed() {
-    breakpoints::of_this_process().changed();
+    wake::wake();
 }
 
 /// Something was muted. Only the probe's thread comes by when nothing tells: a program that traces itself and has none gets
 /// one.
 pub(crate) fn has_muted() {
     changed();
-    if lifecycle::may_be_started() {
+    if probe_control::may_be_started() {
         // Without a thread it stays muted, until somebody starts the probe.
         drop(worker::start(|| {
-            worker::with_interpreter(|py| lifecycle::start(py).ok());
+            worker::with_interpreter(|py| probe_control::start(py).ok());
         }));
     }
 }
@@ -405,7 +405,7 @@ fn find_again(py: Python<'_>, traces: &[Arc<Trace>]) {
 
 /// When [`tick`] has something to do.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    let traces = traces::if_any()?.all();
+    let traces = traces::if_any()?.snapshot();
     let now = Instant::now();
     let of_one = |trace: &Arc<Trace>| {
         if trace.is_over() {
@@ -420,7 +420,7 @@ pub(crate) fn next_deadline() -> Option<Instant> {
         Some(trace.expires().map_or(look, |expires| expires.min(look)))
     };
     let next = traces.iter().filter_map(of_one).min();
-    next.map(|next| LOOK.not_before(next))
+    next.map(|next| CHECK_FLIGHT.not_before(next))
 }
 
 /// Ends what has had its time, and looks at the others. Called by the server's thread, which has no GIL.
@@ -430,7 +430,7 @@ pub(crate) fn tick() {
         return;
     };
     let now = Instant::now();
-    let all = traces.all();
+    let all = traces.snapshot();
     let is_expired = |trace: &&Arc<Trace>| trace.expires().is_some_and(|expires| expires <= now);
     let expired: Vec<_> = all.iter().filter(is_expired).cloned().collect();
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -439,14 +439,14 @@ pub(crate) fn tick() {
     let is_muted = all
         .iter()
         .any(|trace| trace.is_overdrawn() && !trace.is_over());
-    if LOOK.is_taken() || expired.is_empty() && !is_due && !is_muted {
+    if CHECK_FLIGHT.is_taken() || expired.is_empty() && !is_due && !is_muted {
         return;
     }
     if is_due {
         *last = Some(now);
     }
     drop(last);
-    LOOK.start(move |py| {
+    CHECK_FLIGHT.start(move |py| {
         accounting::look(py, false);
         others_profile(py);
         find_again(py, &all);

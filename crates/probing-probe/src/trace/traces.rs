@@ -357,7 +357,7 @@ impl Traces {
         self.lock().push(trace);
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Trace>> {
+    pub(crate) fn snapshot(&self) -> Vec<Arc<Trace>> {
         self.lock().clone()
     }
 

@@ -16,10 +16,10 @@ use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::breakpoints::index::Address;
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::{events, is_of_this_process, setting};
 use crate::process::fork_guard;
+use crate::python::address_hash::Address;
 use crate::python::frame;
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::python::signal_handlers;

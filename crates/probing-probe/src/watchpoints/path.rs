@@ -14,8 +14,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyModule, PyString, PyTuple, PyType};
 
-use crate::python::symbols::symbols;
-use crate::watchpoints::{format, tensors};
+use crate::inspect::tensors;
+use crate::python::class_name::name_of;
+use crate::python::own_names::{attributes, module, of_type};
 
 /// Where `nn.Module` has what its attributes lead to.
 const OF_MODULES: [&str; 3] = ["_parameters", "_buffers", "_modules"];
@@ -237,13 +238,13 @@ fn item<'py>(holder: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> PartLocatio
     }
     PartLocation::Hidden(format!(
         "only its own code knows the items of a {}",
-        format::name_of(holder.get_type().as_any())
+        name_of(holder.get_type().as_any())
     ))
 }
 
 /// The dictionary inside `os.environ`.
 fn environment<'py>(environ: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
-    let is_it = format::name_of(environ.get_type().as_any()) == "_Environ";
+    let is_it = name_of(environ.get_type().as_any()) == "_Environ";
     let own = attributes(environ).filter(|_| is_it)?;
     get(&own, "_data")?.cast_into().ok()
 }
@@ -336,55 +337,6 @@ fn kind_of(of_class: &Bound<'_, PyAny>) -> Described {
     }
 }
 
-/// What a class or one of its bases has, without asking it.
-fn of_type<'py>(
-    class: &Bound<'py, PyType>,
-    name: &Bound<'py, PyString>,
-) -> Option<Bound<'py, PyAny>> {
-    let look_up = symbols().type_lookup?;
-    // SAFETY: a class and a string that are alive, and the GIL is held. What comes back is borrowed, or null.
-    unsafe {
-        let found = look_up(class.as_type_ptr(), name.as_ptr());
-        Bound::from_borrowed_ptr_or_opt(class.py(), found)
-    }
-}
-
-/// The attributes of an object that are its own.
-pub(crate) fn attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
-    if object.is_instance_of::<PyType>() {
-        return None;
-    }
-    // SAFETY: a live object, and the GIL is held. A new reference, or null with an exception.
-    let found = unsafe {
-        let found = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
-        if found.is_null() {
-            ffi::PyErr_Clear();
-        }
-        Bound::from_owned_ptr_or_opt(object.py(), found)
-    };
-    found?.cast_into().ok()
-}
-
-/// One of them. From 3.12 on Python makes a dictionary for who asks for all, and keeps it with the object.
-pub(crate) fn own_attribute<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &Bound<'py, PyString>,
-) -> Option<Bound<'py, PyAny>> {
-    // What its class has of that name would come first, and may be code.
-    let is_hidden = of_type(&object.get_type(), name).is_some();
-    if is_hidden || symbols().type_lookup.is_none() {
-        return attributes(object)?.get_item(name).ok()?;
-    }
-    // SAFETY: a live object and a string, and the GIL is held. A new reference, or null with an exception.
-    unsafe {
-        let found = ffi::PyObject_GenericGetAttr(object.as_ptr(), name.as_ptr());
-        if found.is_null() {
-            ffi::PyErr_Clear();
-        }
-        Bound::from_owned_ptr_or_opt(object.py(), found)
-    }
-}
-
 /// The names of a module.
 fn names_of<'py>(module: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
     Some(module.cast::<PyModule>().ok()?.dict())
@@ -392,22 +344,6 @@ fn names_of<'py>(module: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
 
 fn get<'py>(dict: &Bound<'py, PyDict>, name: &str) -> Option<Bound<'py, PyAny>> {
     dict.get_item(PyString::intern(dict.py(), name)).ok()?
-}
-
-/// A module that is loaded; nothing is imported.
-pub(crate) fn module<'py>(py: Python<'py>, name: &str) -> Option<Bound<'py, PyAny>> {
-    named(py, &PyString::intern(py, name))
-}
-
-/// The same, by a name that is at hand.
-pub(crate) fn named<'py>(
-    py: Python<'py>,
-    name: &Bound<'py, PyString>,
-) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: the GIL is held; a borrowed reference to a dictionary, or null.
-    let modules: Bound<'_, PyAny> =
-        unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyImport_GetModuleDict()) }?;
-    modules.cast::<PyDict>().ok()?.get_item(name).ok()?
 }
 
 /// `name`, then `.name`, `['key']`, `[3]`, as often as wanted.

@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
 
 use crate::breakpoints::registry::Breakpoint;
+use crate::inspect::format;
+use crate::inspect::tensors::{self, Version};
 use crate::python::int_value;
-use crate::watchpoints::tensors::{self, Version};
-use crate::watchpoints::{format, shown};
+use crate::watchpoints::shown;
 
 /// Text that is longer is known by where it is.
 const MAX_TEXT: usize = 200;

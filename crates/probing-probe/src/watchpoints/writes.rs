@@ -22,11 +22,12 @@ use crate::breakpoints::rate_limit::Pace;
 use crate::breakpoints::registry::Breakpoint;
 use crate::breakpoints::setting;
 use crate::breakpoints::{session, stepping};
-use crate::eval::interrupt::own_thread;
 use crate::inspect::locals;
+use crate::inspect::variables::{self, Names};
 use crate::python::call::call;
 use crate::python::code_search::FoundCode;
-use crate::python::frame::{self, Names};
+use crate::python::current_thread::own_thread;
+use crate::python::frame;
 use crate::python::gil_cell::GilCell;
 use crate::python::int_value;
 use crate::python::signal_handlers;
@@ -410,7 +411,7 @@ impl Store {
         let Some(Watch::Local(local)) = &self.point.watch else {
             return None;
         };
-        let by_name = || frame::variable(frame, local.name.bind(frame.py()));
+        let by_name = || variables::variable(frame, local.name.bind(frame.py()));
         match self.slot {
             Some(slot) => locals::slot(frame, code, slot).unwrap_or_else(|_| by_name()),
             None => by_name(),

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyModule, PyString, PyTuple, PyType};
 
-use crate::eval::traceback::text_of;
 use crate::inspect::locals::slots;
 use crate::python::call::{call, release_error};
 use crate::python::interned::interned;
+use crate::python::text::text_of;
 
 /// Variables of a frame.
 const MAX_VARIABLES: usize = 100;

@@ -159,7 +159,7 @@ impl Pending {
     }
 
     /// Whether torch does not say that it is over, and nobody can wait for it any more.
-    pub(crate) fn is_let_go(&self, py: Python<'_>) -> bool {
+    pub(crate) fn is_released_by_program(&self, py: Python<'_>) -> bool {
         let Ok(work) = self.work(py) else {
             return false;
         };

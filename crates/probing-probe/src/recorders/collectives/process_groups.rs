@@ -17,11 +17,11 @@ use crate::recorders::collectives::kernels;
 use crate::recorders::collectives::prehook_args::PreHookReader;
 use crate::recorders::collectives::sequence::Count;
 use crate::recorders::collectives::work_status::WorkReader;
-use crate::recorders::collectives::world;
 use crate::recorders::collectives::{
     Group, GroupInfo, Kind, Torch, number_of_group, state, with_torch,
 };
 use crate::recording::collective_symbol;
+use crate::recording::rank;
 use crate::trace::{self, Tap};
 
 /// Calls a method of `Watch`.
@@ -68,7 +68,7 @@ pub(crate) fn watch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
             wrap_pyfunction!(import_finder::wait_for, py)?,
             wrap_pyfunction!(import_finder::forget, py)?,
         ),
-        world::function(py, "job_of")?,
+        rank::function(py, "job_of")?,
         wrap_pyfunction!(aside, py)?,
         fork_child::generation(),
     );

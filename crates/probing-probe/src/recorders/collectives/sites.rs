@@ -9,9 +9,9 @@ use std::hash::BuildHasherDefault;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::breakpoints::Address;
-use crate::eval::traceback::text_of;
+use crate::python::address_hash::Address;
 use crate::python::interned::interned;
+use crate::python::text::text_of;
 use crate::recorders::memory::heap::{Frame, Walk};
 use crate::recording::{Site, collective_symbol};
 

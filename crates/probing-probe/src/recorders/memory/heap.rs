@@ -33,7 +33,7 @@ pub(crate) use self::frames::{Frame, Walk};
 /// Bytes between two samples, on average.
 const PERIOD_BYTES: u64 = 512 << 10;
 /// Between two times that rows are written.
-const ROWS_EVERY: Duration = Duration::from_secs(10);
+const ROW_INTERVAL: Duration = Duration::from_secs(10);
 /// Stacks that are told about at a time, those with most bytes.
 const MAX_SITES: usize = 500;
 /// The same for rows.
@@ -69,7 +69,7 @@ impl State {
     fn write_rows(&self) {
         let sites = self.samples().sites(MAX_ROWS);
         let rows = &mut *self.rows();
-        rows.next = Instant::now() + ROWS_EVERY;
+        rows.next = Instant::now() + ROW_INTERVAL;
         let ts = monotonic_nanos();
         let step = step::now().map_or(Value::Null, Value::I64);
         for site in sites {
@@ -113,7 +113,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     if is_on() {
         return Ok(false);
     }
-    crate::server::lifecycle::follow_forks();
+    crate::process::fork_child::follow_forks();
     if STATE.get().is_none() {
         let writer = recording::ring(py, &HEAP)
             .map_err(|error| Failure::new(format!("cannot make the table python.heap: {error}")))?;
@@ -124,9 +124,9 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         });
     }
     if let Some(state) = STATE.get() {
-        state.rows().next = Instant::now() + ROWS_EVERY;
+        state.rows().next = Instant::now() + ROW_INTERVAL;
         let held = state.samples().clear();
-        samples::let_go(py, &held);
+        samples::release(py, &held);
     }
     hooks::install(py)?;
     Ok(true)
@@ -140,7 +140,7 @@ pub(crate) fn end(py: Python<'_>) -> bool {
     state.write_rows();
     hooks::remove(py);
     let held = state.samples().clear();
-    samples::let_go(py, &held);
+    samples::release(py, &held);
     true
 }
 

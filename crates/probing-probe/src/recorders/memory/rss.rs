@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use probing_proto::message::Failure;
 use probing_proto::tables::builtin::MEMORY;
-use probing_store::{Value, Writer, monotonic_nanos};
+use probing_store::{Writer, monotonic_nanos};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -25,9 +25,9 @@ use crate::python::call;
 use crate::python::exc_info::Handled;
 use crate::recorders::memory::heap;
 use crate::recording;
-use crate::recording::step;
+use crate::recording::usage::Usage;
 
-const SECOND: Duration = Duration::from_secs(1);
+const ROW_INTERVAL: Duration = Duration::from_secs(1);
 /// Counting blocks takes time where there are many: at steps it is left out when it took longer.
 const QUICK: Duration = Duration::from_micros(20);
 
@@ -56,43 +56,12 @@ struct Clock {
     next: Instant,
 }
 
-/// What was measured.
-#[derive(Default)]
-pub(crate) struct Usage {
-    pub(crate) rss: Option<i64>,
-    pub(crate) python_heap: Option<i64>,
-    pub(crate) python_blocks: Option<i64>,
-    pub(crate) gc: Option<[i64; 3]>,
-    pub(crate) torch: Option<[i64; 2]>,
-}
-
-impl Usage {
-    /// A row of this kind.
-    pub(crate) fn values(&self, kind: u32) -> [Value<'static>; 10] {
-        let value = |number: Option<i64>| number.map_or(Value::Null, Value::I64);
-        let gc = |generation: usize| value(self.gc.map(|gc| gc[generation]));
-        let torch = |which: usize| value(self.torch.map(|torch| torch[which]));
-        [
-            Value::Symbol(kind),
-            value(self.rss),
-            value(self.python_heap),
-            value(self.python_blocks),
-            gc(0),
-            gc(1),
-            gc(2),
-            torch(0),
-            torch(1),
-            value(step::now()),
-        ]
-    }
-}
-
 /// Begins to record; false when it does already.
 pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     if is_on() {
         return Ok(false);
     }
-    crate::server::lifecycle::follow_forks();
+    crate::process::fork_child::follow_forks();
     let state = if let Some(state) = STATE.get() {
         state
     } else {
@@ -101,7 +70,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         STATE.get_or_init(|| made)
     };
     ON.store(true, Ordering::Release);
-    state.clock().next = Instant::now() + SECOND;
+    state.clock().next = Instant::now() + ROW_INTERVAL;
     state.record(py, "second");
     Ok(true)
 }
@@ -146,7 +115,7 @@ pub(crate) fn tick() {
     if now < clock.next {
         return;
     }
-    clock.next = now + SECOND;
+    clock.next = now + ROW_INTERVAL;
     if !state.asked.swap(true, Ordering::AcqRel) {
         // SAFETY: the function lives as long as this library, which Python never unloads, and needs no argument. It may be
         // called without the GIL.

@@ -33,8 +33,8 @@ thread_local! {
 static MARK: AtomicI64 = AtomicI64::new(0);
 
 /// How many modules have told in this pass, and how many in the one before.
-static TOLD: AtomicU32 = AtomicU32::new(0);
-static TOLD_BEFORE: AtomicU32 = AtomicU32::new(0);
+static MODULES_SEEN: AtomicU32 = AtomicU32::new(0);
+static MODULES_SEEN_BEFORE: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn remember_root(called: Called) {
     ROOT.set(Some(called));
@@ -51,8 +51,8 @@ pub(crate) fn began(py: Python<'_>, nanos: i64) {
 pub(crate) fn ended(py: Python<'_>, nanos: i64) {
     let took = seconds(nanos - BEGAN.get());
     record(py, ROOT.get(), Stage::PostBackward, nanos, took);
-    let told = TOLD.swap(0, Ordering::Relaxed);
-    let is_as_before = TOLD_BEFORE.swap(told, Ordering::Relaxed) == told;
+    let told = MODULES_SEEN.swap(0, Ordering::Relaxed);
+    let is_as_before = MODULES_SEEN_BEFORE.swap(told, Ordering::Relaxed) == told;
     state::look_for_hooks(if is_as_before {
         HookScan::WhereSomeLack
     } else {
@@ -191,7 +191,7 @@ fn hooked(tensor: &Bound<'_, PyAny>, number: usize) -> Option<Hook> {
 fn tell(py: Python<'_>, number: usize, parameter: &Bound<'_, PyAny>) {
     let called = state::timed(number, parameter);
     if called.is_some() {
-        TOLD.fetch_add(1, Ordering::Relaxed);
+        MODULES_SEEN.fetch_add(1, Ordering::Relaxed);
     }
     if let Some(called) = called
         && let Some((step, seq)) = state::next(py)

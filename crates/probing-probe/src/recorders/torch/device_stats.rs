@@ -12,8 +12,8 @@ use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::gil_cell::GilCell;
 use crate::python::signal_handlers;
-use crate::recorders::torch::statistics::{Finite, Statistics};
 use crate::recorders::torch::tensors::{self, Label, ReadReason, TensorStatistics};
+use crate::recording::statistics::{Finite, Statistics};
 
 /// Results that may be awaited.
 const MAX_AWAITED: usize = 4096;

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use pyo3::Borrowed;
 use pyo3::prelude::*;
 
+use crate::inspect::variables;
 use crate::process::fork_child;
 use crate::python::frame;
 use crate::python::interned::interned;
@@ -138,7 +139,7 @@ fn learn(module: &Bound<'_, PyAny>) {
 
 /// The module whose call this is, by the frame that runs it.
 pub(crate) fn module_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    frame::variable(frame, interned!(frame.py(), "self"))
+    variables::variable(frame, interned!(frame.py(), "self"))
 }
 
 pub(crate) fn seconds(nanos: i64) -> f64 {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use crate::breakpoints::Address;
+use crate::python::address_hash::Address;
 use crate::python::weak::{is_target, target_is_gone, weak_of};
 use crate::recorders::torch::backward::Hook;
 use crate::recorders::torch::modules::{Modules, Owner};

@@ -17,10 +17,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::breakpoints::Address;
-use crate::eval::traceback::text_of;
+use crate::inspect::variables;
+use crate::python::address_hash::Address;
 use crate::python::frame;
 use crate::python::interned::interned;
+use crate::python::text::text_of;
 use crate::python::weak::{is_target, target, target_is_gone, weak_of};
 use crate::recorders::torch::state::HookScan;
 use crate::recording::{self, Called};
@@ -194,7 +195,7 @@ pub(crate) fn model_of<'py>(
         let Some(current) = next.filter(|_| may_walk) else {
             break;
         };
-        if let Some(caller) = frame::variable(&current, interned!(py, "self"))
+        if let Some(caller) = variables::variable(&current, interned!(py, "self"))
             && is_module(&caller, class)
             && !callers.iter().any(|other| other.is(&caller))
             && !caller.is(module)

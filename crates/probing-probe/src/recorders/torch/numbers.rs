@@ -14,7 +14,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::python::call::call;
-use crate::recorders::torch::statistics::{self, BFloat16, Float16, Statistics, StridedLayout};
+use crate::recorders::torch::statistics::{self, BFloat16, Float16, StridedLayout};
+use crate::recording::statistics::Statistics;
 
 /// Fewer numbers are looked at without letting go of the GIL: it takes some microseconds.
 const MAX_WITH_GIL: usize = 1 << 16;

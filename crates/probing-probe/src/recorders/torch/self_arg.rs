@@ -10,6 +10,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use crate::inspect::variables;
 use crate::python::call::call;
 use crate::python::embedded;
 use crate::python::frame;
@@ -94,7 +95,7 @@ pub(crate) fn of_call<'py>(
         return read.innermost(py);
     }
     let frame = frame::current(py)?;
-    let first = frame::variable(&frame, name())?;
+    let first = variables::variable(&frame, name())?;
     Some((first, frame.as_ptr() as usize))
 }
 

@@ -12,15 +12,15 @@ use probing_store::monotonic_nanos;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::breakpoints::tensors::is_tensor;
-use crate::python::frame;
+use crate::inspect::tensors::is_tensor;
+use crate::inspect::variables;
 use crate::python::interned::interned;
 use crate::recorders::torch::device_stats;
 use crate::recorders::torch::forward::module_of;
 use crate::recorders::torch::modules::Owner;
 use crate::recorders::torch::numbers::Numbers;
 use crate::recorders::torch::state;
-use crate::recorders::torch::statistics::Statistics;
+use crate::recording::statistics::Statistics;
 use crate::recording::step;
 use crate::recording::{self, TensorRow};
 
@@ -288,7 +288,7 @@ fn around<'py>(
     let py = frame.py();
     let mut all = Vec::new();
     for name in [interned!(py, "args"), interned!(py, "kwargs")] {
-        if let Some(given) = frame::variable(frame, name) {
+        if let Some(given) = variables::variable(frame, name) {
             let kind = "input";
             let inputs = tensors_in(&given).into_iter();
             all.extend(inputs.map(|tensor| {

@@ -14,12 +14,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::eval::traceback::text_of;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::frame;
 use crate::python::interned::interned;
 use crate::python::monitoring;
+use crate::python::text::text_of;
 use crate::recorders::torch::{backward, forward, self_arg, steps};
 use crate::trace::{self, EventContext, EventSet, Tap};
 

@@ -12,7 +12,7 @@ use std::ptr;
 use pyo3::ffi::{self, PyFrameObject, PyObject, PyThreadState, PyTypeObject};
 use pyo3::prelude::*;
 
-use crate::breakpoints::found;
+use crate::python::symbols::found;
 
 /// Where things are. All offsets are in bytes.
 #[derive(Debug, Clone, Copy)]

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use probing_proto::message::Failure;
 use pyo3::prelude::*;
 
-use crate::breakpoints::found;
+use crate::python::symbols::found;
 use crate::recorders::memory::heap::stacks::{self, Stack};
 use crate::recorders::memory::heap::{PERIOD_BYTES, STATE};
 

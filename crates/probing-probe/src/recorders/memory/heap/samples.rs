@@ -9,7 +9,7 @@ use probing_proto::message::recorders::{HeapSite, Live};
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use crate::breakpoints::Address;
+use crate::python::address_hash::Address;
 use crate::recorders::memory::heap::PERIOD_BYTES;
 use crate::recorders::memory::heap::hooks::{MARKS, mark_of};
 use crate::recorders::memory::heap::stacks::{Stack, StackText};
@@ -81,7 +81,7 @@ pub(crate) struct Site {
     pub(crate) allocated_bytes: f64,
 }
 
-/// Takes a reference, which is given back by [`let_go`].
+/// Takes a reference, which is given back by [`release`].
 #[expect(
     unsafe_code,
     reason = "a reference that no `Py` holds: there is no `Python` here"
@@ -93,7 +93,7 @@ fn hold(code: *mut PyObject) {
 
 /// Gives the references back.
 #[expect(unsafe_code, reason = "a reference that no `Py` holds")]
-pub(crate) fn let_go(_: Python<'_>, codes: &HashSet<usize>) {
+pub(crate) fn release(_: Python<'_>, codes: &HashSet<usize>) {
     for code in codes {
         // SAFETY: a reference of `hold`'s, given back once. The GIL is held.
         unsafe { ffi::Py_DECREF(*code as *mut PyObject) };

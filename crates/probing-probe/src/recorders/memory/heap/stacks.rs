@@ -18,8 +18,8 @@ use pyo3::ffi::{self, PyMemberDef, PyObject, PyThreadState, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::breakpoints::found;
 use crate::python::call;
+use crate::python::symbols::found;
 use crate::recorders::memory::heap::frames::{Frame, Walk};
 
 /// Frames that are looked at, from the innermost on.

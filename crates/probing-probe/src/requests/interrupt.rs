@@ -7,22 +7,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use probing_proto::message::Progress;
-use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::breakpoints;
-use crate::eval::evaluation;
-use crate::eval::interrupt_safety::{self, InterruptSafety};
 use crate::python::call::{call, release};
+use crate::python::compile;
+use crate::python::current_thread::own_thread;
+use crate::python::interrupt_class;
 use crate::python::signal_handlers;
+use crate::requests::interrupt_safety::{self, InterruptSafety};
+use crate::requests::quiet::quietly;
 
 /// How long code is awaited to come back from the standard library.
 const LIBRARY_TIMEOUT: Duration = Duration::from_millis(80);
 /// Between two looks at where it is: an eighth of the time that it has taken, within these.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_INTERVAL: Duration = Duration::from_millis(100);
 
 /// No thread.
@@ -158,7 +158,7 @@ impl Interrupt {
                 Some(moment) if !self.is_over() => before = moment,
                 _ => break,
             }
-            thread::sleep((began.elapsed() / 8).clamp(SHORTEST, MAX_INTERVAL));
+            thread::sleep((began.elapsed() / 8).clamp(MIN_INTERVAL, MAX_INTERVAL));
         }
     }
 
@@ -182,7 +182,7 @@ impl Interrupt {
         };
         // To look where a thread is may run code of the program (an audit hook), which lets others have the GIL: the code that
         // is meant may have ended meanwhile. From here to the end nothing lets go of the GIL.
-        let class = class(py);
+        let class = interrupt_class::class(py);
         if !may_come || self.thread.load(Ordering::Acquire) != thread {
             return Some(moment);
         }
@@ -234,7 +234,7 @@ impl Interrupt {
     /// Runs `code`, which may be interrupted; afterwards nothing of an interrupt is left in this thread.
     pub(crate) fn allow<T>(&self, py: Python<'_>, code: impl FnOnce() -> T) -> T {
         self.thread.store(own_thread(), Ordering::Release);
-        let result = breakpoints::quietly(code);
+        let result = quietly(code);
         self.settle(py);
         result
     }
@@ -250,7 +250,7 @@ impl Interrupt {
     fn settle(&self, py: Python<'_>) {
         self.thread.store(NOBODY, Ordering::Release);
         if self.is_requested() {
-            signal_handlers::kept_out(py, || drop(evaluation::run_nothing(py)));
+            signal_handlers::kept_out(py, || drop(compile::run_nothing(py)));
         }
     }
 }
@@ -259,31 +259,6 @@ impl std::fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.progress().fmt(f)
     }
-}
-
-/// The calling thread, by the number that Python knows it by.
-pub(crate) fn own_thread() -> u64 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::pthread_self() }
-}
-
-/// What comes to code that is interrupted: a `KeyboardInterrupt` in all but identity, so that it is not taken for the program's.
-fn class(py: Python<'_>) -> Bound<'_, PyType> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let class = CLASS.get_or_try_init(py, || {
-        let base = py.get_type::<PyKeyboardInterrupt>();
-        PyErr::new_type(py, c"builtins.KeyboardInterrupt", None, Some(&base), None)
-    });
-    match class {
-        Ok(class) => class.bind(py).clone(),
-        // Without memory for it.
-        Err(_) => py.get_type::<PyKeyboardInterrupt>(),
-    }
-}
-
-/// Whether an interrupt of ours is what was raised.
-pub(crate) fn is_ours(py: Python<'_>, error: &PyErr) -> bool {
-    error.get_type(py).is(class(py))
 }
 
 fn set_pending_exception(_py: Python<'_>, thread: u64, exception: Bound<'_, PyType>) {

@@ -8,11 +8,13 @@
 use probing_proto::text::tensor_elements;
 use pyo3::prelude::*;
 
-use crate::eval::traceback::text_of;
+use crate::inspect::tensors;
 use crate::process::read_memory;
 use crate::python::call::call;
+use crate::python::class_name::name_of;
 use crate::python::interned::interned;
-use crate::watchpoints::{format, path, tensors};
+use crate::python::own_names;
+use crate::python::text::text_of;
 
 /// Elements that are shown.
 const SHOWN: usize = 8;
@@ -47,7 +49,7 @@ pub(crate) fn scalar(tensor: &Bound<'_, PyAny>) -> Option<String> {
     }
     let strided = Strided::of(tensor).filter(|it| it.shape.is_empty())?;
     let bytes = strided.read(1)?;
-    let class = format::name_of(tensor.get_type().as_any());
+    let class = name_of(tensor.get_type().as_any());
     tensor_elements::scalar(&class, &strided.dtype, &bytes)
 }
 
@@ -114,7 +116,7 @@ impl Strided {
 /// Whether its memory has the numbers with the other sign. `is_neg()` would say so, and lets go of the GIL meanwhile: in the
 /// middle of an assignment no other thread may come in.
 fn is_negated(tensor: &Bound<'_, PyAny>) -> Option<bool> {
-    let module = path::module(tensor.py(), "torch._C")?;
+    let module = own_names::module(tensor.py(), "torch._C")?;
     let keys = call(&module.getattr("_dispatch_keys").ok()?, (tensor,)).ok()?;
     let negative = module.getattr("DispatchKey").ok()?.getattr("Negative");
     let has = call(&keys.getattr("has").ok()?, (negative.ok()?,)).ok()?;

@@ -11,9 +11,9 @@ use probing_proto::message::{Event, MAX_TEXT, Message, RequestId, Stream};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::eval::interrupt::Interrupt;
 use crate::process::fork_child;
 use crate::python::call::call;
+use crate::requests::interrupt::Interrupt;
 use crate::requests::outbox::Outbox;
 
 /// Where the output of one eval goes.

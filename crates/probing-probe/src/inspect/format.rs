@@ -2,19 +2,17 @@
 //!
 //! What has no words of its own here is told by its class and address.
 
-use std::sync::OnceLock;
-
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet,
     PyString, PyTuple, PyType,
 };
 
-use crate::eval::traceback::text_of;
-use crate::python::call::call;
+use crate::inspect::tensors;
+use crate::python::class_name::name_of;
 use crate::python::interned::interned;
 use crate::python::signal_handlers;
-use crate::watchpoints::tensors;
+use crate::python::text::text_of;
 
 /// As readers from outside have them.
 const ITEMS: usize = 10;
@@ -136,24 +134,4 @@ fn listed(mut texts: Vec<String>, count: usize) -> String {
         texts.push(format!("… {} more", count - texts.len()));
     }
     texts.join(", ")
-}
-
-/// The name of a value's class.
-pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
-    name_of(value.get_type().as_any())
-}
-
-/// The name of a class, which no metaclass of the program's is asked for.
-pub(crate) fn name_of(class: &Bound<'_, PyAny>) -> String {
-    static NAME_OF: OnceLock<Option<Py<PyAny>>> = OnceLock::new();
-    let py = class.py();
-    let teller = NAME_OF.get_or_init(|| {
-        let names = py.get_type::<PyType>().getattr("__dict__").ok()?;
-        let getter = names.get_item("__name__").ok()?.getattr("__get__");
-        getter.ok().map(Bound::unbind)
-    });
-    let name = teller
-        .as_ref()
-        .and_then(|it| call(it.bind(py), (class,)).ok());
-    name.map_or_else(|| "object".to_owned(), |name| text_of(&name))
 }

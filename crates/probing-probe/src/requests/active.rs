@@ -3,8 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::eval::interrupt::Interrupt;
 use crate::process::per_process::PerProcess;
+use crate::requests::interrupt::Interrupt;
 
 static EVALS: PerProcess<Evals> = PerProcess::new();
 

@@ -10,15 +10,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::breakpoints::loaded_module;
 use crate::process::per_process::PerProcess;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::gil_cell::GilCell;
 use crate::python::interned::interned;
+use crate::python::own_names::named;
 use crate::python::signal_handlers;
 use crate::python::weak::{is_target, weak_of};
-use crate::recorders::collectives::next_sequence;
 use crate::requests::worker::SingleFlight;
 
 /// The least time between two looks, by who writes rows, whether torch.distributed is initialised.
@@ -30,7 +29,7 @@ const NO_RANK: u32 = u32::MAX;
 static RANK: PerProcess<AtomicU32> = PerProcess::new();
 static NEXT_LOOK: AtomicI64 = AtomicI64::new(0);
 /// Of [`notice_rank`].
-static LOOK: SingleFlight = SingleFlight::new();
+static SEARCH_FLIGHT: SingleFlight = SingleFlight::new();
 
 /// The group that was seen last, and its job.
 static SEEN: PerProcess<GilCell<KnownGroup>> = PerProcess::new();
@@ -86,7 +85,7 @@ fn notice_unsettled(py: Python<'_>) {
     }
     NEXT_LOOK.store(now + LOOK_INTERVAL_NANOS, Ordering::Relaxed);
     if group(py).is_some() {
-        LOOK.start(look_for_rank);
+        SEARCH_FLIGHT.start(look_for_rank);
     }
 }
 
@@ -120,7 +119,7 @@ pub(crate) fn progress(py: Python<'_>) -> Progress {
 
 /// `torch.distributed` and its group of all ranks, once it is initialised. Nothing is imported.
 fn group(py: Python<'_>) -> Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
-    let c10d = loaded_module(py, interned!(py, "torch.distributed.distributed_c10d"))?;
+    let c10d = named(py, interned!(py, "torch.distributed.distributed_c10d"))?;
     let world = c10d.getattr(interned!(py, "_world")).ok()?;
     let group = world.getattr(interned!(py, "_default_pg")).ok()?;
     (!group.is_none()).then_some((c10d, group))
@@ -150,9 +149,15 @@ fn know(c10d: &Bound<'_, PyAny>, group: &Bound<'_, PyAny>) -> Option<String> {
     job
 }
 
-/// A function of `world.py`.
+/// A function of `world_group.py`.
 pub(crate) fn function<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     static OWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let own = OWN.get_or_try_init(py, || embedded!(py, "world_group.py").map(Bound::unbind))?;
     own.bind(py).as_any().get_item(name)
+}
+
+/// The number that a group gives to its next operation.
+pub(crate) fn next_sequence(group: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let sequence = interned!(group.py(), "_get_sequence_number_for_group");
+    call(&group.getattr(sequence)?, ())?.extract()
 }

@@ -12,11 +12,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::eval::traceback::text_of;
+use crate::inspect::elements;
 use crate::python::call::{call, release_error};
+use crate::python::class_name::name_of;
 use crate::python::interned::interned;
+use crate::python::own_names;
 use crate::python::symbols::symbols;
-use crate::watchpoints::{elements, format, path};
+use crate::python::text::text_of;
 
 /// Where torch's own kinds of tensor come from.
 const OWN: [&str; 2] = ["torch", "torch.nn.parameter"];
@@ -59,7 +61,7 @@ impl<'py> Unheard<'py> {
 
 impl Modes {
     fn find(py: Python<'_>) -> Option<Self> {
-        let native = path::module(py, "torch._C")?;
+        let native = own_names::module(py, "torch._C")?;
         let count = native.getattr(interned!(py, "_len_torch_function_stack"));
         let guard = native.getattr(interned!(py, "DisableTorchFunction"));
         Some(Self {
@@ -154,7 +156,7 @@ pub(crate) fn described(value: &Bound<'_, PyAny>) -> Option<String> {
     };
     Some(format!(
         "{}(shape=({}{comma}), dtype={}, device={})",
-        format::name_of(value.get_type().as_any()),
+        name_of(value.get_type().as_any()),
         sizes.join(", "),
         short("dtype")?,
         short("device")?,

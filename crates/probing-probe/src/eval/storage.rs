@@ -12,10 +12,10 @@ use probing_proto::message::breakpoints::Storage;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::eval::traceback::text_of;
 use crate::python::call::call;
+use crate::python::class_name::type_name;
 use crate::python::symbols::symbols;
-use crate::watchpoints::type_name;
+use crate::python::text::text_of;
 
 /// Any memory, whatever its shape, and no matter whether it may be written through the buffer.
 const FULL_READ_ONLY: i32 = 0x11c;
