@@ -99,6 +99,8 @@ pub(crate) fn refused(error: &ClientError) -> Refused {
         error if error.is_end() => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
         ClientError::Ended { .. } => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
         ClientError::NobodyChosen { .. }
+        | ClientError::NoThread { .. }
+        | ClientError::NoMainThread
         | ClientError::NothingLeft { .. }
         | ClientError::NoneFailed => (StatusCode::NOT_FOUND, None),
         ClientError::NoProbe { .. } => (StatusCode::CONFLICT, Some(RefusalKind::NoProbe)),

@@ -8,6 +8,7 @@ use probing_attach::AttachError;
 use probing_capture::{Capture, CaptureError};
 use probing_process::error::ProcessError;
 use probing_proto::agent::{Refusal, RefusalKind};
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::message::{Failure, PROTOCOL};
 use probing_proto::paths::NotPrivate;
 use probing_proto::process::Pid;
@@ -78,6 +79,14 @@ pub enum ClientError {
     OtherProtocol { theirs: u32 },
     #[error(transparent)]
     Wire(#[from] WireError),
+    #[error("no thread is called {wanted}; there are: {}", .threads.join(", "))]
+    NoThread {
+        wanted: ThreadSelector,
+        /// Names and ids of those that there are.
+        threads: Vec<String>,
+    },
+    #[error("the main thread runs no Python now")]
+    NoMainThread,
     #[error("no Python process is named: {name}")]
     NoneNamed { name: String },
     #[error("{} Python processes are named {name}:{}", .matches.len(), listed(.matches))]
@@ -291,6 +300,7 @@ impl ClientError {
                  PROBING=1 what they recorded stays; `--ranks all backtrace` shows where the others are"
                     .to_owned()
             }
+            Self::NoMainThread => "`probing backtrace --all` shows the other threads".to_owned(),
             Self::NoPackage => {
                 "install it with `pip install .` in a checkout of Probing, or set PROBING_PACKAGE to the folder that contains it".to_owned()
             }
@@ -326,7 +336,7 @@ impl ClientError {
             Self::NotCopied { .. } => {
                 "the target must see a writable folder: start it with PROBING_DIR set to one".to_owned()
             }
-            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::HungUp | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
+            Self::PackageUnreadable { .. } | Self::NotConnected { .. } | Self::Broken { .. } | Self::Gone | Self::HungUp | Self::NoThread { .. } | Self::Ended { .. } | Self::Wire(_) | Self::AgentGone { .. } => return None,
         };
         Some(hint)
     }

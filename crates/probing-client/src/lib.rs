@@ -28,7 +28,7 @@ pub use self::sampling::call_tree::{Calls, FrameLocation};
 pub use self::sampling::samples::{Plan, Samples, SamplesEnd, sample_each};
 pub use self::sampling::ticker::{Pace, Stop};
 pub use self::stacks::merged_tree::{Branch, BranchEnd, LeafState, Merge, Tree};
-pub use self::stacks::{StackQuery, Stacks};
+pub use self::stacks::{LocalValues, StackQuery};
 pub use self::storage::cleanup::{Limits, beyond, remove};
 pub use self::storage::core_file::CoreFileInfo;
 pub use self::storage::recording::Recording;
@@ -39,6 +39,7 @@ pub use self::targets::proc_info::{ProcessFacts, ThreadFacts, host_name, started
 pub use self::targets::ranks::{RankSelector, Ranks};
 pub use self::targets::session::Contact;
 pub use self::targets::set::{EndedTarget, Member, Members, TargetSelectors, TargetSet};
+pub use self::targets::stacks::Stacks;
 pub use self::targets::target::{ConnectedProbe, Entry, Remote, Target};
 pub use self::watchpoints::writes::{MemoryWatch, WatchedMemory};
 pub use probing_watchpoint::StrayTraps;

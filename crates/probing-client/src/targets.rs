@@ -10,4 +10,6 @@ pub(crate) mod roles;
 pub(crate) mod session;
 pub(crate) mod set;
 pub(crate) mod socket_path;
+pub(crate) mod stacks;
+pub(crate) mod stuck;
 pub(crate) mod target;

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::omitted::is_false;
+use crate::message::threads::ThreadSelector;
 use crate::message::{Failure, FrameSelector};
 use crate::process::Pid;
 use crate::report::{DeadProcess, ListedProcess};
@@ -155,7 +157,7 @@ pub struct EvalRequest {
     pub pid: Option<Pid>,
     /// Run it on this thread of the program: `main`, a name, an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Run it in the locals of this frame: 0 is the innermost, -1 the outermost; or by the function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSelector>,
@@ -182,7 +184,7 @@ pub struct StacksRequest {
     pub all: bool,
     /// Of one thread, by its name or one of its ids.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Of the asyncio tasks that are not done, instead of threads.
     pub tasks: bool,
     /// With the local variables of every frame.
@@ -191,6 +193,9 @@ pub struct StacksRequest {
     pub native: bool,
     /// Hold a thread for a moment when it moves too fast to be seen whole.
     pub pause: bool,
+    /// With the threads of the probe.
+    #[serde(skip_serializing_if = "is_false")]
+    pub probe_threads: bool,
 }
 
 /// What `/query` is asked.
@@ -255,7 +260,7 @@ pub struct SamplesRequest {
     /// Readings per second.
     pub rate: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Also threads that sleep or wait.
     #[serde(default)]
     pub idle: bool,

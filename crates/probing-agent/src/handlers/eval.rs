@@ -8,8 +8,8 @@ use probing_client::{
     AttachOptions, ClientError, ConnectedProbe, Entry, EvalEnd, EvalEvent, FanOutLimits, Target,
 };
 use probing_proto::agent::EvalRequest;
-use probing_proto::message::{Eval, Evaluated, Outcome, Progress};
-use probing_proto::report::{EvalReport, StuckReport};
+use probing_proto::message::{Eval, Evaluated, Outcome};
+use probing_proto::report::EvalReport;
 
 use crate::agent::Agent;
 use crate::handlers::each;
@@ -51,7 +51,7 @@ pub(crate) fn eval(
     }
     let eval = Arc::new(Eval {
         code: request.code,
-        thread: request.thread,
+        thread: request.thread.map(String::from),
         frame: request.frame,
         max_output: Some(
             request
@@ -112,24 +112,11 @@ fn run(
                 thread: None,
                 outcome: Outcome::Finished { value: None },
             };
-            (nothing, true, Some(stuck(target, progress)))
+            (nothing, true, Some(target.stuck(progress)))
         }
     };
     Ok(EvalReport {
         stuck,
         ..EvalReport::new(pid, output, evaluated, timed_out)
     })
-}
-
-fn stuck(target: &Target, progress: Progress) -> StuckReport {
-    let reason = if progress.begun {
-        "the code was interrupted and has not ended yet"
-    } else {
-        "the code has not begun and will not run"
-    };
-    StuckReport {
-        begun: progress.begun,
-        reason: reason.to_owned(),
-        thread: progress.thread.and_then(|ident| target.stack(ident)),
-    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::wire::json_lines::BacktraceArgs;
 
 use crate::arguments::NamedTargets;
@@ -54,9 +55,9 @@ pub(crate) struct BacktraceArguments {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// One thread, by its name or its id (the kernel's or Python's)
-    #[arg(long, value_name = "NAME|ID", conflicts_with = "all")]
-    pub(crate) thread: Option<String>,
+    /// One thread, `main`, by its name or its id (the kernel's or Python's)
+    #[arg(long, value_name = "main|NAME|ID", conflicts_with = "all")]
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// The asyncio tasks that are not done, instead of threads: what each waits for and where. Tasks that others wait
     /// for are shown below them, those that are alike together, and deadlocks are named

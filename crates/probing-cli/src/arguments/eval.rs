@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use probing_proto::message::FrameSelector;
+use probing_proto::message::threads::ThreadSelector;
 
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::{bytes, seconds};
@@ -52,7 +53,7 @@ pub(crate) struct EvalArguments {
     /// need a lock that the thread may hold. Else it has a thread of its own; code that names torch's
     /// gradients waits for main
     #[arg(long, value_name = "main|NAME|ID")]
-    pub(crate) thread: Option<String>,
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// Run it with the locals of this frame of the main thread (or of --thread): 0 is the innermost, as
     /// in `backtrace`, -1 the outermost; FUNCTION is the innermost frame of that name. Needs nothing of

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use probing_proto::message::threads::ThreadSelector;
+
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::seconds;
 
@@ -43,9 +45,9 @@ pub(crate) struct FlamegraphArguments {
     #[arg(long, value_enum)]
     pub(crate) format: Option<FlamegraphFormat>,
 
-    /// Only one thread, by its name or its id (the kernel's or Python's)
-    #[arg(long, value_name = "NAME|ID")]
-    pub(crate) thread: Option<String>,
+    /// Only one thread, `main`, by its name or its id (the kernel's or Python's)
+    #[arg(long, value_name = "main|NAME|ID")]
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// Keep threads apart
     #[arg(long)]

@@ -146,7 +146,7 @@ impl Service {
         let mut probe = self.contact.probe()?;
         let canceller = probe.start_eval(Eval {
             code: asked.code,
-            thread: asked.thread,
+            thread: asked.thread.map(String::from),
             frame: asked.frame,
             max_output: asked.max_output,
             stop: None,
@@ -165,7 +165,7 @@ impl Service {
             EvalEnd::TimedOut(evaluated) => (evaluated, true),
             // What comes later on this connection is nobody's: it goes, and takes the code along.
             EvalEnd::Stuck(progress) => {
-                let stuck = eval::stuck::report(self.contact.target()?, progress);
+                let stuck = self.contact.target()?.stuck(progress);
                 return Ok(LineEvent::Stuck {
                     stack: eval::stuck::stack(&stuck),
                     begun: stuck.begun,
@@ -223,16 +223,17 @@ impl Service {
             bail!("all threads, one thread and tasks exclude each other");
         }
         let (tasks, target) = (asked.tasks, self.contact.target()?);
-        let (mut text, report, note) = if tasks {
-            let (text, report, note) = backtrace::tasks_with_note(&asked.into(), target)?;
-            (text, serde_json::to_value(&report)?, note)
+        let (mut text, report, notes) = if tasks {
+            let report = backtrace::read_tasks(&asked.into(), target)?;
+            let text = backtrace::tasks::words(&report, false);
+            (text, serde_json::to_value(&report)?, report.notes)
         } else {
-            let (report, note) = backtrace::read_with_note(&asked.into(), target)?;
+            let report = backtrace::read(&asked.into(), target)?;
             let text = backtrace::text::text(&report, false);
-            (text, serde_json::to_value(&report)?, note)
+            (text, serde_json::to_value(&report)?, report.notes)
         };
         // Not to stderr, which a program need not read.
-        text.extend(note.map(|note| format!("\n{note}\n")));
+        text.extend(notes.iter().map(|note| format!("\n{note}\n")));
         let text = visible::lines(&terminal::plain(&text)).into_owned();
         Ok(LineEvent::Backtrace { text, report })
     }

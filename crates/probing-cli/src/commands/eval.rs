@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &TargetArgs) -> anyhow::Result
     let code = Code {
         eval: Eval {
             code: code(arguments)?,
-            thread: arguments.thread.clone(),
+            thread: arguments.thread.clone().map(String::from),
             frame: arguments.frame.clone(),
             max_output: Some(arguments.max_output),
             stop: None,
@@ -120,7 +120,7 @@ impl Running {
                 self.say_timed_out("the code was interrupted", "")
             }
             EvalEnd::Stuck(progress) => {
-                let stuck = stuck::report(&self.target, progress);
+                let stuck = self.target.stuck(progress);
                 self.say_timed_out(&stuck.reason, &stuck::stack(&stuck))
             }
         }
@@ -156,7 +156,7 @@ impl Running {
                         thread: None,
                         outcome: Outcome::Finished { value: None },
                     };
-                    let stuck = stuck::report(&self.target, progress);
+                    let stuck = self.target.stuck(progress);
                     (nothing, exit::TIMED_OUT, Some(stuck))
                 }
             };

@@ -120,6 +120,10 @@ impl TopSnapshot {
 impl TopSampler<'_> {
     fn look(&self) -> anyhow::Result<TopSnapshot> {
         let members = self.aim.members()?;
+        if self.arguments.thread.is_some() {
+            // Sums of traces are those of all threads.
+            return self.sampled(members, "one thread was asked for");
+        }
         let (traced, missing) = match self.traced(&members) {
             Ok((traced, _)) if traced.is_empty() => {
                 return self.sampled(members, "no traced call was seen");
@@ -188,7 +192,7 @@ impl TopSampler<'_> {
         let plan = Plan {
             duration: self.arguments.span(),
             rate: RATE,
-            thread: None,
+            thread: self.arguments.thread.clone(),
             idle: false,
             threads: false,
             functions: false,
@@ -203,6 +207,12 @@ impl TopSampler<'_> {
             ))
             .with_context(|| format!("{why}, and stacks cannot be sampled"));
         };
+        if let Some(wanted) = &self.arguments.thread
+            && !samples.wanted_was_seen
+            && samples.taken > 0
+        {
+            return Err(samples.no_thread(wanted).into());
+        }
         let missing = failures.into_iter().map(|(member, error)| UnreadTarget {
             who: member.who,
             pid: member.pid,

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::process::Pid;
 use probing_stacks::{Frame, FrameGap, Gil, Options, Pause, State, ThreadStack};
 use rustix::time::{ClockId, clock_gettime};
@@ -26,8 +27,8 @@ pub struct Plan {
     pub duration: Duration,
     /// Readings per second.
     pub rate: u32,
-    /// Only the thread of this name or id.
-    pub thread: Option<String>,
+    /// Only this one; else all.
+    pub thread: Option<ThreadSelector>,
     /// Also threads that sleep or wait.
     pub idle: bool,
     /// Each thread apart.
@@ -199,6 +200,14 @@ impl Samples {
             .add_all(&FrameLocation::words(&who.to_string()), &other.calls);
     }
 
+    /// That the thread that was to be sampled was not there.
+    pub fn no_thread(&self, wanted: &ThreadSelector) -> ClientError {
+        ClientError::NoThread {
+            wanted: wanted.clone(),
+            threads: self.names.clone(),
+        }
+    }
+
     pub(crate) fn none(pid: Pid, plan: &Plan) -> Self {
         Self {
             pid,
@@ -224,8 +233,8 @@ impl Samples {
         self.names.clear();
         for thread in threads {
             self.names.push(stacks::title(thread));
-            let wanted = plan.thread.as_deref();
-            let is_wanted = wanted.is_none_or(|wanted| stacks::is_named(thread, wanted));
+            let wanted = plan.thread.as_ref();
+            let is_wanted = wanted.is_none_or(|wanted| wanted.selects(stacks::names(thread)));
             self.wanted_was_seen |= is_wanted;
             if !is_wanted || (is_idle(thread) && !plan.idle) {
                 continue;

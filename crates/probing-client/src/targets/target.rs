@@ -9,7 +9,7 @@ use probing_attach::{Options as AttachOptions, Report as AttachReport};
 use probing_capture::Capture;
 use probing_process::procfs::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_proto::report::{BacktraceReport, ReportedThread};
+use probing_proto::report::BacktraceReport;
 
 use crate::agent::{self, Endpoint, Node};
 use crate::error::ClientError;
@@ -20,7 +20,6 @@ use crate::sampling::samples::{self, Plan, Samples};
 use crate::sampling::ticker::Stop;
 use crate::stacks::access::Subject;
 use crate::stacks::locals;
-use crate::stacks::{self, StackQuery, Stacks};
 use crate::storage::core_file::CoreFileInfo;
 use crate::storage::recording::Recording;
 use crate::targets::proc_info::host_name;
@@ -153,15 +152,6 @@ impl Target {
 }
 
 impl Target {
-    /// The stacks of all its threads, read from outside. Needs no probe.
-    pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
-        match self {
-            Self::Remote(remote) => Ok(Stacks::there(remote.clone(), query)),
-            Self::Capture(path) => Stacks::kept(path, query),
-            _ => Stacks::of(&self.subject()?, query),
-        }
-    }
-
     /// Has the probe put the locals of a report into the program's own words. Does nothing without a probe.
     pub fn tell_locals(&self, report: &mut BacktraceReport) -> Result<(), ClientError> {
         let probe = match self {
@@ -188,22 +178,6 @@ impl Target {
                 agent::sample((node, *pid), plan, stop, on_reading)
             }
             _ => samples::sample(&self.subject()?, plan, stop, on_reading),
-        }
-    }
-
-    /// Which thread of it holds the GIL and where, if any does and we may look.
-    pub fn gil_holder(&self) -> Option<String> {
-        match self {
-            Self::Remote(remote) => stacks::gil_holder_there(remote),
-            _ => stacks::gil_holder(&self.subject().ok()?),
-        }
-    }
-
-    /// The stack of one thread, by `threading.get_ident()`, if it can be read.
-    pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
-        match self {
-            Self::Remote(remote) => stacks::stack_there(remote, ident),
-            _ => stacks::stack(&self.subject().ok()?, ident),
         }
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use probing_capture::Capture;
 use probing_client::{
-    ClientError, Entry, FanOutLimits, Member, Members, ProcessFacts, Recording, StackQuery, Target,
-    TargetLabel, ThreadFacts, fan_out, host_name,
+    ClientError, Entry, FanOutLimits, LocalValues, Member, Members, ProcessFacts, Recording,
+    StackQuery, Target, TargetLabel, ThreadFacts, fan_out, host_name,
 };
 use probing_proto::agent::MissingTarget;
 use probing_proto::capture::Manifest;
@@ -300,7 +300,11 @@ impl TargetSnapshot {
         let read = || {
             let Needs { locals, native } = *lock(&self.needs);
             let query = StackQuery {
-                locals,
+                locals: if locals {
+                    LocalValues::FromMemory
+                } else {
+                    LocalValues::Omitted
+                },
                 native,
                 ..StackQuery::default()
             };

@@ -13,6 +13,7 @@ use probing_client::{
 use probing_engine::EngineError;
 use probing_proto::message::breakpoints::StopId;
 use probing_proto::message::completion::{Complete, Completion, CompletionKind, Describe, Scope};
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::message::{Eval, Evaluated, FrameSelector, Outcome};
 use probing_proto::report::BacktraceReport;
 
@@ -191,11 +192,11 @@ impl<'a> Session<'a> {
             Magic::Backtrace(words) => return self.backtrace(&words),
             Magic::Threads => {
                 let report = self.stacks()?;
-                let chosen = self.link.scope().thread;
+                let chosen = self.link.scope().thread.map(ThreadSelector::from);
                 write!(
                     terminal::stdout(),
                     "{}",
-                    show::threads(&report, chosen.as_deref())
+                    show::threads(&report, chosen.as_ref())
                 )?;
             }
             Magic::Frame(frame) => {
@@ -257,7 +258,7 @@ impl<'a> Session<'a> {
         let evaluated = match end {
             Ok(EvalEnd::Evaluated(evaluated) | EvalEnd::TimedOut(evaluated)) => evaluated,
             Ok(EvalEnd::Stuck(progress)) => {
-                say(&eval::stuck::report(&self.target, progress).reason)?;
+                say(&self.target.stuck(progress).reason)?;
                 return Ok(None);
             }
             Err(ClientError::Gone) if abandoned && !self.gone.is_set() => {
@@ -342,7 +343,7 @@ impl<'a> Session<'a> {
             Ok(mut arguments) => {
                 // Of the thread that was chosen, unless more or others are asked for.
                 if !arguments.all && !arguments.tasks && arguments.thread.is_none() {
-                    arguments.thread = self.link.scope().thread;
+                    arguments.thread = self.link.scope().thread.map(ThreadSelector::from);
                 }
                 backtrace::run(&arguments, self.aim)?;
             }
