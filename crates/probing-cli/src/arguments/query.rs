@@ -15,7 +15,7 @@ Examples:
   probing -t 4242 query                    a prompt: Tab completes tables and columns, \\d lists them
   probing -t all query \"SELECT pid, name, state FROM python.threads WHERE holds_gil\"
   probing --ranks 0-7 query \"SELECT func, count(*) FROM python.backtrace WHERE depth = 0 GROUP BY func\"
-  probing -t 4242 query --every 2s \"SELECT name, duration(user_nanos) FROM process.threads\"
+  probing -t 4242 query --every 2s \"SELECT name, duration(user_ns) FROM process.threads\"
   probing -t 4242 query --csv \"SELECT * FROM process.info\" > info.csv
   echo 'SHOW TABLES; DESCRIBE python.backtrace;' | probing -t 4242 query
 

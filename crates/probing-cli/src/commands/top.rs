@@ -174,9 +174,9 @@ impl TopSampler<'_> {
     ) -> Result<(Vec<TracedFunction>, Vec<UnreadTarget>), EngineError> {
         let begin = self.begin();
         let sql = format!(
-            "SELECT pid, rank, function, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
+            "SELECT pid, rank, func, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
              min(min_ns) AS least, max(max_ns) AS greatest FROM python.trace_stats \
-             WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY pid, rank, function, file, lineno \
+             WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY pid, rank, func, file, lineno \
              ORDER BY own DESC LIMIT {MAX_ROWS}"
         );
         let answer = self

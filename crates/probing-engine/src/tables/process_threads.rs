@@ -29,8 +29,8 @@ pub(crate) const TABLE: Table = Table {
             Kind::Text,
             "what it sleeps in; null when it does not, or when we may not look",
         ),
-        col("user_nanos", Kind::Int, "CPU time in its own code"),
-        col("system_nanos", Kind::Int, "CPU time in the kernel"),
+        col("user_ns", Kind::Int, "CPU time in its own code"),
+        col("system_ns", Kind::Int, "CPU time in the kernel"),
         col("processor", Kind::Int, "CPU that it ran on last"),
         col(
             "waits",
@@ -45,8 +45,8 @@ pub(crate) const TABLE: Table = Table {
         ),
         col("started_at", Kind::Time, "when it was started"),
     ],
-    example: "SELECT thread_id, name, state, duration(user_nanos + system_nanos) AS cpu FROM process.threads \
-              ORDER BY user_nanos + system_nanos DESC LIMIT 10",
+    example: "SELECT thread_id, name, state, duration(user_ns + system_ns) AS cpu FROM process.threads \
+              ORDER BY user_ns + system_ns DESC LIMIT 10",
     needs: |_| Needs::default(),
     fill,
 };

@@ -59,7 +59,7 @@ fn functions_of_ranks_are_traced_and_shown_with_their_ranks() {
             );
         }
         let sums =
-            "SELECT count(DISTINCT rank) AS ranks FROM python.trace_stats WHERE function = 'leaf'";
+            "SELECT count(DISTINCT rank) AS ranks FROM python.trace_stats WHERE func = 'leaf'";
         wait_until("their sums are taken", || {
             let rows = job.probing((0, 2), &["query", "--json", sums]).json();
             rows[0]["ranks"] == 2
