@@ -25,7 +25,7 @@ use probing_stacks::{
     Frame, FrameGap, FrameKind, Gil, Local, LocalLimits, Options, Pause, State, ThreadStack,
 };
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError, SelectionError};
 use crate::stacks::access::{Access, Subject};
 use crate::stacks::source_text::{Owner, SourceReader};
 
@@ -146,10 +146,10 @@ pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
         // What it is cannot be told from here; whoever looks closer is told why.
         None if process.uid != own.as_raw() && !own.is_root() => Ok(()),
         None if process.is_hidden() => Ok(()),
-        None => Err(ClientError::NotPython {
+        None => Err(ClientError::Local(LocalError::NotPython {
             pid: process.pid,
             command: process.command.join(" "),
-        }),
+        })),
     }
 }
 
@@ -191,11 +191,15 @@ pub(crate) fn select<T>(
     };
     threads.retain(|thread| filter.selects(names(thread)));
     match filter {
-        ThreadFilter::These(wanted) if threads.is_empty() => Err(ClientError::NoThread {
-            wanted: wanted.clone(),
-            threads: titles,
-        }),
-        ThreadFilter::Main if threads.is_empty() => Err(ClientError::NoMainThread),
+        ThreadFilter::These(wanted) if threads.is_empty() => {
+            Err(ClientError::Selection(SelectionError::NoThread {
+                wanted: wanted.clone(),
+                threads: titles,
+            }))
+        }
+        ThreadFilter::Main if threads.is_empty() => {
+            Err(ClientError::Selection(SelectionError::NoMainThread))
+        }
         _ => Ok(threads),
     }
 }

@@ -100,6 +100,8 @@ pub enum RefusalKind {
     NoProbe,
     /// The target was reached and could not do it.
     NotDone,
+    /// The target does not have the thread that was asked for.
+    NoThread,
     /// The text of a query is not SQL.
     Syntax,
     /// None of the targets of a query could be read.

@@ -52,11 +52,7 @@ fn query(request: &StacksRequest, may_run_code: bool) -> StackQuery {
             (true, true) => LocalValues::FromProbe,
         },
         native: request.native,
-        pause: if request.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
-        },
+        pause: Pause::when_moving(request.pause),
         probe_threads: request.probe_threads,
     }
 }

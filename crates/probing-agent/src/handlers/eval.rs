@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::response::Response;
 use probing_client::{
-    AttachOptions, ClientError, ConnectedProbe, Entry, EvalEnd, EvalEvent, FanOutLimits, Target,
+    AttachOptions, ClientError, ConnectedProbe, Entry, EvalEnd, EvalEvent, FanOutLimits,
+    SelectionError, Target,
 };
 use probing_proto::agent::EvalRequest;
 use probing_proto::message::{Eval, Evaluated, Outcome};
@@ -41,7 +42,10 @@ pub(crate) fn eval(
     let members = choice.members()?;
     if !choice.is_explicit() && members.all.len() > 1 {
         let group = members.all.iter().map(|member| &member.who).collect();
-        let refused = target_selection::refused(&ClientError::NotExplicit { group });
+        let refused =
+            target_selection::refused(&ClientError::Selection(SelectionError::NotExplicit {
+                group,
+            }));
         return Err(refused.hint("name one with rank or pid, or say \"ranks\": \"all\""));
     }
     for member in &members.all {

@@ -85,11 +85,7 @@ fn query(arguments: &BacktraceArguments) -> StackQuery {
             LocalValues::Omitted
         },
         native: arguments.native,
-        pause: if arguments.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
-        },
+        pause: Pause::when_moving(arguments.pause),
         probe_threads: false,
     }
 }

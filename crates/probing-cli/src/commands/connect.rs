@@ -27,6 +27,7 @@ use self::in_flight::InFlight;
 use self::input::{Input, InputEvent};
 use crate::commands::answers::missing_lines;
 use crate::commands::{TargetArgs, backtrace, eval};
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -255,13 +256,12 @@ fn failed(error: &anyhow::Error) -> LineEvent {
         kind: match client_error {
             None if is_blind => FailureKind::Unreachable,
             Some(ClientError::NotDone(_)) | None => FailureKind::Failed,
+            Some(error) if error.is_no_thread() => FailureKind::Failed,
             Some(_) => FailureKind::Unreachable,
         },
         failure: Failure {
             error: format!("{error:#}"),
-            hint: client_error
-                .and_then(ClientError::hint)
-                .or_else(|| engine_error.and_then(EngineError::hint)),
+            hint: errors::hint(error),
         },
     }
 }

@@ -115,11 +115,7 @@ fn plan(arguments: &FlamegraphArguments) -> Plan {
         idle: arguments.idle,
         threads: arguments.threads,
         functions: arguments.functions,
-        pause: if arguments.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
-        },
+        pause: Pause::when_moving(arguments.pause),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Many readings of one target's stacks, counted as they come.
 
-use std::thread;
 use std::time::Duration;
 
 use probing_proto::message::threads::ThreadSelector;
@@ -8,13 +7,12 @@ use probing_proto::process::Pid;
 use probing_stacks::{Frame, FrameGap, Gil, Options, Pause, State, ThreadStack};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError, SelectionError};
+use crate::labels::target_label::TargetLabel;
 use crate::sampling::call_tree::{Calls, FrameLocation};
 use crate::sampling::ticker::{Pace, Stop};
 use crate::stacks;
 use crate::stacks::access::{Access, Subject};
-use crate::targets::labels::TargetLabel;
-use crate::targets::set::Member;
 
 /// Stands for frames that a thread changed each time they were read.
 const MOVING: &str = "[moved too fast to be seen]";
@@ -112,7 +110,9 @@ pub(crate) fn sample(
                 samples.add(&snapshot.threads, plan);
             }
             // It starts another program, or is about to end: the next reading tells.
-            Err(ClientError::Stacks(_)) if !access.is_over() => samples.failed += 1,
+            Err(ClientError::Local(LocalError::Stacks(_))) if !access.is_over() => {
+                samples.failed += 1
+            }
             Err(error) if !error.is_end() && !access.is_over() => return Err(error),
             Err(_) => {
                 samples.end = SamplesEnd::TargetEnded;
@@ -134,53 +134,9 @@ pub(crate) fn sample(
     Ok(samples)
 }
 
-/// Samples several processes at the same time, as one picture in which each is a call of its own. `on_reading` sees
-/// the first of them. Those that could not be sampled are told apart.
-pub fn sample_each(
-    members: &[Member],
-    plan: &Plan,
-    stop: &Stop,
-    on_reading: impl FnMut(&Samples) + Send,
-) -> (Option<Samples>, Vec<(Member, ClientError)>) {
-    let mut on_reading = Some(on_reading);
-    let outcomes: Vec<Result<Samples, ClientError>> = thread::scope(|scope| {
-        let sampling: Vec<_> = members
-            .iter()
-            .map(|member| {
-                let mut watch = on_reading.take();
-                scope.spawn(move || {
-                    stop.join();
-                    let on_reading = |samples: &Samples| {
-                        if let Some(watch) = &mut watch {
-                            watch(samples);
-                        }
-                    };
-                    member.target.sample(plan, stop, on_reading)
-                })
-            })
-            .collect();
-        let ended = sampling.into_iter().map(thread::ScopedJoinHandle::join);
-        // One that panicked gave nothing.
-        ended
-            .map(|ended| ended.unwrap_or(Err(ClientError::Gone)))
-            .collect()
-    });
-    let (mut all, mut failures) = (None::<Samples>, Vec::new());
-    for (member, outcome) in members.iter().zip(outcomes) {
-        match outcome {
-            Ok(samples) => {
-                let none = || Samples::none(samples.pid, plan);
-                all.get_or_insert_with(none).add_all(&member.who, samples);
-            }
-            Err(error) => failures.push((member.clone(), error)),
-        }
-    }
-    (all, failures)
-}
-
 impl Samples {
     /// Adds those of another process.
-    fn add_all(&mut self, who: &TargetLabel, other: Self) {
+    pub(crate) fn add_all(&mut self, who: &TargetLabel, other: Self) {
         self.taken += other.taken;
         self.missed += other.missed;
         self.counted += other.counted;
@@ -202,10 +158,10 @@ impl Samples {
 
     /// That the thread that was to be sampled was not there.
     pub fn no_thread(&self, wanted: &ThreadSelector) -> ClientError {
-        ClientError::NoThread {
+        ClientError::Selection(SelectionError::NoThread {
             wanted: wanted.clone(),
             threads: self.names.clone(),
-        }
+        })
     }
 
     pub(crate) fn none(pid: Pid, plan: &Plan) -> Self {

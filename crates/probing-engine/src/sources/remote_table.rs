@@ -21,7 +21,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::unparser::expr_to_sql;
-use probing_client::{ClientError, Member, Members, Node};
+use probing_client::{AgentError, ClientError, Member, Members, Node};
 
 use crate::error::EngineError;
 use crate::formats::in_schema;
@@ -142,7 +142,7 @@ fn have_steps(batch: &RecordBatch) -> bool {
 fn is_answer(error: &EngineError) -> bool {
     matches!(
         error,
-        EngineError::Remote(ClientError::Agent { status: 400, .. })
+        EngineError::Remote(ClientError::Agent(AgentError::Refused { status: 400, .. }))
     )
 }
 

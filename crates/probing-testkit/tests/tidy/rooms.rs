@@ -125,21 +125,20 @@ const ROOM_EDGES: &[(&str, &[Edges])] = &[
     (
         "probing-client",
         &[
-            ("agent", &["error", "probe", "sampling", "targets"]),
             ("archive", &[]),
-            ("error", &["storage", "targets"]),
+            ("labels", &[]),
             ("parallel", &[]),
-            ("probe", &["error", "stacks", "targets"]),
-            ("sampling", &["error", "stacks", "targets"]),
-            (
-                "stacks",
-                &["archive", "error", "probe", "storage", "targets"],
-            ),
-            ("storage", &["error", "probe", "stacks", "targets"]),
+            ("error", &["labels"]),
+            ("probe", &["error"]),
+            ("stacks", &["archive", "error", "labels", "probe"]),
+            ("sampling", &["error", "labels", "stacks"]),
+            ("storage", &["error", "probe", "stacks"]),
+            ("agent", &["error", "probe", "sampling"]),
             (
                 "targets",
                 &[
-                    "agent", "error", "parallel", "probe", "sampling", "stacks", "storage",
+                    "agent", "error", "labels", "parallel", "probe", "sampling", "stacks",
+                    "storage",
                 ],
             ),
             ("watchpoints", &["error", "probe", "stacks", "targets"]),

@@ -3,13 +3,14 @@
 use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use probing_client::{ClientError, Group, Members, Pace, Stacks, Stop, Target};
 
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::MemberResults;
 use crate::commands::backtrace::{say_notes, set, tasks, text};
 use crate::commands::screen::{self, Screen};
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -72,8 +73,8 @@ enum Reading {
         /// What a user should know about how it was read.
         notes: Vec<String>,
     },
-    /// In words. The next may go well.
-    Failed(String),
+    /// The next may go well.
+    Failed(anyhow::Error),
     Ended,
 }
 
@@ -99,7 +100,7 @@ impl StackSource for SingleTarget<'_> {
             }),
             Err(error) if is_first => Err(error),
             Err(error) if is_end(&error) => Ok(Reading::Ended),
-            Err(error) => Ok(Reading::Failed(format!("{error:#}"))),
+            Err(error) => Ok(Reading::Failed(error)),
         }
     }
 
@@ -212,7 +213,7 @@ fn none_read<R: Send + 'static>(
     match () {
         () if is_first => bail!("none of the targets could be read:\n  {failures}"),
         () if answers.all_ended() => Ok(Some(Reading::Ended)),
-        () => Ok(Some(Reading::Failed(failures))),
+        () => Ok(Some(Reading::Failed(anyhow!(failures)))),
     }
 }
 
@@ -290,7 +291,7 @@ fn dump(
                 let gap = if shown > 0 { "\n" } else { "" };
                 write!(out, "{gap}--- {}\n{text}", utc(taken_at_nanos))?;
             }
-            Reading::Failed(words) => writeln!(terminal::stderr(), "error: {words}")?,
+            Reading::Failed(error) => errors::print(&error)?,
             Reading::Ended => return Ok(RepeatOutcome::Ended { shown }),
         }
         out.flush()?;
@@ -333,7 +334,7 @@ fn watch(
                 terminal::plain(&last) + &notes.collect::<String>()
             }
             // A process that ends has threads without stacks first.
-            Reading::Failed(words) => format!("error: {words}\n"),
+            Reading::Failed(error) => errors::line(&format!("{error:#}")),
             Reading::Ended => break RepeatOutcome::Ended { shown },
         };
         screen.draw(&text)?;

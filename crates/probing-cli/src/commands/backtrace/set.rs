@@ -10,6 +10,7 @@ use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::MemberResults;
 use crate::commands::backtrace::{repeated, say_notes, tree};
+use crate::errors::CommandError;
 use crate::exit::{self, Status};
 use crate::{json, terminal};
 
@@ -86,11 +87,8 @@ pub(super) fn say_how_many(read: usize, all: usize) -> anyhow::Result<Status> {
     match read {
         _ if read == all => Ok(exit::OK),
         0 => {
-            writeln!(
-                terminal::stderr(),
-                "error: none of {all} targets could be read"
-            )?;
-            Ok(exit::UNREACHABLE)
+            let message = format!("none of {all} targets could be read");
+            Err(CommandError::new(exit::UNREACHABLE, message).into())
         }
         _ => {
             writeln!(

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anstyle::AnsiColor;
 use probing_client::{
     Canceller, ClientError, DisconnectWatcher, EvalEnd, Probe, StackQuery, Stacks, Target,
 };
@@ -18,14 +17,14 @@ use probing_proto::message::{Eval, Evaluated, FrameSelector, Outcome};
 use probing_proto::report::BacktraceReport;
 
 use crate::arguments::QueryFormat;
-use crate::commands::query::{QueryRunner, Running as Queries, say_query_error};
+use crate::commands::query::{QueryRunner, Running as Queries};
 use crate::commands::repl::editor::ReadInterrupt;
 use crate::commands::repl::input::Input;
 use crate::commands::repl::magic::{self, Magic};
 use crate::commands::repl::{path, show};
 use crate::commands::{TargetArgs, backtrace, eval};
+use crate::errors;
 use crate::terminal;
-use crate::terminal::Style;
 use probing_proto::text::visible;
 
 /// A question that somebody asked may take as long as an answer is worth waiting for.
@@ -269,7 +268,7 @@ impl<'a> Session<'a> {
             }
             // What was asked cannot be done; the prompt goes on.
             Err(error @ ClientError::NotDone(_)) => {
-                say_error(&error)?;
+                errors::print(&error.into())?;
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -333,7 +332,7 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         match asker.ask(sql) {
-            Err(error) if error.is::<EngineError>() => say_query_error(&error),
+            Err(error) if error.is::<EngineError>() => Ok(errors::print(&error)?),
             done => done.map(drop),
         }
     }
@@ -375,15 +374,6 @@ impl<'a> Session<'a> {
 /// What a person should know, and no data.
 pub(in crate::commands) fn say(text: &str) -> io::Result<()> {
     writeln!(terminal::stderr(), "{text}")
-}
-
-pub(in crate::commands) fn say_error(error: &ClientError) -> io::Result<()> {
-    let red = Style::new().bold().coloured(AnsiColor::Red);
-    writeln!(terminal::stderr(), "{red}error{red:#}: {error}")?;
-    match error.hint() {
-        Some(hint) => say(&format!("hint: {hint}")),
-        None => Ok(()),
-    }
 }
 
 /// Where the target was seen last.

@@ -14,7 +14,7 @@ use crate::scrubbed;
 /// What is said of a rank that is stopped and of one that there is not.
 const LOST: &str = "\
 rank 1: process is stopped by a signal and cannot answer: N
- hint: let it go on with: kill -CONT N
+ hint: resume it with: kill -CONT N
 rank 3: no process here has it
  hint: it has ended, or runs on another machine; `probing list` shows who is here
 ";
