@@ -1,5 +1,7 @@
 //! What can go wrong with a query, and what to do about it.
 
+pub(crate) mod spelling;
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -10,8 +12,8 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use probing_client::{AgentError, ClientError};
 use probing_proto::agent::RefusalKind;
 
-use crate::sources::target_snapshot::UnreadTarget;
-use crate::tables::spelling::nearest;
+use crate::error::spelling::nearest;
+use crate::snapshot::target_snapshot::UnreadTarget;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 use probing_store::{Store, Unreadable};
 
-use crate::sources::recorded::{Alignment, Basis};
+use crate::snapshot::steps::{Alignment, Basis};
 
 /// What one query may keep of rings whose writers would overwrite them meanwhile.
 const MAX_PINNED_BYTES: u64 = 512 << 20;

@@ -15,7 +15,7 @@ use probing_proto::process::Pid;
 use tokio::sync::mpsc;
 
 use crate::error::EngineError;
-use crate::sources::target_snapshot::{ReadFailure, UnreadTarget};
+use crate::snapshot::target_snapshot::{ReadFailure, UnreadTarget};
 
 /// An answer on its way.
 #[derive(Debug, Clone)]
@@ -76,11 +76,13 @@ impl RemoteRows {
         } = self.rows().end()?;
         if let Some(refusal) = refusal {
             let (endpoint, status) = (String::new(), 200);
-            return Err(EngineError::Remote(ClientError::Agent(AgentError::Refused {
-                endpoint,
-                status,
-                refusal,
-            })));
+            return Err(EngineError::Remote(ClientError::Agent(
+                AgentError::Refused {
+                    endpoint,
+                    status,
+                    refusal,
+                },
+            )));
         }
         let named = missing.into_iter().filter_map(|one| {
             let mut members = self.members.all.iter();

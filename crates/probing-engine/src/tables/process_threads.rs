@@ -1,8 +1,9 @@
 //! `process.threads`: the threads that the kernel runs, Python's and others.
 
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-use crate::tables::definition::{Kind, Table, col};
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::columns::{Kind, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "process.threads",
