@@ -1,4 +1,4 @@
-# What one types. Each target says what it does while it does it; nothing needs more than Rust, Python >= 3.10 and make.
+# Commands for contributors. Each target prints its steps; all need Rust, Python >= 3.10 and make only.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -14,16 +14,16 @@ export PATH := $(BIN):$(PATH)
 
 .PHONY: help
 help:
-	@echo 'make demo      build, start a small training program, look into it'
+	@echo 'make demo      build, start a small training program, debug it'
 	@echo 'make build     $(VENV)/bin/probing and the package, importable in $(VENV)'
 	@echo 'make test      all tests that can run on this machine, on every Python found'
-	@echo 'make test-all  the same, after installing what is missing into $(CACHE)'
+	@echo 'make test-all  all tests, after installing what is missing into $(CACHE)'
 	@echo 'make check     formatting, lints, types, spelling, generated documents'
-	@echo 'make bench     what the probe costs, beside its peers'
+	@echo 'make bench     cost of the probe, compared with other tools'
 	@echo 'make stress    an hour of attaching, detaching, being killed and switched, in every state'
 	@echo 'make real      Lightning, Hugging Face, Ray, uWSGI, PyInstaller and a chroot as targets, installed into $(CACHE)'
-	@echo 'make docs      generated documents anew'
-	@echo 'make clean     remove what was built here (the cache stays)'
+	@echo 'make docs      regenerate generated documents'
+	@echo 'make clean     remove build results (the cache stays)'
 
 .PHONY: demo
 demo: build

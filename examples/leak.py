@@ -13,7 +13,7 @@ history = []
 
 def answer(number: int) -> bytes:
     body = b"x" * (2000 + number % 7)
-    history.append(body)  # The fault: nobody ever takes one out.
+    history.append(body)  # The fault: entries are never removed.
     return body
 
 

@@ -1,4 +1,4 @@
-"""A small training loop that never ends: what the demo and the README look into.
+"""A small training loop that never ends, which the demo and the README debug.
 
 It needs nothing but Python. After a while its loss turns NaN, as losses do.
 """

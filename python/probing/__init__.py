@@ -1,6 +1,6 @@
-"""Look into Python processes that are already running.
+"""Debug Python processes that are already running.
 
-``probing.connect(pid)`` looks into another process from this one. ``probing.start()`` puts the probe into this process,
+``probing.connect(pid)`` debugs another process from this one. ``probing.start()`` puts the probe into this process,
 so that others can; ``PROBING=1`` does that without a change to the program. ``probing.record("train", loss=0.5)`` keeps
 a row for whoever looks, now or when the process is gone. Importing this package does nothing by itself.
 """
@@ -70,7 +70,7 @@ def start() -> bool:
 
 
 def breakpoint() -> bool:
-    """Stop this thread here, if somebody debugs this process; else do nothing. Returns whether it did."""
+    """Stop this thread here if a client debugs this process. Returns whether it stopped."""
     from probing import _probe
 
     return _probe.breakpoint()

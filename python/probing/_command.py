@@ -86,7 +86,7 @@ class Command:
         """Send a request; what comes back is the answer's."""
         if os.getpid() != self._owner:
             raise ProbingError(
-                f"this connection belongs to process {self._owner}, of which this one is a fork",
+                f"this connection belongs to process {self._owner}, whose fork this process is",
                 hint="connect again in this process",
             )
         number = next(self._ids)
@@ -105,7 +105,7 @@ class Command:
         return answer
 
     def tell(self, op: str, **arguments: object) -> None:
-        """Send a request whose answer nobody needs."""
+        """Send a request without waiting for its answer."""
         self._send({"id": next(self._ids), "op": op, **arguments})
 
     def forget(self, number: int) -> None:
@@ -137,7 +137,7 @@ class Command:
                 while rest:
                     rest = rest[stdin.write(rest) or 0 :]
             except (BrokenPipeError, ValueError):
-                # It has ended, or is closed; the reader tells everyone.
+                # It has ended, or is closed; the reader reports that.
                 pass
             except BaseException:
                 # Interrupted. A short line went as a whole or not at all; half of a long one cannot be taken back.
@@ -185,7 +185,7 @@ class Command:
         return {"event": "failed", "kind": "unreachable", "error": words or f"the command ended with status {status}"}
 
     def _end(self) -> None:
-        """Leave nothing of the command behind."""
+        """End the command and remove all of its resources."""
         self._process.kill()
         self._process.wait()
         with self._sending:
@@ -227,7 +227,7 @@ class Answer:
             self._command.forget(self._number)
 
     def next(self) -> Line:
-        """The next line. Raises what it tells of when the request failed."""
+        """Return the next line. Raises its error when the request failed."""
         line = self.lines.get() or self._command.last_word
         self._is_over = line["event"] != "output"
         if line["event"] in ("failed", "gone"):
@@ -245,7 +245,7 @@ class Answer:
 
 
 def raise_failure(line: Line) -> NoReturn:
-    """Raise what the command tells of."""
+    """Raise the error that the command reports."""
     if line["event"] == "gone":
         raise TargetError(line["reason"])
     kind = {"unreachable": TargetError, "unsupported": UnsupportedError}.get(line["kind"], ProbingError)

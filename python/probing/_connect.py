@@ -1,4 +1,4 @@
-"""``connect()``: look into another Python process from this one."""
+"""``connect()``: debug another Python process from this one."""
 
 import math
 import os
@@ -40,7 +40,7 @@ def connect(
     certificate has the SHA-256 ``fingerprint``, or is signed by an authority in the PEM file ``ca``, or an earlier
     command has met and remembered it. ``accept_new=True`` trusts and remembers an agent that was never met.
 
-    Nothing is brought into the process before the first ``eval``, which attaches when the probe is not there yet;
+    The first ``eval`` attaches the probe if the process has none;
     ``attach=False`` forbids that. Raises TargetError when there is no such process.
     """
     named = [str(word) for word in (target, pid, name) if word is not None]
@@ -61,18 +61,18 @@ def connect(
 class Probe:
     """A connection to one process. Made by :func:`connect`; threads may use it at the same time.
 
-    Use it in a ``with`` statement, or call :meth:`close`. The process goes on as it was either way.
+    Use it in a ``with`` statement, or call :meth:`close`. The process keeps running either way.
     """
 
     def __init__(self, command: Command) -> None:
         self._command = command
-        # Also when this program ends, or nobody has it any more.
+        # Also when this program ends, or drops its last reference.
         self._close = weakref.finalize(self, command.close)
         hello = command.hello
         self.pid: int = hello["pid"]
         """Its pid, as seen from here."""
         self.python: str | None = hello.get("python")
-        """The version of its interpreter, as exact as could be told."""
+        """The version of its interpreter, as exactly as it is known."""
         self.rank: int | None = hello.get("rank")
         """Its rank in its job, if it has one."""
         self.command: tuple[str, ...] = tuple(hello["command"])
@@ -95,7 +95,7 @@ class Probe:
         most ``max_output`` bytes that it prints are kept (None: all); ``output_dropped`` counts the rest.
 
         Raises RemoteError when the code raises, RemoteSyntaxError when it is not Python, and RemoteTimeoutError when it
-        takes longer than ``timeout`` seconds (None: no limit), after interrupting it. Ctrl-C interrupts it, too.
+        takes longer than ``timeout`` seconds (None: no limit), after interrupting it. Ctrl-C also interrupts it.
         """
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout is not a number of seconds: {timeout}")
@@ -119,8 +119,8 @@ class Probe:
         """Where the main thread is, or ``all`` threads, or one ``thread`` by its name or id, or the asyncio ``tasks``.
 
         Read from outside: nothing runs in the process, and it may hang, be stopped or hold its GIL. With ``native``
-        there are the frames of C code, too. With ``locals`` every frame has its local variables; a process that has a
-        probe tells those in its own words, by ``repr``.
+        frames of C code are included. With ``locals`` every frame has its local variables; a process that has a
+        probe shows them by ``repr``.
         """
         asked = {"all": all, "thread": _word(thread), "tasks": tasks, "locals": locals, "native": native}
         line = self._ask("backtrace", **_given(asked))
@@ -161,7 +161,7 @@ class Probe:
         (TracebackFrame(func='train_step', file='/home/ann/train.py', lineno=118),)
 
         ``action`` is ``"stop"`` (the thread waits for ``probing -t PID debug``), ``"log:TEXT"``, ``"snapshot"`` or
-        ``"count"``; what is logged or kept is in ``python.captures``. ``hits`` is the first time that counts, ``once``
+        ``"count"``; ``python.captures`` has log lines and snapshots. ``hits`` is the first hit that counts, ``once``
         disarms it then. After ``for_`` seconds it is disarmed (0: never; None: 10 minutes for those that stop). An
         expression (``condition``, ``log:TEXT``) that runs for ``expression_timeout`` seconds is interrupted, and the
         breakpoint disarmed (0: never; None: after one second).
@@ -192,7 +192,7 @@ class Probe:
     ) -> Breakpoint:
         """Watch a variable: ``"train_step:lr"`` for a local one, ``"env:NAME"``, else a name with attributes and items.
 
-        Every change is a row of ``python.variables``; with ``stats``, tensors are told by their numbers, too.
+        Every change is a row of ``python.variables``; ``stats`` also records statistics of tensors.
         ``action="stop"`` stops the thread that made it.
         """
         where = {"watch": variable}
@@ -209,11 +209,11 @@ class Probe:
         return breakpoints(self._ask("arm", **asked))[0]
 
     def breakpoints(self) -> list[Breakpoint]:
-        """Breakpoints and watches that are armed. A process without a probe has none, and is left without one."""
+        """Breakpoints and watchpoints that are set. Does not attach a probe."""
         return breakpoints(self._ask("points"))
 
     def disarm(self, *which: int | Breakpoint) -> list[Breakpoint]:
-        """Disarm these, or all when none is named. Returns those that were armed."""
+        """Delete these, or all when none is named. Returns the deleted ones."""
         return breakpoints(self._ask("disarm", points=numbers(which)))
 
     def stops(self) -> list[Stop]:
@@ -221,7 +221,7 @@ class Probe:
         return stops(self._ask("stops"))
 
     def release(self, *which: int | Stop) -> list[Stop]:
-        """Let these stopped threads go on, or all when none is named. Returns those that do."""
+        """Resume these stopped threads, or all when none is named. Returns the resumed ones."""
         return stops(self._ask("release", stops=numbers(which)))
 
     def detach(self) -> None:

@@ -35,7 +35,7 @@ class UnsupportedError(ProbingError, NotImplementedError):
 
 
 class RemoteError(ProbingError):
-    """The evaluated code raised. The exception itself stays in the target; this tells of it.
+    """The evaluated code raised. The exception itself stays in the target; this describes it.
 
     ``type`` is the name of its class, ``message`` its text, ``traceback`` what Python would have printed, ``frames``
     the same in pieces, outermost first, ``output`` what the code had printed before.

@@ -74,7 +74,7 @@ class Table:
     def column(self, name: str) -> list[Any]:
         """All values of one column."""
         if name not in self.columns:
-            raise KeyError(f"no column is called {name}; there are: {', '.join(self.columns)}")
+            raise KeyError(f"no column is named {name}; there are: {', '.join(self.columns)}")
         index = self.columns.index(name)
         return [row[index] for row in self.rows]
 
@@ -308,7 +308,7 @@ def _frame(told: Mapping[str, Any]) -> Frame:
 
 
 def _built(kind: type[_Built], told: Mapping[str, Any]) -> _Built:
-    """A dataclass from what was told; what a newer command tells beyond is left out."""
+    """A dataclass from fields of JSON; unknown fields of a newer command are ignored."""
     return kind(**{field.name: told[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 

@@ -20,7 +20,7 @@ class Breakpoint:
     """``stop``, ``log``, ``snapshot`` or ``count``."""
     condition: str | None
     bound: tuple[TracebackFrame, ...]
-    """The code that it was found in. Empty while no such code is loaded, and for what is no code."""
+    """The code that it is bound to. Empty while that code is not loaded, and for watchpoints without code."""
     hits: int
     """How often its place was passed; with a condition, where that was true."""
     fired: int
@@ -28,11 +28,11 @@ class Breakpoint:
     dropped: int
     """Log lines and snapshots that were left out, since there were too many in a second."""
     expires_in: float | None
-    """Seconds until it is disarmed by itself. None: never."""
+    """Seconds until it expires. None: never."""
     cost: str
     """What it costs the program, in words."""
     told_by: str
-    """How the interpreter tells us."""
+    """The mechanism by which the interpreter reports hits."""
     note: str | None
     """Why it cannot do all that it should."""
 
@@ -52,16 +52,16 @@ class Stop:
     seconds: float
     """How long it has been stopped."""
     ends_in: float
-    """Seconds until it goes on if nobody asks anything more."""
+    """Seconds until it resumes by itself if no client asks anything."""
 
 
 def breakpoints(line: Line) -> list[Breakpoint]:
-    """Those that a line tells of."""
+    """Those that a line of JSON describes."""
     return [_breakpoint(point) for point in line["points"]]
 
 
 def stops(line: Line) -> list[Stop]:
-    """Those that a line tells of."""
+    """Those that a line of JSON describes."""
     return [_stop(stop) for stop in line["stops"]]
 
 
@@ -81,7 +81,7 @@ def asked_arm(
     expression_timeout: float | None,
     stats: bool = False,
 ) -> dict[str, Any]:
-    """What is asked for, without what is as usual."""
+    """The fields of a request, without those that have their default."""
     asked: dict[str, Any] = {**where, "condition": condition, "action": action, "ttl_seconds": for_}
     asked["expression_timeout_seconds"] = expression_timeout
     if hits != 1:

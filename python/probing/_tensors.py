@@ -17,9 +17,9 @@ hooked: dict[str, Any] = {}
 
 
 class TensorHook:
-    """A tensor that is looked at, until ``remove()``, or the end of a ``with``. It stays alive for as long.
+    """A hooked tensor, until ``remove()`` or the end of a ``with``. It stays alive until then.
 
-    ``tensor`` is the one to go on with: the same, or, by ``"torch_function"``, one over the same memory.
+    ``tensor`` is the one to use from then on: the given one, or, by ``"torch_function"``, one over the same memory.
     """
 
     __slots__ = ("_point", "name", "tensor")
@@ -52,13 +52,13 @@ def hook_tensor(tensor: "Tensor", *, name: str, by: str = "version") -> TensorHo
     library. It is looked at between lines of Python, which costs about 1 µs for each line that any thread runs (before
     Python 3.12 code runs 2 to 7 times slower); what one line does to it is one row.
 
-    By ``"torch_function"`` operations on the hook's ``tensor``, of a subclass, tell themselves: exact, also where
-    several share a line, and blind for what is done to the memory by other names. See docs/torch.md for the cost.
+    By ``"torch_function"`` each operation on the hook's ``tensor``, of a subclass, is recorded: exact, also where
+    several share a line, but not for changes through other names of the memory. See docs/torch.md for the cost.
     """
     if not name or set(name) & set("'\\\n"):
         raise ValueError(f"not a name for a tensor: {name!r}")
     if name in hooked:
-        raise ValueError(f"a tensor is hooked by this name already: {name}\nhint: remove() that hook first")
+        raise ValueError(f"a tensor with this name is hooked already: {name}\nhint: remove() that hook first")
     if by not in ("version", "torch_function"):
         raise ValueError(f"not a way to hook a tensor: {by}\nhint: one of: version, torch_function")
     if not hasattr(type(tensor), "_version"):

@@ -66,13 +66,13 @@ def probe(
 
     _check_depth(depth)
     if stats and lines:
-        raise ValueError("lines are rows, and with stats there are none: choose one of them")
+        raise ValueError("lines and stats exclude each other: choose one")
     rows: Literal["calls", "lines", "none"] = "none" if stats else "lines" if lines else "calls"
 
     def traced(function: Function) -> Function:
         inner = _innermost(function)
         if not hasattr(inner, "__code__"):
-            raise TypeError(f"only functions of Python can be traced, not one of type {type(inner).__qualname__}")
+            raise TypeError(f"only Python functions can be traced, not one of type {type(inner).__qualname__}")
         _probe.trace_function(inner, depth, list(watch), rows, _ppm(budget))
         return function
 

@@ -22,11 +22,11 @@ def enable(
     only: Iterable[str] = (),
     nan: bool = False,
 ) -> dict[str, Any]:
-    """Record modules, backward passes and steps of optimizers; works before torch is imported, too.
+    """Record modules, backward passes and steps of optimizers; also works before torch is imported.
 
-    ``rate``: the share of steps that are recorded. ``memory``: read the memory of a GPU once in each ``"step"``, behind
-    each ``"module"``, or ``"never"``. ``tensors``: every so many steps, statistics ``of`` parameters, gradients and
-    activations, those whose names are like one of ``only`` (``*`` is anything). ``nan``: look for what is not finite
+    ``rate``: the share of steps that are recorded. ``memory``: read the memory of a GPU once in each ``"step"``, after
+    each ``"module"``, or ``"never"``. ``tensors``: every N steps, statistics ``of`` parameters, gradients and
+    activations, those whose names are like one of ``only`` (``*`` is anything). ``nan``: look for NaN and Inf
     first. Returns what ``status()`` returns. Raises RuntimeError, with a hint, where there is no torch.
     """
     if not 0 < rate <= 1:
@@ -38,12 +38,12 @@ def enable(
 
 
 def disable() -> dict[str, Any]:
-    """Record nothing of torch any more, and leave nothing behind in it."""
+    """Stop recording and remove all hooks from torch."""
     return _ask({"ask": "off"})
 
 
 def status() -> dict[str, Any]:
-    """Tell what is recorded, which models were seen, and which step the training is in."""
+    """Return what is recorded, the known models and the current step."""
     return _ask({"ask": "status"})
 
 

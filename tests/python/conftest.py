@@ -104,6 +104,8 @@ def interrupt_when(name: str, probe: Probe) -> threading.Thread:
             wait_until(lambda: other.eval(f"{name!r} in globals()").value)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # Ignored where a shell has started the tests in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=press)
     thread.start()
     return thread

@@ -68,7 +68,7 @@ def test_attaching_can_be_forbidden(start: Start) -> None:
 # ---- many at once ---------------------------------------------------------------------------------------------------
 
 
-def test_threads_share_a_connection_and_nobody_waits_for_another(prepared: Probe) -> None:
+def test_threads_share_a_connection_without_waiting_for_each_other(prepared: Probe) -> None:
     with ThreadPoolExecutor(9) as pool:
         endless = pool.submit(prepared.eval, "while True: endless = True", timeout=None)
         results = list(pool.map(lambda n: prepared.eval(f"print({n}); {n}"), range(200)))
@@ -198,7 +198,7 @@ def test_a_fork_is_told_to_connect_for_itself(start: Start) -> None:
     )
     stdout, stderr = process.communicate()
     assert stdout.splitlines() == [
-        f"this connection belongs to process {process.pid}, of which this one is a fork",
+        f"this connection belongs to process {process.pid}, whose fork this process is",
         "hint: connect again in this process",
         "2",
         "3",

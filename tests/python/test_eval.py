@@ -112,7 +112,7 @@ def test_code_runs_in_a_frame(prepared: Probe) -> None:
     assert "self" in names
     with pytest.raises(probing.ProbingError, match="no frame 99: the stack has "):
         prepared.eval("1", frame=99)
-    with pytest.raises(probing.ProbingError, match="no thread is called nobody\nhint: there are: ") as caught:
+    with pytest.raises(probing.ProbingError, match="no thread is named nobody\nhint: there are: ") as caught:
         prepared.eval("1", thread="nobody")
     assert not isinstance(caught.value, probing.TargetError)
 

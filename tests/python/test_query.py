@@ -99,7 +99,7 @@ def test_rows_that_a_probe_of_another_version_wrote_are_noted(start: Start) -> N
         assert table.rows == [(2,)]
         words = f"pid {probe.pid}: rows of user.train are in format 3, which this version does not read"
         assert table.note is not None
-        assert table.note.startswith(f"{words}\n  hint: use the `probing` of the version")
+        assert table.note.startswith(f"{words}\n  hint: use the version of `probing`")
         assert repr(table) == f"step\n2\n{table.note}"
         assert f"<p>{words}</p>" in table._repr_html_()
         other = probe.query("SELECT 1 AS one")
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_a_query_and_not_the_connection(prepared: Probe) -> None:
     assert prepared.query("SELECT 40 + 2").rows == [(42,)]
 
 
-def test_an_answer_that_nobody_could_keep_is_refused(prepared: Probe) -> None:
-    with pytest.raises(probing.ProbingError, match="more than 1000000 rows for one answer\nhint: ask for fewer rows"):
+def test_an_answer_that_is_too_large_is_refused(prepared: Probe) -> None:
+    with pytest.raises(probing.ProbingError, match="more than 1000000 rows for one answer\nhint: select fewer rows"):
         prepared.query("SELECT value FROM generate_series(1, 1000000000000)")
     assert prepared.query("SELECT 1").rows == [(1,)]

@@ -75,5 +75,5 @@ def test_an_agent_that_was_never_met_is_refused_unless_it_is_said_to_be_trusted(
 
 def test_who_has_no_token_is_not_let_in(agent: str, start: Start) -> None:
     start("waiting.py", PROBING="1")
-    with pytest.raises(probing.TargetError, match="this token is none that the agent knows"):
+    with pytest.raises(probing.TargetError, match="the agent does not know this token"):
         connect(agent, token="wrong")

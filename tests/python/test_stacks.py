@@ -25,7 +25,7 @@ def test_a_backtrace_tells_where_threads_are(probe: Probe) -> None:
     assert guard.frames[0].func == "guard"
     (guard,) = probe.backtrace(thread=guard.ident).threads
     assert guard.thread_name == "guard"
-    with pytest.raises(probing.ProbingError, match="no thread is called nobody; there are: "):
+    with pytest.raises(probing.ProbingError, match="no thread is named nobody; there are: "):
         probe.backtrace(thread="nobody")
 
 
@@ -73,7 +73,7 @@ def test_threads_are_a_table(prepared: Probe) -> None:
     assert len(threads) == 6
     assert threads.column("thread_id")[0] == prepared.pid
     assert next(iter(threads.to_dicts()))["thread_name"] == "MainThread"
-    with pytest.raises(KeyError, match="no column is called nothing; there are: thread_id, "):
+    with pytest.raises(KeyError, match="no column is named nothing; there are: thread_id, "):
         threads.column("nothing")
 
 

@@ -1,4 +1,4 @@
-//! One agent: what it is made of, from when it listens until nobody needs it.
+//! The agent: its listener, its state, and its end when it is idle.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -169,7 +169,7 @@ impl Agent {
         self.folder.audit()
     }
 
-    /// Serves until nobody needs it, or somebody ends it.
+    /// Serves until it is idle or ended.
     pub fn run(self) -> Result<ExitReason, AgentError> {
         let failed = |source| AgentError::NotServing { source };
         raise_file_limit();
@@ -310,7 +310,7 @@ impl Agent {
     ) -> Result<(), Refused> {
         let noted = self.audit.note(actor, action, pid, code);
         noted.map_err(|error| {
-            let words = format!("what is done cannot be written down: {error}");
+            let words = format!("cannot write the audit log: {error}");
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, words)
                 .hint("the agent's private folder must be writable")
         })
@@ -320,7 +320,7 @@ impl Agent {
     pub(crate) async fn turn(&self, role: Role) -> Result<Permit, Refused> {
         let turn = timeout(PERMIT_TIMEOUT, self.places.turn(role)).await;
         turn.ok().flatten().ok_or_else(|| {
-            let words = "the agent has more to do than it can";
+            let words = "the agent is overloaded";
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, words).hint("try again")
         })
     }

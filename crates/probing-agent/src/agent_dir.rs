@@ -1,4 +1,4 @@
-//! The agent's files in the private folder: what it says of itself, and the lock that says whose port it is.
+//! The agent's files in the runtime folder: its description, and the lock of its port.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Why an agent does not start, and what to do about it.
+//! Errors at the start of an agent, with their hints.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,13 +19,13 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
-    #[error("others may read the secret in {path} (mode {mode:03o})")]
+    #[error("other users can read the secret in {path} (mode {mode:03o})")]
     OpenSecret { path: PathBuf, mode: u32 },
     #[error("no token in {path}")]
     NoTokens { path: PathBuf },
     #[error("a token has at least {MIN_TOKEN} characters, and the one {place} has {length}")]
     ShortToken { place: String, length: usize },
-    #[error("without TLS it listens on loopback addresses only, and this is none: {listen}")]
+    #[error("without TLS the agent listens on loopback addresses only, not on {listen}")]
     PlainForAll { listen: SocketAddr },
     #[error("cannot use the certificate in {path}: {why}")]
     Certificate { path: PathBuf, why: String },
@@ -52,19 +52,19 @@ impl AgentError {
             Self::Folder(error) => error.hint(),
             Self::OpenSecret { path, .. } => format!("run: chmod 600 {}", path.display()),
             Self::NoTokens { .. } => {
-                "one token a line, with `control` or `observe` in front of it".to_owned()
+                "write one token per line: `control TOKEN` or `observe TOKEN`".to_owned()
             }
             Self::ShortToken { .. } => {
-                "PROBING_TOKEN=$(openssl rand -hex 32) is one that nobody guesses".to_owned()
+                "PROBING_TOKEN=$(openssl rand -hex 32) makes one that cannot be guessed".to_owned()
             }
             Self::PlainForAll { .. } => {
-                "leave --tls away: a certificate is made, and commands remember it".to_owned()
+                "omit --tls: the agent creates a certificate, and clients remember it".to_owned()
             }
             Self::Certificate { .. } => {
-                "PEM files: --tls CERTIFICATE,KEY; or leave it away".to_owned()
+                "name PEM files: --tls CERTIFICATE,KEY; or omit --tls".to_owned()
             }
             Self::Runs { .. } => {
-                "it serves all of this user's processes; `probing list` shows them".to_owned()
+                "that agent serves all processes of this user; `probing list` shows them".to_owned()
             }
             Self::NotBound { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 "another program listens there: choose another port".to_owned()

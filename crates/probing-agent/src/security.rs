@@ -1,4 +1,4 @@
-//! Security: who may connect, prove what, and how much of the agent each may take.
+//! Security: permitted addresses, tokens, certificates, and limits for each client.
 
 pub(crate) mod audit_log;
 pub(crate) mod capacity;

@@ -1,4 +1,4 @@
-//! What an agent is told when it starts.
+//! The settings of an agent.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub struct Settings {
     /// What a query may take; of memory, without it, a part of what is free.
     pub query_time: Duration,
     pub query_memory: Option<u64>,
-    /// It ends when for so long there was no target and no client.
+    /// Time without a target and a client after which it ends.
     pub idle: Duration,
     /// Whether a program asked for it, by `PROBING_PORT`.
     pub wanted: bool,

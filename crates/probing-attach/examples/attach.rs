@@ -1,4 +1,6 @@
-//! Runs source in a process: `attach PID SOURCE [DEADLINE_MS [DIE_AT_STEP [force]]]`. Also what tests kill.
+//! Runs source in a process: `attach PID SOURCE [DEADLINE_MS [DIE_AT_STEP [force]]]`.
+//!
+//! Also what tests kill.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use std::process::ExitCode;

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_goes_on_for_the_rest_of_its_time() {
+    fn a_wait_continues_for_the_rest_of_its_time() {
         let rest = |timeout, waited: Option<u64>| {
             rest_of_wait(
                 Duration::from_millis(timeout),

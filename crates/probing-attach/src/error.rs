@@ -1,4 +1,4 @@
-//! Why a process could not be entered, and what to do about it.
+//! Errors of an attach, with their hints.
 
 use std::io;
 use std::time::Duration;
@@ -15,12 +15,12 @@ pub enum AttachError {
     Process(#[from] ProcessError),
     #[error("process {pid} is already traced by process: {tracer}")]
     AlreadyTraced { pid: Pid, tracer: Pid },
-    #[error("process {pid} cannot be entered: {what}")]
+    #[error("cannot attach to process {pid}: {what}")]
     NotSupported { pid: Pid, what: Unsupported },
     #[error("process is stopped: {pid}")]
     Stopped { pid: Pid },
     /// The source waited for the GIL until the deadline and was taken back: it will not run.
-    #[error("no chance to run Python in process {pid} within {} ms: {seen}", waited.as_millis())]
+    #[error("could not run Python in process {pid} within {} ms: {seen}", waited.as_millis())]
     Busy {
         pid: Pid,
         waited: Duration,
@@ -42,15 +42,15 @@ pub enum AttachError {
 pub enum Unsupported {
     #[error("Python {}.{} is older than 3.10", version.0, version.1)]
     OldPython { version: (u8, u8) },
-    #[error("entering by ptrace was never run on a machine like this: {name}")]
+    #[error("attaching by ptrace was never tested on this architecture: {name}")]
     Untried { name: &'static str },
-    #[error("its C library is not known to work: {name}")]
+    #[error("its C library is not supported: {name}")]
     Libc { name: &'static str },
     #[error("it runs with a shadow stack (CET)")]
     ShadowStack,
-    #[error("its vector registers need more room than we reserve: {size} bytes")]
+    #[error("its vector registers need more than the reserved space: {size} bytes")]
     VectorState { size: usize },
-    #[error("no code to return by was found in it: {what}")]
+    #[error("it has no code to return by: {what}")]
     Gadget { what: &'static str },
     #[error("it may not be given new code (a seccomp filter, or a security module)")]
     NewCode,
@@ -71,20 +71,20 @@ impl AttachError {
             Self::Process(error) => return error.hint(),
             Self::AlreadyTraced { tracer, .. } => {
                 return Some(format!(
-                    "only one debugger fits: end process {tracer} (gdb, strace, py-spy …) first"
+                    "a process has one tracer at most: end process {tracer} (gdb, strace, py-spy …) first"
                 ));
             }
             Self::Stopped { pid } => {
                 return Some(format!(
-                    "let it go on (`kill -CONT {pid}`), or run inside it as it is with --force"
+                    "resume it (`kill -CONT {pid}`), or attach to the stopped process with --force"
                 ));
             }
             Self::NotSupported { what, .. } => match what {
                 Unsupported::OldPython { .. } => "Python 3.10 or newer is needed",
                 Unsupported::NotInitialized => "try again in a moment",
                 Unsupported::Untried { .. } => {
-                    "start the program with PROBING=1 instead; to be the first to try, on a process that may \
-                     crash, use --force, and please report how it went"
+                    "start the program with PROBING=1 instead; to try on a process that may crash, use \
+                     --force, and please report the result"
                 }
                 Unsupported::UnknownFilter => {
                     "let root attach (sudo), or start the program with PROBING=1; if the filter only answers errors, \
@@ -96,11 +96,11 @@ impl AttachError {
                 _ => "start the program with PROBING=1 instead, and please report this",
             },
             Self::Busy { .. } => {
-                "some thread keeps the GIL: look at its stack from outside, wait, or use --force \
-                 (runs in the blocked thread itself: it may hang or crash the program)"
+                "some thread keeps the GIL: see its stack with `probing backtrace`, wait, or use \
+                 --force (runs inside the blocked thread: may hang or crash the program)"
             }
-            Self::NoThread { .. } => "try again: threads move on",
-            Self::Unfinished { .. } => "it was not interrupted and will end by itself",
+            Self::NoThread { .. } => "try again",
+            Self::Unfinished { .. } => "the code was not interrupted and will end by itself",
             _ => return None,
         };
         Some(hint.to_owned())

@@ -1,4 +1,4 @@
-//! Runs a piece of Python in a process that nobody prepared, and harms it in no way.
+//! Runs a piece of Python in a process without preparation and without harm.
 //!
 //! The story, in the order of the files: the target's memory map leads to its Python
 //! (`python`). If it runs under filters of system calls, they are asked whether they let us (`filters`).

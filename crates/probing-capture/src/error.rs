@@ -16,7 +16,7 @@ pub enum CaptureError {
     },
     #[error("not a capture: {} ({why})", path.display())]
     NotACapture { path: PathBuf, why: String },
-    #[error("{} is of format {theirs}; this command knows {FORMAT}", path.display())]
+    #[error("{} has format {theirs}; this command reads {FORMAT}", path.display())]
     OtherFormat { path: PathBuf, theirs: u32 },
     #[error("{} is damaged: {part}: {why}", path.display())]
     Damaged {
@@ -40,9 +40,9 @@ impl CaptureError {
                 "`probing -t PID capture -o x.probe` writes one; `unzip -l` shows what a file holds",
             ),
             Self::OtherFormat { .. } => {
-                Some("look at it with the version that wrote it, or a newer one")
+                Some("open it with the version that wrote it, or a newer one")
             }
-            Self::Damaged { .. } => Some("it may not have been copied to its end"),
+            Self::Damaged { .. } => Some("the copy may be incomplete"),
             Self::NotOpened { .. } | Self::NotWritten { .. } => None,
         }
     }

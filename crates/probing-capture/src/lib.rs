@@ -1,4 +1,4 @@
-//! Capture files: a process as it was at one moment, to be looked at later and elsewhere, without it and without Python.
+//! Capture files: a process at one moment, readable later and elsewhere without Python.
 //!
 //! A capture is a zip archive, so that anybody can open it: `capture.json` says whose it is, `stacks.json` has the stacks as
 //! `probing backtrace --json` prints them, `tasks.json` those of asyncio, `sources.json` the lines around them, and `tables/` a file of Arrow's stream

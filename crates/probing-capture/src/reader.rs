@@ -1,4 +1,6 @@
-//! Reads a capture. It may come from anybody: whatever its bytes are, reading ends, with bounded memory.
+//! Reads a capture.
+//!
+//! It may come from anybody: whatever its bytes are, reading ends, with bounded memory.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,6 @@
-//! Writes a capture. Its file is there when all of it is: until then it has another name.
+//! Writes a capture.
+//!
+//! Its file is there when all of it is: until then it has another name.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

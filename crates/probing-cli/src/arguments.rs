@@ -1,4 +1,6 @@
-//! What can be typed: the commands and who they are for. What each command takes, with its help, is in the folder.
+//! The commands of `probing` and the selection of their targets.
+//!
+//! The folder has the arguments of each command.
 
 mod agent;
 mod amounts;
@@ -10,6 +12,7 @@ mod clean;
 mod collectives;
 mod eval;
 mod flamegraph;
+mod groups;
 mod list;
 mod memory;
 mod query;
@@ -46,6 +49,7 @@ pub(crate) use self::clean::CleanArguments;
 pub(crate) use self::collectives::{CollectivesAction, CollectivesArguments};
 pub(crate) use self::eval::EvalArguments;
 pub(crate) use self::flamegraph::{FlamegraphArguments, FlamegraphFormat};
+pub(crate) use self::groups::parse;
 pub(crate) use self::list::ListArguments;
 pub(crate) use self::memory::{LeakArguments, MemoryArguments, Switch};
 pub(crate) use self::query::{ExportArguments, QueryArguments, QueryFormat};
@@ -63,139 +67,181 @@ const STYLES: Styles = Styles::styled()
     .usage(anstyle::Style::new().bold())
     .literal(anstyle::AnsiColor::Cyan.on_default());
 
-/// Look into Python processes that are already running.
+/// Debug Python processes that are already running
 #[derive(Debug, Parser)]
 #[command(name = "probing", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     named: NamedTargets,
 
-    /// The same, as the first word: `probing 4242 eval "…"`
+    /// Select a target, as -t does: `probing 4242 eval "…"`
     #[arg(value_name = "TARGET")]
     first_target: Option<TargetSelectors>,
 
-    /// Of the targets (of all, without -t), those with these ranks in their job: 0,2-5, all, or failed
-    #[arg(long, visible_alias = "rank", global = true, value_name = "RANKS")]
+    /// Select ranks of a job: 0,2-5, all, failed
+    #[arg(
+        long,
+        visible_alias = "rank",
+        global = true,
+        value_name = "RANKS",
+        help_heading = TARGET_OPTIONS
+    )]
     ranks: Option<RankSelector>,
 
-    /// Do not bring the probe into a process that has none; fail instead
-    #[arg(long, global = true)]
+    /// Fail if the target has no probe, instead of attaching it
+    #[arg(long, global = true, help_heading = TARGET_OPTIONS)]
     pub(crate) no_attach: bool,
 
-    /// Require this certificate of the agent, as it printed it [env: `PROBING_FINGERPRINT`]
-    #[arg(long, global = true, value_name = "SHA256")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SHA256",
+        help_heading = REMOTE_OPTIONS,
+        help = "Require this certificate of the agent [env: PROBING_FINGERPRINT]"
+    )]
     fingerprint: Option<Fingerprint>,
 
-    /// Trust and remember the certificate of an agent that was never met; else ask on a terminal, or refuse
-    /// [env: `PROBING_ACCEPT_NEW`]
-    #[arg(long, global = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = REMOTE_OPTIONS,
+        help = "Trust and remember a certificate that is new [env: PROBING_ACCEPT_NEW]"
+    )]
     accept_new: bool,
 
-    /// Trust agents whose certificates those in this PEM file have signed, and no others [env: `PROBING_CA`]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = REMOTE_OPTIONS,
+        help = "Trust only certificates that this PEM file signs [env: PROBING_CA]"
+    )]
     ca: Option<PathBuf>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// `-t`, which may stand before the command and behind it. (As one global argument, one place would hide the other.)
+/// Options that select targets.
+const TARGET_OPTIONS: &str = "Target options";
+
+/// Options for targets on other machines. They stand last.
+const REMOTE_OPTIONS: &str = "Remote options";
+
+/// `-t`, which may stand before the command and after it. (As one global argument, one place would hide the other.)
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct NamedTargets {
-    /// A process to look at: its pid, its script's name, unix:PATH, or `all` of this user's; HOST:PORT or
-    /// `ssh://USER@HOST` for those of another machine; several by commas or by several -t [env: `PROBING_TARGET`]
-    #[arg(short = 't', long = "target", value_name = "TARGET")]
+    #[arg(
+        short = 't',
+        long = "target",
+        value_name = "TARGET",
+        help_heading = TARGET_OPTIONS,
+        help = "Select a process or a machine; repeatable [env: PROBING_TARGET]"
+    )]
     targets: Vec<TargetSelectors>,
 }
 
 const EXAMPLES: &str = "\
+Targets:
+  -t 4242                a process by its pid
+  -t train.py            a process by its script
+  -t all                 all Python processes of this user
+  -t unix:/path          a socket
+  -t hang.probe          a capture
+  -t node7:8080          the processes of another machine, on which `probing agent` runs
+  -t ssh://me@node7      the processes of another machine, through ssh
+  -t 4242,4243           several; -t can also be repeated
+  --ranks 0,2-5          ranks of a job
+
 Examples:
-  probing list                             what can be looked at
-  probing -t 4242 backtrace --all          where every thread is
-  probing -t 4242 flamegraph -o out.svg    where it spends its time
-  probing -t 4242 query \"SHOW TABLES\"      ask by SQL: docs/tables.md
-  probing --ranks 0-7 backtrace            where all ranks of a job are, the odd one out marked
-  probing -t 4242 eval \"loss\"              run code in a live process, prepared or not
+  probing list                             show the Python processes
+  probing -t 4242 backtrace --all          show where every thread is
+  probing -t 4242 eval \"loss\"              run code in a live process
   probing 4242 eval \"model.training\"       the target may come first
-  probing -t 4242 repl                     a prompt in it
-  probing -t 4242 debug train.py:120       stop there and look around
-  probing -t train.py detach               take the probe out again
-  PROBING=1 python train.py                start a program with the probe in it
-  probing run -- torchrun train.py         the same, with nothing installed in its environment
-  probing -t node7:8080 backtrace          on another machine, where `probing agent` runs
+  probing -t 4242 debug train.py:120       stop at a line and step from there
+  probing -t 4242 query \"SHOW TABLES\"      ask by SQL (docs/tables.md)
+  probing --ranks 0-7 backtrace            merge the stacks of all ranks, mark the odd one out
+  probing -t train.py detach               remove the probe
+  PROBING=1 python train.py                start a program with the probe
+  probing run -- torchrun train.py         start it with nothing installed in its environment
 
 Exit status: 0 done, 1 the code raised or the command failed, 2 syntax error or wrong arguments,
 3 target not reached, 124 timed out, 130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the Python processes that can be looked at
+    /// List Python processes, their ranks and probes
     List(ListArguments),
     /// Run code in the target's live `__main__` namespace
     Eval(EvalArguments),
-    /// Open a prompt in the target: completion, history, `%bt`, `?name`
+    /// Open a Python prompt in the target
     Repl(ReplArguments),
-    /// Show where the target is: the stack of its main thread, or of every thread
+    /// Show the stacks of threads or asyncio tasks
     Backtrace(BacktraceArguments),
-    /// Ask by SQL: stacks, threads, processes, recorded rows, of one target or of all
+    /// Query stacks, processes and recorded rows by SQL
     Query(QueryArguments),
-    /// Write what the targets have recorded into files
+    /// Write recorded rows to Parquet files
     Export(ExportArguments),
-    /// Write the target as it is now into a file, to be looked at later: stacks, variables, all tables
+    /// Write stacks, variables and all tables to a file
     Capture(CaptureArguments),
-    /// Sample where the target spends its time, into a flame graph
+    /// Sample stacks into a flame graph
     Flamegraph(FlamegraphArguments),
-    /// Arm a breakpoint: stop a thread there, or log, keep a snapshot, or count
+    /// Set a breakpoint that stops, logs, snapshots or counts
     Break(BreakArguments),
-    /// Watch a variable, an attribute, a tensor or memory: who changes it, and how
+    /// Set a watchpoint on a variable, attribute, tensor or memory
     Watch(WatchArguments),
-    /// Show what is armed, and how often it was hit
+    /// List breakpoints and watchpoints with their hits
     Breakpoints(BreakpointsArguments),
-    /// Disarm breakpoints and watches
-    Disarm(DeleteArguments),
-    /// Follow functions: a row for each call and return, or sums; export them
+    /// Delete breakpoints and watchpoints
+    #[command(visible_alias = "disarm")]
+    Delete(DeleteArguments),
+    /// Record calls, returns and lines of functions
     Trace(TraceArguments),
-    /// End traces
+    /// End traces of functions
     Untrace(UntraceArguments),
     /// Show the hottest functions, live
     Top(TopArguments),
-    /// Show the threads that have stopped at breakpoints
+    /// List threads that are stopped at breakpoints
     Stops(StopsArguments),
-    /// Let stopped threads go on
-    Release(ResumeArguments),
-    /// Debug what has stopped, in the terminal: source, steps, the commands of pdb
+    /// Resume stopped threads
+    #[command(visible_alias = "release")]
+    Resume(ResumeArguments),
+    /// Debug stopped threads with the commands of pdb
     Debug(DebugArguments),
-    /// Record memory over time, and where it was allocated
+    /// Record memory use and where it was allocated
     Memory(MemoryArguments),
-    /// Tell which rank is late, and in a hang which one never came or does something else
+    /// Name the rank that a collective waits for
     Collectives(CollectivesArguments),
-    /// Find what grows: the places that allocated it, and its types
+    /// Find the lines and types whose memory grows
     Leak(LeakArguments),
-    /// Record what a training with torch does: modules, backward passes, steps, statistics of tensors
+    /// Record modules, steps and tensors of a torch training
     Torch(TorchArguments),
-    /// Find the first value of a training that is not finite, and what it came from
+    /// Find the first NaN or Inf of a torch training
     WatchNan(WatchNanArguments),
-    /// Bring the probe into a running process (other commands do it by themselves)
+    /// Attach the probe (other commands do so when needed)
     Attach(AttachArguments),
-    /// Take the probe out of the target again: its thread ends, its files are removed
+    /// Remove the probe with its thread, files and sockets
     Detach(DetachArguments),
-    /// Start a program with the probe in it and in its children
+    /// Start a program with the probe in it and its children
     Run(RunArguments),
-    /// Serve the targets of this machine to others: one port, a token, TLS
+    /// Serve the targets of this machine to other machines
     Agent(AgentArguments),
-    /// Serve a program: requests and answers as lines of JSON
+    /// Serve another program by lines of JSON
     Connect(ConnectArguments),
-    /// Remove the rows that ended processes have recorded
+    /// Remove rows that ended processes have recorded
     Clean(CleanArguments),
-    /// Print a completion script for your shell
+    /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  probing completions bash > ~/.local/share/bash-completion/completions/probing"
     )]
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// Name the shell
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Command {
-    /// Whether it looks at processes.
+    /// Whether the command has targets.
     pub(crate) fn is_for_targets(&self) -> bool {
         !matches!(
             self,
@@ -203,7 +249,7 @@ impl Command {
         )
     }
 
-    /// What stands behind `-t` after the command's name.
+    /// The targets of each `-t` after the command's name.
     fn named_targets(&self) -> &[TargetSelectors] {
         match self {
             Self::Eval(EvalArguments { named, .. })
@@ -217,12 +263,12 @@ impl Command {
             | Self::Break(BreakArguments { named, .. })
             | Self::Watch(WatchArguments { named, .. })
             | Self::Breakpoints(BreakpointsArguments { named, .. })
-            | Self::Disarm(DeleteArguments { named, .. })
+            | Self::Delete(DeleteArguments { named, .. })
             | Self::Trace(TraceArguments { named, .. })
             | Self::Untrace(UntraceArguments { named, .. })
             | Self::Top(TopArguments { named, .. })
             | Self::Stops(StopsArguments { named, .. })
-            | Self::Release(ResumeArguments { named, .. })
+            | Self::Resume(ResumeArguments { named, .. })
             | Self::Debug(DebugArguments { named, .. })
             | Self::Memory(MemoryArguments { named, .. })
             | Self::Leak(LeakArguments { named, .. })
@@ -238,8 +284,8 @@ impl Command {
 }
 
 impl Arguments {
-    /// The targets, wherever they were written. `variable` is `PROBING_TARGET`, which counts when nothing else does. A list is
-    /// of all: there the variable only says on which machines.
+    /// The targets, wherever they were written. `variable` is `PROBING_TARGET`, the default. `list` shows all processes: there
+    /// the variable only names machines.
     pub(crate) fn targets(&self, variable: Option<OsString>) -> Result<TargetSet, clap::Error> {
         let targets = self.chosen_targets(variable)?;
         let is_list = matches!(self.command, Command::List(_));
@@ -266,7 +312,7 @@ impl Arguments {
         Ok(TargetSet::new(choices, self.ranks.clone()).with_keys(&self.keys()?))
     }
 
-    /// What opens the agents among the targets.
+    /// Token and certificates for the agents among the targets.
     fn keys(&self) -> Result<Keys, clap::Error> {
         let token = PROBING_TOKEN.value();
         Ok(Keys {
@@ -280,7 +326,7 @@ impl Arguments {
     }
 
     fn named_fingerprint(&self) -> Result<Option<Fingerprint>, clap::Error> {
-        // An authority that was named by an argument counts more than a variable.
+        // An authority that an argument names has precedence over the variable.
         let variable = PROBING_FINGERPRINT.value();
         let variable = variable.filter(|_| self.fingerprint.is_none() && self.ca.is_none());
         let Some(variable) = variable else {
@@ -296,18 +342,18 @@ impl Arguments {
         Ok(Some(parsed))
     }
 
-    /// What to do about a target without a probe.
+    /// How to treat a target without a probe.
     pub(crate) fn entry(&self) -> Entry {
         match &self.command {
             _ if self.no_attach => Entry::Forbidden,
-            // There would be nothing to take out, nothing armed and nothing stopped.
+            // Without a probe there is nothing to remove, delete or resume.
             Command::Trace(trace) if !trace.begins() => Entry::Forbidden,
             Command::Detach(_)
             | Command::Untrace(_)
             | Command::Breakpoints(_)
-            | Command::Disarm(_)
+            | Command::Delete(_)
             | Command::Stops(_)
-            | Command::Release(_) => Entry::Forbidden,
+            | Command::Resume(_) => Entry::Forbidden,
             Command::Torch(torch) if !torch.needs_probe() => Entry::Forbidden,
             Command::Attach(attach) => Entry::Attach(AttachOptions {
                 deadline: attach.timeout,
@@ -372,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_stand_first_or_behind_t() {
+    fn targets_stand_first_or_after_t() {
         let check = |line: &str, expected: TargetSet| {
             assert_eq!(targets(line, "").unwrap(), expected, "{line}");
         };

@@ -82,7 +82,7 @@ fn elsewhere(_: EngineCommand<'_>, _: &TargetArgs) -> anyhow::Result<Status> {
         .exec();
     if error.kind() == io::ErrorKind::NotFound {
         bail!(
-            "the engine is not beside this command: {}; install again with `pip install --force-reinstall .` in a checkout of Probing",
+            "probing-engine is missing: {}; install again with `pip install --force-reinstall .` in a checkout of Probing",
             program.display()
         );
     }

@@ -1,4 +1,6 @@
-//! Exit statuses, which scripts rely on. `probing --help` names them.
+//! Exit statuses, which scripts rely on.
+//!
+//! `probing --help` names them.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,7 @@
-//! First contact with an agent: the user is asked on a terminal; without one, the agent is refused unless the user said before
-//! that it can be trusted.
+//! The question on a terminal whether a new agent's certificate is trusted; without a terminal, the refusal.
+//!
+//! First contact with an agent: the user is asked on a terminal; without one, the agent is refused unless the user
+//! said before that it can be trusted.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +36,7 @@ fn ask(endpoint: &str, seen: Fingerprint) -> bool {
     let question = format!(
         "first contact with the agent at {endpoint}\n\
          its certificate is {seen}\n\
-         Is that what `probing agent` printed there? Trust it from now on? [y/N] "
+         Compare it with the output of `probing agent` there. Trust it from now on? [y/N] "
     );
     let mut answer = String::new();
     let asked = write!(terminal::stderr(), "{question}")

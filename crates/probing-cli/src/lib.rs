@@ -14,11 +14,10 @@ mod terminal;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use probing_proto::env::PROBING_TARGET;
 use probing_proto::text::visible;
 
-use crate::arguments::{Arguments, CollectivesAction, Command};
+use crate::arguments::{CollectivesAction, Command};
 use crate::commands::TargetArgs;
 use crate::engine::EngineCommand;
 use crate::exit::Status;
@@ -31,7 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The command. `engines` does what needs the engine.
 pub fn main(engines: &Engines) -> ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(&error));
+    let arguments = arguments::parse().unwrap_or_else(|error| refuse(&error));
     let targets = arguments.targets(PROBING_TARGET.value());
     let aim = TargetArgs {
         targets: targets.unwrap_or_else(|error| refuse(&error)),
@@ -53,7 +52,7 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Break(arguments) => commands::breakpoints::run_break(&arguments, &aim),
         Command::Watch(arguments) => commands::breakpoints::run_watch(&arguments, &aim),
         Command::Breakpoints(arguments) => commands::breakpoints::run_list(&arguments, &aim),
-        Command::Disarm(arguments) => commands::breakpoints::run_disarm(&arguments, &aim),
+        Command::Delete(arguments) => commands::breakpoints::run_delete(&arguments, &aim),
         Command::Trace(arguments) if arguments.is_export() => {
             (engines.run)(EngineCommand::Trace(&arguments), &aim)
         }
@@ -61,7 +60,7 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Trace(arguments) => commands::trace::run(&arguments, &aim),
         Command::Untrace(arguments) => commands::trace::run_untrace(&arguments, &aim),
         Command::Stops(arguments) => commands::stops::run_list(&arguments, &aim),
-        Command::Release(arguments) => commands::stops::run_release(&arguments, &aim),
+        Command::Resume(arguments) => commands::stops::run_resume(&arguments, &aim),
         Command::Debug(arguments) => (engines.run)(EngineCommand::Debug(&arguments), &aim),
         Command::Memory(arguments) => commands::memory::run(&arguments, &aim),
         Command::Collectives(arguments) => match arguments.what {

@@ -1,4 +1,4 @@
-//! The terminal: what is printed (`sink`), lines that fit it, and keys that come before somebody reads them.
+//! The terminal: output (`sink`), its width, and keys that are typed ahead.
 
 mod own;
 mod sink;

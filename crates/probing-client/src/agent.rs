@@ -1,4 +1,4 @@
-//! Targets on other machines, through the agent of their node: one port, which wants a token and proves who it is.
+//! Targets on other machines, through the agent of their node.
 //!
 //! An `endpoint` is where it listens; `keys` are what opens it, `known` what it looked like when it was first met; a `way` is
 //! how it is reached, and who must be at its end; `stream` (or `ssh`) and `http` carry one request, `relay` a conversation

@@ -1,4 +1,4 @@
-//! Finds the processes that can be looked at, and talks to the probes in them.
+//! Finds Python processes, and talks to the probes in them.
 //!
 //! Every wait has a deadline: a target that is stopped, hung or gone is an answer, too.
 

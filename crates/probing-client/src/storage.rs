@@ -1,4 +1,4 @@
-//! Storage: what processes have recorded or left behind, while they live and after.
+//! Storage: recorded rows, captures and core files of processes.
 
 pub(crate) mod capture;
 pub(crate) mod cleanup;

@@ -1,4 +1,4 @@
-//! Targets: which processes a command line names, and what is known of each.
+//! Targets: the processes that a command line selects, and facts about each.
 
 pub(crate) mod attach;
 pub(crate) mod candidate;

@@ -1,4 +1,4 @@
-//! The rows of one query, as they come; and what ends it before its end.
+//! The rows of one query as they come, and its errors.
 
 pub(crate) mod formats;
 
@@ -21,10 +21,10 @@ use crate::error::EngineError;
 use crate::snapshot::target_snapshot::{TargetSetSnapshot, UnreadTarget};
 use crate::sources::remote_query::RemoteRows;
 
-/// Batches that may be ready before somebody takes them.
+/// Batches that may be ready before they are taken.
 const AHEAD: usize = 2;
 
-/// What a query may take, and who may end it. Usually: as long as somebody waits, and a part of the memory that is free.
+/// The limits of a query, and its cancellation. By default: as long as the caller waits, and a part of free memory.
 #[derive(Debug, Clone, Default)]
 pub struct QueryLimits {
     /// From the question to the last row; then it fails with [`EngineError::TooLong`].

@@ -1,4 +1,4 @@
-//! Answers one question after the other, each over the targets that it is given.
+//! The engine: answers queries one after the other, each over its own targets.
 
 pub(crate) mod moment;
 pub(crate) mod names;

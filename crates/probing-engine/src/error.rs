@@ -1,4 +1,4 @@
-//! What can go wrong with a query, and what to do about it.
+//! Errors of queries, with their hints.
 
 pub(crate) mod spelling;
 
@@ -25,9 +25,9 @@ pub enum EngineError {
         /// The line, and where in it.
         place: Option<(String, usize)>,
     },
-    #[error("nothing was asked")]
+    #[error("no statement")]
     Empty,
-    #[error("one statement at a time: there are {count}")]
+    #[error("more than one statement: {count}")]
     Several { count: usize },
     /// It would change something.
     #[error("queries only read: {statement} is not possible here")]
@@ -88,7 +88,7 @@ impl EngineError {
         let hint = match self {
             Self::NoTable { nearest, .. } => match nearest {
                 Some(nearest) => format!("did you mean {nearest}? `SHOW TABLES` lists all"),
-                None => "`SHOW TABLES` lists those that there are".to_owned(),
+                None => "`SHOW TABLES` lists all tables".to_owned(),
             },
             Self::NoColumn { nearest, known, .. } => match nearest {
                 Some(nearest) => format!("did you mean {nearest}?"),
@@ -97,7 +97,7 @@ impl EngineError {
             Self::NotReading { .. } => {
                 "SELECT, WITH, VALUES, EXPLAIN, DESCRIBE and SHOW TABLES are; `eval` runs code in a target".to_owned()
             }
-            Self::Several { .. } => "ask them one after the other".to_owned(),
+            Self::Several { .. } => "run the statements one after the other".to_owned(),
             Self::Empty => "for example: SELECT func, file, lineno FROM python.backtrace".to_owned(),
             Self::SelectedTwice { name, has_star } => {
                 let why = if *has_star { "`*` has it already: " } else { "" };
@@ -105,10 +105,10 @@ impl EngineError {
                 format!("{why}leave it out, or rename it: {} AS {renamed}", quoted(name))
             }
             Self::TooMuch { .. } | Self::TooMany { .. } => {
-                "ask for fewer rows (LIMIT), or have them written as they come: --csv, --arrow, --parquet FILE".to_owned()
+                "select fewer rows (LIMIT), or stream them: --csv, --arrow, --parquet FILE".to_owned()
             }
-            Self::TooLong { .. } => "allow more time, or ask for fewer rows".to_owned(),
-            Self::TooLarge { .. } => "ask for fewer rows or columns, or aggregate them".to_owned(),
+            Self::TooLong { .. } => "allow more time, or select fewer rows".to_owned(),
+            Self::TooLarge { .. } => "select fewer rows or columns, or aggregate them".to_owned(),
             Self::Blind { missing } => match missing.as_slice() {
                 [only] => return only.why.hint.clone(),
                 _ => return None,

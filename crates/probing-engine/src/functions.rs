@@ -20,7 +20,7 @@ pub struct Function {
 pub const ALL: [Function; 5] = [
     Function {
         call: "duration(nanoseconds)",
-        doc: "a time as people read it: `1.5 ms`, `2 h 3 min`",
+        doc: "a duration as text: `1.5 ms`, `2 h 3 min`",
         example: "SELECT name, duration(user_ns) AS cpu FROM process.threads ORDER BY user_ns DESC",
     },
     Function {
@@ -30,17 +30,17 @@ pub const ALL: [Function; 5] = [
     },
     Function {
         call: "approx_percentile_cont(0.99) WITHIN GROUP (ORDER BY x)",
-        doc: "a percentile; `approx_median(x)` is that of a half",
+        doc: "a percentile; `approx_median(x)` is the median",
         example: "SELECT approx_percentile_cont(0.9) WITHIN GROUP (ORDER BY depth) AS p90 FROM python.backtrace",
     },
     Function {
         call: "date_bin(INTERVAL '10 seconds', t)",
-        doc: "the beginning of the piece of time that `t` lies in",
+        doc: "the start of the interval that contains `t`",
         example: "SELECT date_bin(INTERVAL '1 hour', started_at) AS hour, count(*) AS threads FROM process.threads GROUP BY 1",
     },
     Function {
         call: "now()",
-        doc: "this moment, in UTC",
+        doc: "the current time, in UTC",
         example: "SELECT pid, now() - started_at AS age FROM process.info",
     },
 ];

@@ -1,4 +1,4 @@
-//! How much memory a query may take: never what the programs that it looks at may need.
+//! The memory limit of a query, which leaves the programs what they need.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Sources: where the rows of a table come from.
+//! Sources of rows: live, recorded, remote and captured.
 
 pub(crate) mod capture_table;
 pub(crate) mod live;

@@ -1,4 +1,4 @@
-//! The tables that are read from targets when a query asks for them: one file each.
+//! The tables that are read from targets during a query, one file each.
 
 mod backtrace;
 mod breakpoints;

@@ -123,9 +123,9 @@ class Line:
             yield found, _compiled(found)
         elif codes:
             note = f"no code that is loaded has line {self._line}: it belongs to the body of the module, which has run,"
-            yield [], f"{note} or is behind the last line; armed in case it is loaded again"
+            yield [], f"{note} or is after the last line; set in case the file is loaded again"
         else:
-            yield [], f"nothing from {self._file} is loaded yet: armed for when it is{self._near()}"
+            yield [], f"no code from {self._file} is loaded yet: set for when it is{self._near()}"
 
     def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
         """Choose among a code object that begins to run and those inside it."""
@@ -295,11 +295,11 @@ class Function:
     def _nothing(self, others: dict[str, object], near: set[str]) -> str:
         if others:
             name, value = min(others.items(), key=lambda other: len(other[0]))
-            return f"{name} is {_kind_of(value)}: armed in case a function of Python's is called so later"
+            return f"{name} is {_kind_of(value)}: set in case a Python function gets this name later"
         nearest = sorted(near, key=lambda name: (not name.endswith(f".{self.name()}"), len(name)))
         hint = f"; near: {', '.join(nearest[:3])}" if near else ""
         called = self._function if self._module is None else f"{self._function} in {self._module}"
-        return f"no function that is loaded is called {called}: armed for when one is{hint}"
+        return f"no loaded function is named {called}: set for when one is loaded{hint}"
 
     def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
         """Tell whether a code object that begins to run is meant."""
@@ -334,7 +334,7 @@ class Function:
         if len(chosen) < len(codes):
             others = sorted({f"{module}.{qualname}" for code, module, qualname in codes if is_of_library(code)})
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            note = f"left out, as they are a library's: {', '.join(others[:3])}{more}; MODULE.FUNCTION means one"
+            note = f"omitted functions of libraries: {', '.join(others[:3])}{more}; name one as MODULE.FUNCTION"
         found = [self._noted(*one) for one in chosen]
         return found, _together(note, _compiled(found))
 
@@ -394,7 +394,7 @@ class Module:
             yield found, None
             return
         hint = f"; near: {', '.join(sorted(near, key=len)[:3])}" if near else ""
-        yield [], f"no module that is loaded is called {self._module}: waits for when one is{hint}"
+        yield [], f"no loaded module is named {self._module}: waits for when one is loaded{hint}"
 
     def bind(self, code: CodeType, module: str) -> list[tuple[CodeType, str, int]]:
         """Choose a code object that begins to run, and those inside it."""
@@ -659,7 +659,7 @@ def _kind_of(value: object) -> str:
         return "compiled by numba: Python does not run its lines (NUMBA_DISABLE_JIT=1 leaves it as it is)"
     if root == "ray":
         return "run by Ray in a process of its own: it can be stopped in that one"
-    return f"an object of {module or ''}.{name}, which has no code of Python's"
+    return f"an object of {module or ''}.{name}, which has no Python code"
 
 
 def _frames() -> Iterator[FrameType]:

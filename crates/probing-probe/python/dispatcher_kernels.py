@@ -49,7 +49,7 @@ class Kernels:
         from torch._C._distributed_c10d import ProcessGroup, Work
 
         if not hasattr(ProcessGroup, "unbox") or "with_keyset" not in torch.library.Library.impl.__code__.co_varnames:
-            raise RuntimeError(f"torch {torch.__version__} does not tell of operations; 2.4 and newer do")
+            raise RuntimeError(f"torch {torch.__version__} does not report operations; 2.4 and newer do")
         behind = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, PLACE))
         unbox = (ProcessGroup.unbox, Work.unbox)
         self.library = library = torch.library.Library(NAMESPACE, "IMPL")

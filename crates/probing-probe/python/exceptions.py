@@ -95,7 +95,7 @@ def check(wanted: str) -> tuple[bool, str | None]:
     alike = parts[-1].lower()
     near = sorted({_full_name(kind) for kind in loaded if alike in _of_class(kind, "__name__").lower()}, key=len)
     hint = f"; near: {', '.join(near[:3])}" if near else ""
-    return True, f"no exception class called {wanted} was loaded when it was set: armed for when one is{hint}"
+    return True, f"no exception class named {wanted} is loaded: set for when one is{hint}"
 
 
 def is_a(exception: object, wanted: str) -> bool:

@@ -120,7 +120,7 @@ def _field(text: str, begin: int) -> tuple[AST, int]:
     conversion = -1
     if text[end] == "!":
         if text[end + 1 : end + 2] not in ("r", "s", "a"):
-            raise SyntaxError("behind ! stands r, s or a")
+            raise SyntaxError("! must be followed by r, s or a")
         conversion = ord(text[end + 1])
         end += 2
     spec = None

@@ -32,8 +32,8 @@ def thread(wanted: str) -> tuple[int, str]:
         return found[0]
     names = ", ".join(name if native is None else f"{name} ({native})" for name, native in known.values())
     if found:
-        raise Refused(f"several threads are called {wanted}", f"name one by its id; there are: {names}")
-    raise Refused(f"no thread is called {wanted}", f"there are: {names}")
+        raise Refused(f"several threads are named {wanted}", f"name one by its id; there are: {names}")
+    raise Refused(f"no thread is named {wanted}", f"there are: {names}")
 
 
 def frame(ident: int, depth: int) -> FrameType:

@@ -39,50 +39,47 @@ pub(crate) mod warnings;
 
 use crate::instrument::settrace;
 use crate::python::frame;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probing_proto::message::breakpoints::{
     Breakpoint, BreakpointId, ObservedChange, ResumeReason, SetBreakpoint, StopPolicy, StopReason,
 };
-use probing_proto::message::{Event, Failure};
+use probing_proto::message::{Event, Failure, RequestId};
 use pyo3::prelude::*;
 
 use self::evaluations::Evaluations;
 use self::registry::BreakpointRegistry;
 use self::sessions::Sessions;
 use self::suspend_threads::Holders;
-use crate::process::{fork_child, fork_guard};
+use crate::process::fork_guard;
+use crate::process::per_process::PerProcess;
 use crate::python::code_search::{Finder, FoundCode};
 use crate::recording::{self, Variable};
 use crate::requests::outbox::Outbox;
 use crate::requests::request::Pending;
+use crate::requests::subsystem::Subsystem;
 use crate::requests::worker::{self, SingleFlight};
 
 pub(crate) use self::events::quietly;
 pub(crate) use self::index::Address;
-pub(crate) use self::session::Order;
+pub(crate) use self::session::{Order, StoppedEval};
 pub(crate) use crate::instrument::settrace::YieldPoints;
 pub(crate) use crate::instrument::sites::{has_code_of, tell_trace, tells_lines};
 pub(crate) use crate::python::frame::{code_of as code_of_frame, take_over_locals};
-pub(crate) use crate::python::source_lines::answer as source;
 pub(crate) use crate::python::symbols::found;
 pub(crate) use crate::watchpoints::elements::scalar as scalar_tensor;
 pub(crate) use crate::watchpoints::storage::describe_storage as storage;
 pub(crate) use crate::watchpoints::{named as loaded_module, tensors};
 
-/// This process's, or null. In a child of a fork the parent's is left alone: its locks may be held by threads that are not
-/// here.
-static OF_THIS_PROCESS: AtomicPtr<Stops> = AtomicPtr::new(ptr::null_mut());
+static STOPS: PerProcess<Stops> = PerProcess::new();
 /// Of [`Stops::tick`].
 static LOOK: SingleFlight = SingleFlight::new();
 static EXPIRED: SingleFlight = SingleFlight::new();
 
 /// All points and stops of a process.
+#[derive(Default)]
 pub(crate) struct Stops {
-    generation: u32,
     points: Mutex<BreakpointRegistry>,
     sessions: Mutex<Sessions>,
     evaluations: Evaluations,
@@ -92,48 +89,18 @@ pub(crate) struct Stops {
 }
 
 /// This process's.
-#[expect(unsafe_code, reason = "reached through an atomic pointer")]
 pub(crate) fn of_this_process() -> &'static Stops {
-    let generation = fork_child::generation();
-    let there = OF_THIS_PROCESS.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below and never freed.
-    if let Some(stops) = unsafe { there.as_ref() }
-        && stops.generation == generation
-    {
-        return stops;
-    }
-    let fresh: *mut Stops = Box::leak(Box::new(Stops {
-        generation,
-        points: Mutex::default(),
-        sessions: Mutex::default(),
-        evaluations: Evaluations::default(),
-        holders: Holders::default(),
-        wake: Mutex::default(),
-    }));
-    let stored =
-        OF_THIS_PROCESS.compare_exchange(there, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // Of two threads one was first; what the other has made is a few words that stay.
-    let chosen = stored.map_or_else(|first| first, |_| fresh);
-    // SAFETY: not null: just made here or by the other thread, and never freed.
-    unsafe { &*chosen }
+    STOPS.get_or_init(Stops::default)
 }
 
-/// Whether what is armed was armed in this process.
-#[expect(unsafe_code, reason = "reached through an atomic pointer")]
+/// Whether what is set was set in this process.
 pub(crate) fn is_of_this_process() -> bool {
-    // SAFETY: null, or leaked and never freed.
-    let stops = unsafe { OF_THIS_PROCESS.load(Ordering::Acquire).as_ref() };
-    stops.is_some_and(|stops| stops.generation == fork_child::generation())
+    STOPS.get().is_some()
 }
 
 /// Whether a breakpoint or a watchpoint is set.
 pub(crate) fn are_set() -> bool {
     if_any().is_some_and(|stops| stops.points().all().iter().any(|point| point.is_armed()))
-}
-
-/// Whether anything was ever armed here.
-fn is_used() -> bool {
-    !OF_THIS_PROCESS.load(Ordering::Acquire).is_null()
 }
 
 /// Arms a point, on a thread that has the GIL.
@@ -218,45 +185,67 @@ pub(crate) fn here(py: Python<'_>) -> bool {
     is_wanted
 }
 
-/// In the child of a fork: nothing is armed, and no thread is stopped.
-pub(crate) fn after_fork(py: Python<'_>) {
-    if !is_used() {
-        return;
-    }
-    OF_THIS_PROCESS.store(ptr::null_mut(), Ordering::Release);
-    events::forget_special();
-    warnings::after_fork(py);
-    setting::forget_all(py);
-}
+/// Breakpoints and watchpoints, and the threads that stopped at them.
+pub(crate) struct BreakpointSubsystem;
 
-/// The probe leaves, and somebody has the GIL: nothing is left armed.
-pub(crate) fn leave(py: Python<'_>) {
-    if is_used() {
-        of_this_process().let_go(ResumeReason::Detached);
-        setting::disarm_all(py);
+impl Subsystem for BreakpointSubsystem {
+    fn next_deadline(&self) -> Option<Instant> {
+        if_any().and_then(Stops::next_deadline)
     }
-}
 
-/// The same, for who must not wait for the GIL: threads go on at once, the rest is done when the GIL can be had.
-pub(crate) fn leave_soon() {
-    if !is_used() {
-        return;
+    fn tick(&self) {
+        if let Some(stops) = if_any() {
+            stops.tick();
+        }
     }
-    let stops = of_this_process();
-    stops.let_go(ResumeReason::Detached);
-    let has_points = {
-        let points = stops.points();
-        points.all().iter().for_each(|point| {
-            point.disarm();
-        });
-        !points.all().is_empty()
-    };
-    stops.evaluations.interrupt_all();
-    if has_points {
-        // Without a thread, what is left does nothing any more.
-        drop(worker::start(|| {
-            worker::with_interpreter(setting::disarm_all);
-        }));
+
+    fn cancel(&self, client: &Arc<Outbox>, request: RequestId) -> bool {
+        if_any().is_some_and(|stops| stops.unfollow(client, request))
+    }
+
+    fn client_gone(&self, client: &Arc<Outbox>) {
+        if let Some(stops) = if_any() {
+            stops.gone(client);
+        }
+    }
+
+    /// No breakpoint is set in the child, and no thread of it is stopped.
+    fn after_fork(&self, py: Python<'_>) {
+        if STOPS.of_any_process().is_none() {
+            return;
+        }
+        events::forget_special();
+        warnings::after_fork(py);
+        setting::forget_all(py);
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        if let Some(stops) = if_any() {
+            stops.let_go(ResumeReason::Detached);
+            setting::disarm_all(py);
+        }
+    }
+
+    /// Stopped threads are resumed at once.
+    fn leave_soon(&self) {
+        let Some(stops) = if_any() else {
+            return;
+        };
+        stops.let_go(ResumeReason::Detached);
+        let has_points = {
+            let points = stops.points();
+            points.all().iter().for_each(|point| {
+                point.disarm();
+            });
+            !points.all().is_empty()
+        };
+        stops.evaluations.interrupt_all();
+        if has_points {
+            // Without a thread, what is left does nothing any more.
+            drop(worker::start(|| {
+                worker::with_interpreter(setting::disarm_all);
+            }));
+        }
     }
 }
 
@@ -332,7 +321,7 @@ impl Stops {
         if !expired.is_empty() {
             EXPIRED.start(move |py| {
                 for point in &expired {
-                    setting::disarm_itself(py, point, "its time is over");
+                    setting::disarm_itself(py, point, "expired");
                 }
             });
         }
@@ -344,5 +333,5 @@ impl Stops {
 
 /// Of this process, without making any: what the server's thread looks at between requests.
 pub(crate) fn if_any() -> Option<&'static Stops> {
-    is_of_this_process().then(of_this_process)
+    STOPS.get()
 }

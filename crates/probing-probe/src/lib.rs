@@ -28,15 +28,20 @@ mod _probe {
     use pyo3::exceptions::PyOSError;
     use pyo3::prelude::*;
 
+    use crate::process::own_key;
     use crate::server::lifecycle;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
-    /// Start the probe. Returns False when it runs already.
+    /// Start the probe. Returns False when it runs already. Who attaches says when the process has started.
     #[pyfunction]
-    fn start(py: Python<'_>) -> PyResult<bool> {
+    #[pyo3(signature = (start_ticks=None))]
+    fn start(py: Python<'_>, start_ticks: Option<u64>) -> PyResult<bool> {
+        if let Some(ticks) = start_ticks {
+            own_key::tell_start_ticks(ticks);
+        }
         // OSError and nothing else: the start-up hook, which must stay silent, expects no other.
         match panic::catch_unwind(AssertUnwindSafe(|| lifecycle::start(py))) {
             Ok(started) => started.map_err(|error| PyOSError::new_err(error.with_hint())),

@@ -1,4 +1,4 @@
-//! Tracers of memory, of collectives and of values that are not finite: switched by a client, by a variable, or by the program for as long as a block lasts.
+//! Tracers of memory, of collectives and of NaN and Inf values: switched by a client, by a variable, or by the program for as long as a block lasts.
 
 pub(crate) mod collectives;
 pub(crate) mod memory;
@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 
 use crate::recorders::memory::{heap, rss};
 use crate::requests::request::Pending;
+use crate::requests::subsystem::Subsystem;
 use crate::requests::worker;
 use crate::server::lifecycle;
 
@@ -204,71 +205,120 @@ pub(crate) fn heap(py: Python<'_>) -> Event {
     heap::heap_report(py).map_or_else(Event::Failed, Event::Heap)
 }
 
-/// What the program's environment asks for; nonsense asks for nothing, since a guest has nobody to tell.
-pub(crate) fn follow_environment(py: Python<'_>) {
-    let memory = PROBING_MEMORY.value();
-    let mut wanted = match memory.as_deref().and_then(OsStr::to_str) {
-        Some("1") => vec![Tracer::Memory, Tracer::Heap],
-        Some("usage") => vec![Tracer::Memory],
-        _ => Vec::new(),
-    };
-    let torch = PROBING_TORCH.value();
-    let words = torch.as_deref().and_then(OsStr::to_str).unwrap_or_default();
-    if words.split(',').any(|word| word.trim() == "collectives") {
-        wanted.push(Tracer::Collectives);
+/// Memory of the process, and samples of its heap.
+pub(crate) struct MemorySubsystem;
+
+const MEMORY_TRACERS: &[Tracer] = &[Tracer::Memory, Tracer::Heap];
+
+impl Subsystem for MemorySubsystem {
+    fn prepare(&self, py: Python<'_>) {
+        let wanted = PROBING_MEMORY.value();
+        let wanted: &[Tracer] = match wanted.as_deref().and_then(OsStr::to_str) {
+            Some("1") => MEMORY_TRACERS,
+            Some("usage") => &[Tracer::Memory],
+            _ => &[],
+        };
+        follow_environment(py, wanted);
     }
-    for tracer in wanted {
-        wishes(tracer).asked.store(true, Ordering::Release);
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let both = [rss::next_deadline(), heap::next_deadline()];
+        both.into_iter().flatten().min()
+    }
+
+    fn tick(&self) {
+        rss::tick();
+        heap::tick();
+    }
+
+    fn after_fork(&self, _py: Python<'_>) {
+        rss::disarm();
+        heap::after_fork();
+        forget_demand(MEMORY_TRACERS);
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        end(py, MEMORY_TRACERS);
+    }
+
+    fn leave_soon(&self) {
+        rss::disarm();
+        if heap::is_on() {
+            end_soon(MEMORY_TRACERS);
+        }
+    }
+}
+
+/// Operations that the ranks of a job do together.
+pub(crate) struct CollectivesSubsystem;
+
+impl Subsystem for CollectivesSubsystem {
+    fn prepare(&self, py: Python<'_>) {
+        let torch = PROBING_TORCH.value();
+        let words = torch.as_deref().and_then(OsStr::to_str).unwrap_or_default();
+        if words.split(',').any(|word| word.trim() == "collectives") {
+            follow_environment(py, &[Tracer::Collectives]);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        collectives::next_deadline()
+    }
+
+    fn tick(&self) {
+        collectives::tick();
+    }
+
+    fn after_fork(&self, _py: Python<'_>) {
+        collectives::after_fork();
+        forget_demand(&[Tracer::Collectives]);
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        end(py, &[Tracer::Collectives]);
+    }
+
+    fn leave_soon(&self) {
+        if collectives::is_on() {
+            end_soon(&[Tracer::Collectives]);
+        }
+    }
+
+    fn at_exit(&self, py: Python<'_>) {
+        collectives::keep_groups(py);
+    }
+}
+
+/// The program's environment asks for these; nonsense asks for nothing, since a guest has nobody to tell.
+fn follow_environment(py: Python<'_>, tracers: &[Tracer]) {
+    for tracer in tracers {
+        wishes(*tracer).asked.store(true, Ordering::Release);
         // One that cannot be had is missing from what is recorded, which is how one sees it.
-        drop(follow(py, tracer));
+        drop(follow(py, *tracer));
     }
 }
 
-/// When the probe's thread is to come by again.
-pub(crate) fn next_deadline() -> Option<Instant> {
-    let all = [
-        rss::next_deadline(),
-        heap::next_deadline(),
-        collectives::next_deadline(),
-    ];
-    all.into_iter().flatten().min()
+/// Nobody wants these any more.
+pub(crate) fn forget_demand(tracers: &[Tracer]) {
+    for tracer in tracers {
+        wishes(*tracer).forget();
+    }
 }
 
-/// What the probe's thread does for them.
-pub(crate) fn tick() {
-    rss::tick();
-    heap::tick();
-    collectives::tick();
-}
-
-/// The probe leaves, with the GIL.
-pub(crate) fn leave(py: Python<'_>) {
-    for tracer in ALL {
-        wishes(tracer).forget();
+/// Ends these, whoever wants them.
+pub(crate) fn end(py: Python<'_>, tracers: &[Tracer]) {
+    forget_demand(tracers);
+    for tracer in tracers {
         // Ending one cannot fail.
-        drop(follow(py, tracer));
+        drop(follow(py, *tracer));
     }
 }
 
-/// The probe leaves: its thread has no GIL.
-pub(crate) fn leave_soon() {
-    rss::disarm();
-    if heap::is_on() || collectives::is_on() {
-        // Without a thread, what is left does nothing any more.
-        drop(worker::start(|| {
-            worker::with_interpreter(leave);
-        }));
-    }
-}
-
-/// In a child of a fork, which records when it is asked to.
-pub(crate) fn after_fork() {
-    rss::disarm();
-    heap::after_fork();
-    collectives::after_fork();
-    for tracer in ALL {
-        wishes(tracer).forget();
-    }
+/// The same, for a thread that has no GIL. Without a thread, what is left does nothing any more.
+fn end_soon(tracers: &'static [Tracer]) {
+    drop(worker::start(|| {
+        worker::with_interpreter(|py| end(py, tracers));
+    }));
 }
 
 /// Makes it what is wished.

@@ -18,8 +18,6 @@ pub(crate) mod tracers;
 pub(crate) mod values;
 
 use std::path::PathBuf;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use probing_proto::tables::builtin::OwnTable;
 use probing_proto::tables::schema::{Kind, SchemaError, Storage};
@@ -28,7 +26,8 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use self::tables::Tables;
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
+use crate::python::gil_cell::GilCell;
 
 pub(crate) use self::calls::add_to;
 pub(crate) use self::captures::{
@@ -41,8 +40,8 @@ pub(crate) use self::tracers::{Budget, Sums, budget, ring_of_tracers, sums};
 
 pub(crate) use self::torch::{Called, Stage, TensorRow, TorchRow, called, tensor_row, torch_row};
 
-/// What this process records, or null. Reached with the GIL held only.
-static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
+/// What this process records, once it has recorded something. Whoever has them runs no code of the program.
+static TABLES: PerProcess<GilCell<Tables>> = PerProcess::new();
 
 /// Why something is not recorded.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +73,7 @@ impl From<RecordError> for PyErr {
             RecordError::Schema(error) => error.hint(),
             RecordError::Reserved { .. } => "choose another name before the dot".to_owned(),
             RecordError::TooManyTables { .. } => {
-                "put what differs into a column instead of the table's name".to_owned()
+                "put the varying part into a column instead of the table's name".to_owned()
             }
             RecordError::NoSuchKind { .. } => "one of: bool, int, float, str".to_owned(),
             RecordError::Writer(error) => return PyOSError::new_err(error.to_string()),
@@ -84,35 +83,25 @@ impl From<RecordError> for PyErr {
 }
 
 /// Works with what this process records. `work` must not run code of the program.
-#[expect(
-    unsafe_code,
-    reason = "the tables are reached through an atomic pointer"
-)]
 fn with_tables<T>(py: Python<'_>, work: impl FnOnce(&mut Tables) -> T) -> T {
     crate::recorders::collectives::notice_rank(py);
-    let generation = fork_child::generation();
-    let there = TABLES.load(Ordering::Acquire);
-    // SAFETY: null or from `Box::into_raw`, and never freed. The GIL is held, and whoever had the reference before us has
-    // given it back: `work` neither lets go of the GIL nor calls anything that comes here again.
-    let tables = match unsafe { there.as_mut() } {
-        Some(tables) if tables.generation() == generation => tables,
-        older => {
-            crate::server::lifecycle::follow_forks();
-            // A child's own. The parent's mappings and files are left as they are: leaked, not dropped, because dropping
-            // would write to them.
-            let fresh = Tables::new(py, generation, older.map(|tables| &*tables));
-            let fresh = Box::into_raw(Box::new(fresh));
-            TABLES.store(fresh, Ordering::Release);
-            // SAFETY: just made, and as above.
-            unsafe { &mut *fresh }
-        }
-    };
-    work(tables)
+    let tables = TABLES.get().unwrap_or_else(|| new_tables(py));
+    work(&mut tables.borrow_mut(py))
+}
+
+/// Makes tables for a process that has none. A child declares what its parent has declared.
+#[cold]
+fn new_tables(py: Python<'_>) -> &'static GilCell<Tables> {
+    crate::server::lifecycle::follow_forks();
+    let parent = TABLES.of_any_process();
+    let declared = parent.and_then(|parent| Some(parent.try_borrow_mut(py)?.declared()));
+    let fresh = Tables::new(py, declared.unwrap_or_default());
+    TABLES.get_or_init(|| GilCell::new(fresh))
 }
 
 /// Torch has told which rank this process has: those who look when it is gone know it, too.
 pub(crate) fn rank_is_known(py: Python<'_>) {
-    if !TABLES.load(Ordering::Acquire).is_null() {
+    if TABLES.of_any_process().is_some() {
         with_tables(py, Tables::describe_rank);
     }
 }
@@ -124,7 +113,7 @@ pub(crate) fn ring(py: Python<'_>, own: &OwnTable) -> Result<Writer, RecordError
 
 /// Where rows go; `None` when nothing has been recorded yet.
 fn storage(py: Python<'_>) -> Option<Storage> {
-    if TABLES.load(Ordering::Acquire).is_null() {
+    if TABLES.of_any_process().is_none() {
         return None;
     }
     Some(with_tables(py, |tables| tables.storage()))

@@ -2,4 +2,5 @@
 
 pub(crate) mod outbox;
 pub(crate) mod request;
+pub(crate) mod subsystem;
 pub(crate) mod worker;

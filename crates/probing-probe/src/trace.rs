@@ -41,6 +41,7 @@ use crate::instrument::probe_call;
 use crate::instrument::trace_instrument;
 use crate::python::monitoring;
 use crate::requests::request::Pending;
+use crate::requests::subsystem::Subsystem;
 use crate::requests::worker;
 
 pub(crate) use self::callees::{code_of as code_of_callable, of_class};
@@ -82,7 +83,7 @@ fn told_of(trace: &traces::Trace, others: usize) -> TraceStatus {
             others => format!("{others} threads"),
         };
         let unseen = format!(
-            "what {threads} with a profile function of another tool (sys.setprofile, cProfile) calls is not seen until that is gone"
+            "calls of {threads} with a profile function of another tool (sys.setprofile, cProfile) are not recorded until it is removed"
         );
         let notes = [unseen].into_iter().chain(told.note);
         told.note = Some(notes.collect::<Vec<_>>().join("; "));
@@ -90,14 +91,41 @@ fn told_of(trace: &traces::Trace, others: usize) -> TraceStatus {
     told
 }
 
-/// When [`tick`] has something to do.
-pub(crate) fn next_deadline() -> Option<Instant> {
-    setting::next_deadline()
-}
+/// Traces that clients and the program asked for.
+pub(crate) struct TraceSubsystem;
 
-/// Ends what has had its time. Called by the server's thread.
-pub(crate) fn tick() {
-    setting::tick();
+impl Subsystem for TraceSubsystem {
+    fn next_deadline(&self) -> Option<Instant> {
+        setting::next_deadline()
+    }
+
+    fn tick(&self) {
+        setting::tick();
+    }
+
+    /// What the program asked for is followed in the child, too.
+    fn after_fork(&self, py: Python<'_>) {
+        forget(py);
+        program::after_fork(py);
+    }
+
+    /// What was seen becomes rows.
+    fn leave(&self, py: Python<'_>) {
+        if traces::if_any().is_some() {
+            accounting::look(py, true);
+            drop(setting::end(py, &[]));
+        }
+    }
+
+    fn leave_soon(&self) {
+        let is_used = traces::if_any().is_some_and(|traces| !traces.all().is_empty());
+        if is_used {
+            // Without a thread, what is left goes on until its time is over.
+            drop(worker::start(|| {
+                worker::with_interpreter(|py| Self.leave(py));
+            }));
+        }
+    }
 }
 
 /// From now on, a tap is told of a function. Before Python 3.12 it gets code that tells (`trace_instrument.rs`). Refused when there is
@@ -107,8 +135,8 @@ pub(crate) fn tap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Result<
     let code = code_of(function)?;
     monitoring_tool::know(function);
     monitoring_tool::claim(py)?;
-    let is_new = code_table::table().add(&code, tap).ok_or_else(|| {
-        Failure::new("too many taps on one function").with_hint("take one of them out first")
+    let is_new = code_table::table(py).add(&code, tap).ok_or_else(|| {
+        Failure::new("too many taps on one function").with_hint("remove one of them first")
     })?;
     if is_new {
         monitoring_tool::tell(&code);
@@ -118,39 +146,26 @@ pub(crate) fn tap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> Result<
 
 /// From now on, it is not.
 pub(crate) fn untap(function: &Bound<'_, PyAny>, tap: &'static dyn Tap) {
+    let py = function.py();
     let Ok(code) = code_of(function) else {
         return;
     };
-    if code_table::table().remove(&code, tap) {
+    if code_table::table(py).remove(&code, tap) {
         monitoring_tool::tell(&code);
     }
-    let forgotten = code_table::table().take_if_empty(&code);
+    let forgotten = code_table::table(py).take_if_empty(&code);
     drop(forgotten);
     monitoring_tool::release_if_idle(code.py());
-}
-
-/// In the child of a fork: what clients asked for is not followed there, what the program asked for is.
-pub(crate) fn after_fork(py: Python<'_>) {
-    forget(py);
-    program::after_fork(py);
-}
-
-/// The probe leaves: what clients asked for ends, and what was seen becomes rows.
-pub(crate) fn leave(py: Python<'_>) {
-    if traces::if_any().is_some() {
-        accounting::look(py, true);
-        drop(setting::end(py, &[]));
-    }
 }
 
 /// In the child of a fork: nothing is told any more.
 fn forget(py: Python<'_>) {
     setting::forget_seekers();
-    if code_table::table().is_empty() {
+    if code_table::table(py).is_empty() {
         monitoring_tool::release_if_idle(py);
         return;
     }
-    let codes = code_table::table().take_all();
+    let codes = code_table::table(py).take_all();
     let codes: Vec<_> = codes.into_iter().map(|code| code.into_bound(py)).collect();
     monitoring_tool::tell_each(py, &codes);
     older_or_not(py);
@@ -163,17 +178,6 @@ fn older_or_not(py: Python<'_>) {
     }
 }
 
-/// The same, for who must not wait for the GIL: done when it can be had.
-pub(crate) fn leave_soon() {
-    let is_used = traces::if_any().is_some_and(|traces| !traces.all().is_empty());
-    if is_used {
-        // Without a thread, what is left goes on until its time is over.
-        drop(worker::start(|| {
-            worker::with_interpreter(leave);
-        }));
-    }
-}
-
 fn code_of<'py>(function: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Failure> {
     let py = function.py();
     if function.hasattr("co_code").unwrap_or(false) {
@@ -181,5 +185,5 @@ fn code_of<'py>(function: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Failu
     }
     let code = function.getattr(crate::python::interned::interned!(py, "__code__"));
     let code = code.map(probe_call::own_code);
-    code.map_err(|error| Failure::new(format!("it has no code of Python's: {error}")))
+    code.map_err(|error| Failure::new(format!("it has no Python code: {error}")))
 }

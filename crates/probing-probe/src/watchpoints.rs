@@ -1,5 +1,6 @@
-//! Watches: a variable, an attribute, an item, a tensor, a variable of the environment. Each change is a row of
-//! `python.variables`, and may stop the thread that made it.
+//! Watchpoints on variables, attributes, items, tensors and environment variables.
+//!
+//! Each change is a row of `python.variables`, and may stop the thread that made it.
 //!
 //! A local variable is looked at where its function has written it (`writes.rs`). Anything else is a `path.rs`; the dictionaries
 //! on its way tell when they change (`dict_watch.rs`), and what they cannot tell is compared at `lines.rs`; both are one
@@ -119,7 +120,7 @@ fn of_value(
     let (by, cost) = match (monitoring, is_told, is_tensor) {
         (false, ..) => (
             settrace::NAME,
-            "Python before 3.12 has to trace: code runs 2 to 7 times slower",
+            "before Python 3.12 all code is traced: 2 to 7 times slower",
         ),
         (true, true, false) => (
             dict_watch::NAME,
@@ -131,7 +132,7 @@ fn of_value(
         ),
         (true, false, false) => (
             NAME,
-            "about 0.5 µs for each line of Python that any thread runs: it is in no dictionary",
+            "about 0.5 µs for each line of Python that any thread runs: not in a dictionary",
         ),
     };
     Ok((Watch::Value(value), by, cost.to_owned()))
@@ -143,7 +144,7 @@ pub(crate) fn begin(py: Python<'_>, point: &Arc<Breakpoint>) -> Result<(), Failu
         return Ok(());
     };
     dict_watch::claim(py)?;
-    breakpoint_index().values.push(Arc::clone(point));
+    breakpoint_index(py).values.push(Arc::clone(point));
     let mut now = value.begin(py, point);
     if let Some(now) = &mut now
         && let Some(tensor) = value.now(py).filter(|_| point.request.stats)
@@ -151,7 +152,7 @@ pub(crate) fn begin(py: Python<'_>, point: &Arc<Breakpoint>) -> Result<(), Failu
     {
         // What it was before its first change is told with its numbers, too.
         add_numbers(&tensor, now);
-        value.remember(now);
+        value.remember(py, now);
     }
     point.saw(now);
     lines::refresh(py);
@@ -163,7 +164,7 @@ pub(crate) fn end(py: Python<'_>, point: &Arc<Breakpoint>) {
     let Some(value) = values::watched_value(point) else {
         return;
     };
-    for dict in value.end(point) {
+    for dict in value.end(py, point) {
         release(dict.into_bound(py).into_any());
     }
     lines::refresh(py);
@@ -275,9 +276,9 @@ fn add_statistics(py: Python<'_>, point: &Arc<Breakpoint>, change: &mut Change) 
         })
     {
         match &point.watch {
-            Some(Watch::Local(local)) => local.remember(new),
+            Some(Watch::Local(local)) => local.remember(py, new),
             Some(Watch::Value(value)) => {
-                value.remember(new);
+                value.remember(py, new);
                 point.saw(Some(new.clone()));
             }
             None => {}

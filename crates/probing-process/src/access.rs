@@ -1,4 +1,4 @@
-//! Access: who may look at a process, and files that another user controls.
+//! Access: permission to read a process, and files that another user controls.
 
 pub mod foreign_files;
 pub mod peer;

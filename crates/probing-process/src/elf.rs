@@ -1,4 +1,4 @@
-//! Finds symbols, the section `.PyRuntime` and what is mapped where in an ELF file that someone else wrote.
+//! Symbols, the section `.PyRuntime` and segments of an untrusted ELF file.
 //!
 //! Only what is needed is read (headers, `.dynsym`, its strings): a libpython has 30 MB, of which this is 1 %.
 //! Read, not mapped, because a file that shrinks under a mapping kills the reader. Every size is checked

@@ -1,4 +1,4 @@
-//! Why a process could not be looked into, and what to do about it.
+//! Errors of reading a process, with their hints.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub enum ProcessError {
     NoSuchProcess { pid: Pid },
     #[error("not a process but a thread of process {process}: {pid}")]
     IsThread { pid: Pid, process: Pid },
-    #[error("not permitted to look into process {pid}: {reason}")]
+    #[error("not permitted to read process {pid}: {reason}")]
     NotPermitted {
         pid: Pid,
         reason: Denied,
@@ -56,7 +56,7 @@ impl ProcessError {
             Self::NotPermitted { reason, .. } => reason.hint(),
             Self::IsThread { process, .. } => Some(format!("name the process: {process}")),
             Self::WithoutMemory { .. } => {
-                Some("it becomes another program: try again in a moment".to_owned())
+                Some("the process is becoming another program: try again".to_owned())
             }
             Self::NoSuchProcess { .. }
             | Self::NotPython { .. }
@@ -71,10 +71,14 @@ impl Denied {
     fn hint(&self) -> Option<String> {
         let now = match self {
             Self::OtherUser { uid } => format!("run as user {uid}, or with CAP_SYS_PTRACE"),
-            Self::PtraceScope { value: 1 } => "only parents may look here: run with sudo, or \
+            Self::PtraceScope { value: 1 } => {
+                "only parents may read a process here: run with sudo, or \
                  `sysctl kernel.yama.ptrace_scope=0`"
-                .to_owned(),
-            Self::PtraceScope { value: 3 } => "looking is off until the next boot".to_owned(),
+                    .to_owned()
+            }
+            Self::PtraceScope { value: 3 } => {
+                "reading processes is off until the next boot".to_owned()
+            }
             Self::PtraceScope { .. } | Self::NotDumpable => {
                 "run with CAP_SYS_PTRACE, for instance with sudo".to_owned()
             }

@@ -1,8 +1,10 @@
-//! What a process is from outside: who it is and who may look at it (`processes`, `status`, `permission`), its threads
-//! for the kernel (`threads`), what they have used (`usage`), what it has mapped (`maps`), the files behind that
-//! (`elf`), the one that is its Python (`python`), and its memory (`memory`). All of this comes from `/proc`, or from
-//! wherever else there is a `source`. Files that it controls are written, removed and listed through `foreign`;
-//! `urgent` and `cpus` are for whoever stops one of its threads.
+//! A process from outside: its user, threads, maps, files, memory and Python.
+//!
+//! What a process is from outside: who it is and who may look at it (`processes`, `status`, `permission`), its
+//! threads for the kernel (`threads`), what they have used (`usage`), what it has mapped (`maps`), the files behind
+//! that (`elf`), the one that is its Python (`python`), and its memory (`memory`). All of this comes from `/proc`,
+//! or from wherever else there is a `source`. Files that it controls are written, removed and listed through
+//! `foreign`; `urgent` and `cpus` are for whoever stops one of its threads.
 //!
 //! Each fact about `/proc` stands here once. Nothing is executed or stopped, and nothing is written elsewhere.
 //!

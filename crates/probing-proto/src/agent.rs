@@ -1,5 +1,6 @@
-//! What is said to an agent over HTTP, and what it answers. `docs/remote.md` shows it with `curl`; the agent's
-//! `/openapi.json` describes it.
+//! Requests to an agent over HTTP, and its answers.
+//!
+//! `docs/remote.md` shows it with `curl`; the agent's `/openapi.json` describes it.
 
 use serde::{Deserialize, Serialize};
 
@@ -163,7 +164,7 @@ pub struct EvalRequest {
     /// Run it in the locals of this frame: 0 is the innermost, -1 the outermost; or by the function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSelector>,
-    /// Interrupt it after so long; 30 when not given.
+    /// Seconds after which it is interrupted; 30 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
     /// Most bytes of output to tell; 1 MiB when not given.
@@ -193,7 +194,7 @@ pub struct StacksRequest {
     pub locals: bool,
     /// With the frames of C, Rust and the interpreter itself.
     pub native: bool,
-    /// Hold a thread for a moment when it moves too fast to be seen whole.
+    /// Hold a thread for a moment when its stack changed during the read.
     pub pause: bool,
     /// With the threads of the probe.
     #[serde(skip_serializing_if = "is_false")]

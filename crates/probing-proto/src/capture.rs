@@ -1,5 +1,6 @@
-//! What a capture says: a process as it was at one moment. It is a zip archive, or a folder when the process wrote it itself;
-//! `docs/capture.md` has its parts.
+//! The format of a capture: a process at one moment, in a zip archive or a folder.
+//!
+//! It is a zip archive, or a folder when the process wrote it itself; `docs/capture.md` has its parts.
 
 use serde::{Deserialize, Serialize};
 

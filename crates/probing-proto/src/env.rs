@@ -57,8 +57,8 @@ pub const PROBING_ALLOW: Variable = Variable {
 pub const PROBING_CA: Variable = Variable {
     name: "PROBING_CA",
     read_by: ReadBy::Command,
-    doc: "A PEM file with the certificates of those who vouch for agents, as `--ca` takes it: an agent whose certificate \
-          they have signed for its name is trusted, and no other.",
+    doc: "A PEM file with certificate authorities, as for `--ca`: only agents whose certificates they have signed for \
+          the agent's name are trusted.",
 };
 pub const PROBING_FINGERPRINT: Variable = Variable {
     name: "PROBING_FINGERPRINT",
@@ -74,15 +74,15 @@ pub const PROBING_ACCEPT_NEW: Variable = Variable {
 pub const PROBING_DIR: Variable = Variable {
     name: "PROBING_DIR",
     read_by: ReadBy::Both,
-    doc: "The private folder in which probe and command meet, instead of `/tmp/probing-<uid>` \
-          (or, where another user has taken that name, `/tmp/probing-<uid>-1` to `-9` and `/run/user/<uid>/probing`). \
-          Created with mode 0700; refused when it belongs to someone else or others may enter it. \
-          The command also looks where the target's own `PROBING_DIR` points.",
+    doc: "The private folder for sockets, instead of `/tmp/probing-<uid>` (or, where another user has taken that name, \
+          `/tmp/probing-<uid>-1` to `-9` and `/run/user/<uid>/probing`). Created with mode 0700; refused when it \
+          belongs to another user or other users can enter it. The command also searches the folder that the target's \
+          own `PROBING_DIR` names.",
 };
 pub const PROBING_CAPTURE_DIR: Variable = Variable {
     name: "PROBING_CAPTURE_DIR",
     read_by: ReadBy::Target,
-    doc: "Folder in which stops whose time is over, and stops at exceptions that nobody catches, leave a capture: \
+    doc: "Folder in which stops that timed out, and stops at uncaught exceptions, leave a capture: \
           `PID-stop-N.probe`, at most 100 of one process. Without it they leave rows of `python.captures` and `python.exceptions`.",
 };
 pub const PROBING_STORE_BYTES: Variable = Variable {
@@ -102,7 +102,7 @@ pub const PROBING_TORCH: Variable = Variable {
     read_by: ReadBy::Target,
     doc: "Starts the probe as `PROBING=1` does (`PROBING=0` wins), and records what torch does from its import on. Words separated by commas: `1` or `trace`: modules, backward passes \
           and steps (`python.torch_trace`); `tensors`: statistics of parameters and gradients every 100 steps (`python.tensors`); \
-          `nan`: what is not finite first (docs/torch.md); `collectives`: what ranks do together (docs/collectives.md).",
+          `nan`: the first NaN or Inf (docs/torch.md); `collectives`: collective operations (docs/collectives.md).",
 };
 pub const PROBING_TARGET: Variable = Variable {
     name: "PROBING_TARGET",
@@ -172,7 +172,7 @@ pub const PYTHONPATH: Variable = Variable {
 pub const PATH: Variable = Variable {
     name: "PATH",
     read_by: ReadBy::Command,
-    doc: "The system's own. `probing run` looks there for the script that it is to start, whose first line may name a Python \
+    doc: "The system's own. `probing run` searches it for the script that it starts, whose first line may name a Python \
           with options that keep the probe out.",
 };
 pub const XDG_STATE_HOME: Variable = Variable {
@@ -199,7 +199,7 @@ pub const PROBING_TEST_PYTHONS: Variable = Variable {
 pub const PROBING_TEST_TORCH: Variable = Variable {
     name: "PROBING_TEST_TORCH",
     read_by: ReadBy::Development,
-    doc: "The interpreter that has torch, for tests that need it, and behind a `:` an older one; set by `make test` when it is installed.",
+    doc: "The interpreter with torch for tests that need it, and after a `:` an older one; set by `make test` when it is installed.",
 };
 
 pub const PROBING_TEST_SCHEMATHESIS: Variable = Variable {

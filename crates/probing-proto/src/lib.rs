@@ -1,4 +1,4 @@
-//! The words that Probing's parts share: what they say to each other, how it is framed, where they meet.
+//! The protocol that Probing's parts share: messages, frames, schemas, paths and variables.
 //!
 //! Everything serialisable lives here: a type in this crate is a promise to every client.
 //! Nothing here opens a file or a socket; both ends do that for themselves.

@@ -1,4 +1,6 @@
-//! What a client asks of a probe and what the probe says. `docs/protocol.md` shows each message.
+//! Messages between a client and a probe.
+//!
+//! `docs/protocol.md` shows each message.
 //!
 //! Many requests may be in flight on one connection; what belongs to one carries its id.
 //! Fields may be added; a reader ignores those it does not know. Anything else raises [`PROTOCOL`].
@@ -60,7 +62,7 @@ pub enum Call {
     Memory { ranges: Vec<(u64, usize)> },
     /// Read a file of the process itself. Answered by `read`.
     File(FileCall),
-    /// Tell how a name may go on, by looking at live objects without running their code. Answered by `completions`.
+    /// Complete a name from live objects, without running their code. Answered by `completions`.
     Complete(Complete),
     /// Tell what an object is. Answered by `described`.
     Describe(Describe),
@@ -86,9 +88,9 @@ pub enum Call {
     Follow { driving: bool },
     /// Drive a stop from this connection; `take` it from another. Answered by `done`.
     Drive { stop: StopId, take: bool },
-    /// Have a stopped thread that this connection drives go on. Answered by `done`; where it stops next is `news`.
+    /// Resume a stopped thread that this connection controls. Answered by `done`; its next stop is `news`.
     Step(StepCall),
-    /// Have these stopped threads go on, whoever drives them; all, when none is named. Answered by `stops`: those that do.
+    /// Resume these stopped threads, whoever controls them; all, when none is named. Answered by `stops`: the resumed ones.
     Release { stops: Vec<StopId> },
     /// Record what torch does, or no longer. Answered by `torch`.
     Torch(TorchCall),
@@ -201,7 +203,7 @@ pub enum Event {
     Locals(Locals),
     /// Bytes that were asked for; they are the payload.
     Read(Pieces),
-    /// Ways to go on with a name, best first.
+    /// Completions of a name, best first.
     Completions {
         completions: Vec<Completion>,
     },

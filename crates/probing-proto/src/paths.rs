@@ -1,4 +1,4 @@
-//! Where probe and client meet: one private folder per user, in it one folder per process.
+//! Paths: one runtime folder per user, in it one folder per process.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};

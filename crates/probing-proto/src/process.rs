@@ -1,4 +1,4 @@
-//! What identifies a process, and the one line of `/proc` that both ends read.
+//! The identity of a process, and the line of `/proc` that both ends read.
 
 use std::fmt;
 use std::num::ParseIntError;

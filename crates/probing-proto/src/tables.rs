@@ -1,4 +1,4 @@
-//! Tables: what a recorded table looks like, and those that Probing records itself.
+//! Tables: schemas, and the tables that Probing records itself.
 
 pub mod builtin;
 pub mod schema;

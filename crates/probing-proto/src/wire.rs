@@ -1,4 +1,6 @@
-//! Frames: how messages lie on a byte stream. No IO here; both ends feed bytes in and take frames out.
+//! Frames: messages on a byte stream.
+//!
+//! No IO here; both ends feed bytes in and take frames out.
 //!
 //! A frame is `u32` length of the JSON, `u32` length of the binary payload (both little-endian), the JSON, the payload.
 

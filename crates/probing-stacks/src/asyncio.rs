@@ -51,7 +51,7 @@ pub struct Tasks {
     pub tasks: Vec<AsyncTask>,
     /// There are more tasks than these, or some could not be read.
     pub is_cut: bool,
-    /// Tasks, by their ids, that wait for each other in a circle and never go on.
+    /// Tasks, by their ids, that wait for each other in a circle.
     pub circles: Vec<Vec<u64>>,
     pub took: Duration,
 }
@@ -81,7 +81,7 @@ pub enum TaskState {
     /// Its code runs now, or blocks its thread.
     Running,
     Waiting,
-    /// It goes on, or begins, when its loop comes to it.
+    /// It resumes, or begins, when its loop comes to it.
     Ready,
 }
 
@@ -455,7 +455,7 @@ fn connect(tasks: &mut [AsyncTask]) {
     }
 }
 
-/// Nobody in a circle of these goes on. One that waits for any of several may.
+/// No task in a circle of these resumes. One that waits for any of several may.
 fn find_circles(tasks: &[AsyncTask]) -> Vec<Vec<u64>> {
     let ids: Vec<u64> = tasks.iter().map(|task| task.id).collect();
     let needs = |task: &AsyncTask| {

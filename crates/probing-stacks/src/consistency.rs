@@ -1,4 +1,4 @@
-//! Tells a true stack from a torn one, without stopping the thread.
+//! Distinguishes a consistent stack from a torn one, without stopping the thread.
 //!
 //! A thread that runs pushes and pops frames while its memory is copied, so one copy may mix two moments: a frame that
 //! was left long ago above one that was just entered. Several copies made one right after the other, in one system
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_agree_if_only_the_innermost_function_went_on() {
+    fn copies_agree_if_only_the_innermost_function_moved() {
         let one = chain(&[(1, 0), (2, 4)]);
         assert_eq!(
             agreed(&copies(&[one.clone(), chain(&[(1, 0), (2, 8)])])),

@@ -1,4 +1,4 @@
-//! Why stacks could not be read, and what to do about it.
+//! Errors of reading stacks, with their hints.
 
 use probing_process::error::ProcessError;
 use probing_proto::process::Pid;

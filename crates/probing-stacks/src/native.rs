@@ -1,4 +1,4 @@
-//! Adds what runs natively to Python's stacks, in true order.
+//! Adds native frames to Python's stacks, in true order.
 //!
 //! The story, in the order of the files: of each thread, registers and native stack are copied together with its Python
 //! frames (`pose`); its calls are followed over the copy (`unwind`) by the tables of the files whose code it runs

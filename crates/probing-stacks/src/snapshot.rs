@@ -1,4 +1,4 @@
-//! Puts together what memory and kernel say about all threads.
+//! Snapshots of all threads, from memory and the kernel.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

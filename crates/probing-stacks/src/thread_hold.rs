@@ -1,4 +1,4 @@
-//! Holds one thread of the target still for a moment, for a stack that never stands still by itself.
+//! Holds one thread of the target for a moment, when its stack keeps changing.
 //!
 //! The kernel lets a traced thread go when its tracer ends, so the tracer is a thread of ours that does nothing else:
 //! however it ends (even by SIGKILL of us all), the target goes on. A signal that arrives meanwhile is passed on.

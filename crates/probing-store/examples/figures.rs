@@ -1,4 +1,6 @@
-//! What a row costs to write and to read, for `benches/run store`. Prints one figure per line: its name and its value.
+//! What a row costs to write and to read, for `benches/run store`.
+//!
+//! Prints one figure per line: its name and its value.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -18,11 +18,11 @@ pub enum OpenError {
     NotAFile { path: PathBuf },
     #[error("not a ring of recorded rows: {path}")]
     NotARing { path: PathBuf },
-    #[error("a ring in format {version}, which this version does not know: {path}")]
+    #[error("a ring in the unknown format {version}: {path}")]
     Foreign { path: PathBuf, version: u32 },
-    #[error("a ring with a header that cannot be: {path}")]
+    #[error("a ring with an invalid header: {path}")]
     BadHeader { path: PathBuf },
-    #[error("a ring with a schema that cannot be: {path}: {source}")]
+    #[error("a ring with an invalid schema: {path}: {source}")]
     BadSchema {
         path: PathBuf,
         #[source]
@@ -34,15 +34,15 @@ impl OpenError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Unopenable { .. } => "look as the user who runs the target, or as root",
+            Self::Unopenable { .. } => "run `probing` as the user of the target, or as root",
             Self::Foreign { .. } => {
-                "use the `probing` of the version that the target was started with, or start the target again"
+                "use the version of `probing` that the target was started with, or restart the target"
             }
             Self::NotAFile { .. }
             | Self::NotARing { .. }
             | Self::BadHeader { .. }
             | Self::BadSchema { .. } => {
-                "remove the file if no target of yours writes it; other tables are not affected"
+                "remove the file if no target writes to it; other tables are not affected"
             }
         }
     }
@@ -67,7 +67,7 @@ impl ReadError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Io { .. } => "look as the user who runs the target, or as root",
+            Self::Io { .. } => "run `probing` as the user of the target, or as root",
             Self::Damaged { .. } => {
                 "something other than Probing has written into the files of this target; `probing clean` removes them once it has ended"
             }

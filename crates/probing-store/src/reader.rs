@@ -1,4 +1,6 @@
-//! One ring, read from outside. Nothing in it is believed before it is checked; nothing in it can make us fail.
+//! The reader of one ring from outside.
+//!
+//! Nothing in it is believed before it is checked; nothing in it can make us fail.
 //!
 //! The order of reads matters: which chunk is the newest first, then (behind an acquire fence) the chunks' heads, then
 //! (behind another) which of them are gone. Later a chunk's rows, and (behind another) its generation again: if that is still

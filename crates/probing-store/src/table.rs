@@ -1,4 +1,4 @@
-//! What one process has recorded: its tables, each made of one or more rings.
+//! The recorded tables of one process, each made of one or more rings.
 //!
 //! A table has several rings when several threads write it, and when its columns have changed: then an older ring has
 //! fewer of them, or of narrower kinds.

@@ -1,11 +1,12 @@
-//! Rules of the repository that a compiler does not know: who may use whom, what the probe must never contain, that
-//! files say why they are there, that generated documents are fresh.
+//! Rules of the repository that a compiler does not know.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 #[path = "tidy/links.rs"]
 mod links;
 #[path = "tidy/rooms.rs"]
 mod rooms;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::consts::ARCH;

@@ -12,11 +12,9 @@ pub struct Bytes {
 pub enum NotBytes {
     #[error("1, 2, 4 or 8 bytes can be watched, not {length}")]
     Length { length: u64 },
-    #[error(
-        "{length} bytes can be watched where their number divides the address, not at {address:#x}"
-    )]
+    #[error("{length} bytes need an address that is a multiple of {length}: {address:#x}")]
     Unaligned { address: u64, length: u64 },
-    #[error("no memory of a program is there: {address:#x}")]
+    #[error("no memory is mapped at: {address:#x}")]
     Nowhere { address: u64 },
 }
 

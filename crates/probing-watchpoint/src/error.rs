@@ -1,4 +1,4 @@
-//! Why the processor cannot watch, and what to do about it.
+//! Errors of watching bytes, with their hints.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub enum WatchpointError {
     },
     #[error("no debug register is left in process: {pid}")]
     NoneLeft { pid: Pid },
-    #[error("this machine lets nobody set debug registers")]
+    #[error("this machine does not allow debug registers")]
     Unsupported {
         #[source]
         source: io::Error,
@@ -31,7 +31,7 @@ pub enum WatchpointError {
     TooMany { most: usize },
     #[error("too few open files are allowed to watch all threads of process: {pid}")]
     TooFewFiles { pid: Pid },
-    #[error("no memory for what the kernel tells of writes")]
+    #[error("no memory for the kernel's records of writes")]
     NoRing(#[source] io::Error),
     #[error("the kernel does not watch")]
     Failed(#[source] io::Error),
@@ -44,7 +44,7 @@ pub enum WatchpointError {
     #[error("debug registers are not safe here: every thread blocks SIGTRAP: {pid}")]
     AllBlocked { pid: Pid },
     /// The kernel would end the process at a stray trap in this thread, whatever handler there is.
-    #[error("a thread that blocks SIGTRAP ({name}, {tid}) has come up; no longer watched: {pid}")]
+    #[error("a thread that blocks SIGTRAP ({name}, {tid}) has started; no longer watched: {pid}")]
     Blocked { pid: Pid, tid: Tid, name: String },
 }
 
@@ -57,29 +57,29 @@ impl WatchpointError {
                  CAP_PERFMON and a seccomp profile that allows perf_event_open (see docs/permissions.md)"
             }
             Self::NoneLeft { .. } => {
-                "a processor has four of them, and a debugger or another `probing watch` uses these; end one of those"
+                "a processor has four, and a debugger or another `probing watch` uses them: end one of those"
             }
             Self::Unsupported { .. } => {
-                "virtual machines may hide them; watch the variable by its name instead: it is compared at each line"
+                "virtual machines may hide them; watch the variable by name instead"
             }
             Self::TooFewFiles { .. } => "raise the limit: ulimit -n 65536",
             Self::NoRing(_) => {
-                "kernel.perf_event_mlock_kb limits it for who is not root: end other `perf` and `probing watch`"
+                "kernel.perf_event_mlock_kb limits it for users other than root: end other `perf` and `probing watch`"
             }
             Self::Unproven { .. } => {
                 "the kernel or the hypervisor loses debug exceptions, and a target might end as the test process did; \
-                 watch the variable by its name, or accept that: --unsafe-debug-registers"
+                 watch the variable by name, or accept the risk: --unsafe-debug-registers"
             }
             Self::AllBlocked { .. } => {
-                "a stray debug exception would end the program; watch the variable by its name, or accept that: \
+                "a stray debug exception would end the program; watch the variable by name, or accept the risk: \
                  --unsafe-debug-registers"
             }
             Self::Inherited => {
-                "a stray debug exception could end a child; watch the variable by its name, or accept that: \
+                "a stray debug exception could end a child; watch the variable by name, or accept the risk: \
                  --unsafe-debug-registers"
             }
             Self::Unguarded { .. } | Self::Blocked { .. } => {
-                "a stray debug exception could end the program; watch again, or accept that: --unsafe-debug-registers"
+                "a stray debug exception could end the program; watch again, or accept the risk: --unsafe-debug-registers"
             }
             Self::TooMany { .. } | Self::Ended { .. } | Self::Failed(_) => return None,
         };

@@ -1,4 +1,4 @@
-//! Tells who writes to some bytes of another process, by the processor's debug registers.
+//! Reports writes to bytes of another process, by the processor's debug registers.
 //!
 //! The kernel sets them in every thread of the process, and in those that it starts meanwhile (`event`). A write is a
 //! sample in a ring that the kernel shares with us (`ring`, `sample`): which thread, when, its registers, and its stack.

@@ -1,4 +1,6 @@
-//! Which registers the kernel is asked for, and their numbers in DWARF. The kernel gives them in the order of its bits.
+//! Registers that the kernel is asked for, and their numbers in DWARF.
+//!
+//! The kernel gives them in the order of its bits.
 
 #[cfg(target_arch = "x86_64")]
 mod this {

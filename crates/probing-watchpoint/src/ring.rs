@@ -1,4 +1,6 @@
-//! Memory that the kernel writes records into, and from which we take them. One for each CPU.
+//! Memory into which the kernel writes records, one ring for each CPU.
+//!
+//! One for each CPU.
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
 use std::io;

@@ -1,4 +1,6 @@
-//! What the kernel writes about an event. It is believed as far as it is there.
+//! Samples: the records of the kernel about an event.
+//!
+//! It is believed as far as it is there.
 
 use crate::Write;
 use crate::machine::{NUMBERS, PROGRAM_COUNTER};

@@ -7,8 +7,8 @@ source text into processes that nobody prepared.
 import sys
 
 
-def start(path: str) -> None:
-    """Start the probe in the file ``path``."""
+def start(path: str, start_ticks: int | None = None) -> None:
+    """Start the probe in the file ``path``. A process that has no ``/proc`` is given its start time."""
     module = sys.modules.get("probing._probe")
     if module is None:
         # importlib.machinery's, from where they are loaded already: the target waits for every import of ours.
@@ -24,4 +24,4 @@ def start(path: str) -> None:
         loader.exec_module(module)
         sys.modules["probing._probe"] = module
         sleep(1e-4)
-    module.start()
+    module.start(start_ticks)

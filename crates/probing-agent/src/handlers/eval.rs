@@ -46,7 +46,7 @@ pub(crate) fn eval(
             target_selection::refused(&ClientError::Selection(SelectionError::NotExplicit {
                 group,
             }));
-        return Err(refused.hint("name one with rank or pid, or say \"ranks\": \"all\""));
+        return Err(refused.hint("name one with rank or pid, or send \"ranks\": \"all\""));
     }
     for member in &members.all {
         if let Some(pid) = member.pid {

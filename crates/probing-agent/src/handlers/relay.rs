@@ -1,4 +1,4 @@
-//! `/ws`: a conversation with the probe of one target, whose every action is written down.
+//! `/ws`: a WebSocket to the probe of one target, whose every action is in the audit log.
 //!
 //! Neither end waits for the other while a third has something to say; what cannot be passed on is not taken in.
 
@@ -34,7 +34,7 @@ use crate::http::request::{Caller, ClientConnection, QueryParams};
 use crate::security::audit_log::Actor;
 use crate::target_selection;
 
-/// Who has not been told anything for so long is asked whether it is there.
+/// Silence after which a client is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(20);
 /// Who does not say so by then is not.
 const GONE: Duration = Duration::from_mins(1);
@@ -54,7 +54,7 @@ pub(crate) async fn relay(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
     let upgrade = upgrade.map_err(|_other| {
-        Refused::bad("this path speaks WebSocket, version 13")
+        Refused::bad("this path needs WebSocket, version 13")
             .field(header::SEC_WEBSOCKET_VERSION, "13")
     })?;
     let pid = request.pid;
@@ -243,7 +243,7 @@ impl RequestAuditor {
     /// What goes on to the probe, or what the client is told instead of which request.
     fn checked(&self, packet: Packet) -> Result<Vec<u8>, (Option<RequestId>, Failure)> {
         let Some(frame) = packet.into_frame(MAX_REQUEST) else {
-            let failure = Failure::new("message not understood: no whole frame");
+            let failure = Failure::new("message not understood: incomplete frame");
             return Err((None, failure));
         };
         let checked = self.check(&frame).and_then(|()| {

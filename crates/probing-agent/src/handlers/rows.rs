@@ -1,4 +1,6 @@
-//! `/query`: rows by SQL. The query runs here, bounded in time and memory, and never in a target.
+//! `/query`: rows by SQL.
+//!
+//! The query runs here, bounded in time and memory, and never in a target.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Answers as JSON, with nothing in them that a terminal would obey: whoever asks with curl has one.
+//! Answers as JSON without control characters that a terminal would obey.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

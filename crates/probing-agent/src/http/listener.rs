@@ -1,4 +1,4 @@
-//! Takes connections: from addresses that may, and of this machine over a socket of its own; each with one request.
+//! The listener: TCP from permitted addresses, and a Unix socket of this machine; one request per connection.
 //!
 //! What follows a request on its connection is never read as another: there is nothing to smuggle it past.
 
@@ -32,7 +32,7 @@ use crate::security::rate_limit::Network;
 const IDLE: Duration = Duration::from_secs(5);
 /// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// When there is no room for another connection in this process, so long.
+/// The pause when this process has no room for another connection.
 const BREATHER: Duration = Duration::from_millis(100);
 /// How a TLS conversation begins: with a handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -83,7 +83,7 @@ async fn serve(
     tcp: TcpStream,
     (from, entrance): (SocketAddr, Arc<ConnectionSlot>),
 ) -> io::Result<()> {
-    // A message is one write, and somebody waits for it.
+    // A message is one write, and the other end waits for it.
     tcp.set_nodelay(true)?;
     let Some((connection, binding)) = opened(&agent, tcp).await? else {
         return Ok(());
@@ -173,10 +173,10 @@ async fn opened(
             let binding = ChannelBinding::of(stream.get_ref().1).ok();
             return Ok(Some((Connection::over(stream), binding)));
         }
-        (Some(_), false) => Refused::bad("this port speaks TLS only")
+        (Some(_), false) => Refused::bad("this port accepts TLS only")
             .hint("use `probing -t HOST:PORT`, or https://"),
-        (None, true) => Refused::bad("this port speaks plain text, not TLS")
-            .hint("use http://; beyond loopback addresses an agent speaks TLS"),
+        (None, true) => Refused::bad("this port accepts plain text, not TLS")
+            .hint("use http://; an agent uses TLS except on loopback addresses"),
     };
     let mut connection = Connection::over(tcp);
     connection.say(&refused.to_bytes()).await?;

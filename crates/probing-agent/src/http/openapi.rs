@@ -1,4 +1,4 @@
-//! The description of what can be asked, for machines: `OpenAPI` 3.1, made from the routes.
+//! The description of the requests for machines: `OpenAPI` 3.1, made from the routes.
 
 use probing_proto::agent::Role;
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ pub(crate) fn document() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": format!(
                 "The Python processes of one machine. Bodies are JSON of at most {MAX_BODY_BYTES} bytes. \
-                 Every refusal is JSON: what is wrong, and what to do about it."
+                 Every refusal is JSON with an error and a hint."
             ),
         },
         "security": [{"token": []}],
@@ -77,7 +77,7 @@ fn responses(route: &Route) -> Value {
     let refusal = |words: &str| json!({"description": words, "content": content("Refusal")});
     let mut responses = json!({
         "400": refusal("the request is not understood"),
-        "403": refusal("not for this page, name or address, or not for this token"),
+        "403": refusal("not permitted for this page, name, address or token"),
         "408": refusal("the request did not arrive in time"),
         "431": refusal("the head is too long"),
     });
@@ -109,7 +109,7 @@ fn responses(route: &Route) -> Value {
         "/backtrace" | "/eval" | "/query" | "/samples" | "/ws"
     ) {
         responses["404"] = refusal("no such target, or no such thread of it");
-        responses["409"] = refusal("the target cannot do it, or it is not said which is meant");
+        responses["409"] = refusal("the target cannot do it, or the request names several targets");
         responses["502"] = refusal("the target cannot be reached");
         responses["504"] = refusal("the target, or the query, took too long");
     }
@@ -148,14 +148,14 @@ const STACKS: [(&str, &str, &str); 10] = [
     (
         "pause",
         "boolean",
-        "hold a thread that moves too fast to be seen whole",
+        "hold a thread whose stack changes during the read",
     ),
     ("probe_threads", "boolean", "with the threads of the probe"),
 ];
 
 const SAMPLES: [(&str, &str, &str); 8] = [
     ("pid", "integer", "of this process"),
-    ("seconds", "number", "for so long, 60 at most"),
+    ("seconds", "number", "duration in seconds, at most 60"),
     ("rate", "integer", "readings per second"),
     ("thread", "string", "only of this thread"),
     ("idle", "boolean", "also threads that sleep or wait"),
@@ -164,17 +164,13 @@ const SAMPLES: [(&str, &str, &str); 8] = [
     (
         "pause",
         "boolean",
-        "hold a thread that moves too fast to be seen whole",
+        "hold a thread whose stack changes during the read",
     ),
 ];
 
 const RELAY: [(&str, &str, &str); 2] = [
     ("pid", "integer", "with the probe of this process"),
-    (
-        "attach",
-        "boolean",
-        "which is brought in if it is not there",
-    ),
+    ("attach", "boolean", "which is attached if it is missing"),
 ];
 
 fn parameters(words: &ParameterDocs, required: &[&str]) -> Value {

@@ -1,4 +1,4 @@
-//! Why a request is not served: a status, and JSON that says what is wrong and what to do about it.
+//! Refusals of requests: a status, and JSON with an error and a hint.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -40,7 +40,7 @@ impl Refused {
     /// The request itself is wrong.
     pub(crate) fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
-            .hint("docs/remote.md shows what can be asked; GET /openapi.json describes it")
+            .hint("docs/remote.md lists the requests; GET /openapi.json describes them")
     }
 
     #[must_use]

@@ -1,4 +1,4 @@
-//! What a request is made of, and what it must be before it is looked at.
+//! The parts of a request, and the checks before it is handled.
 
 use std::error::Error;
 use std::fmt;
@@ -126,13 +126,13 @@ pub(crate) fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>
         return Err(Refused::bad(format!("two fields of this name: {name}")));
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_other| Refused::bad("a header field that is no text"))
+    text.map_err(|_other| Refused::bad("a header field that is not text"))
 }
 
 /// A body has one length, which is said before it and is not too long.
 pub(crate) fn check_length(headers: &HeaderMap) -> Result<(), Refused> {
     if headers.contains_key(header::TRANSFER_ENCODING) {
-        let words = "a body must say its length";
+        let words = "a body needs Content-Length";
         return Err(
             Refused::new(StatusCode::LENGTH_REQUIRED, words).hint("send it with Content-Length")
         );
@@ -147,7 +147,7 @@ pub(crate) fn check_length(headers: &HeaderMap) -> Result<(), Refused> {
 fn too_long() -> Refused {
     let words = format!("a body of more than {MAX_BODY_BYTES} bytes");
     Refused::new(StatusCode::PAYLOAD_TOO_LARGE, words)
-        .hint("send less: code can read a file that is on the target's machine")
+        .hint("send less; code can read a file on the target's machine")
 }
 
 pub(crate) fn late() -> Refused {

@@ -1,4 +1,4 @@
-//! What there is to ask, and what it takes to be heard.
+//! The routes: paths, their handlers, and the token that each needs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -71,14 +71,14 @@ pub(crate) const ROUTES: [Route; 8] = [
         method: "GET",
         path: "/health",
         role: None,
-        about: "Whether an agent is here; the only thing that needs no token",
+        about: "Whether an agent is here; the only request without a token",
         answer: Answering::Open(|| get(handlers::health)),
     },
     Route {
         method: "GET",
         path: "/targets",
         role: Some(Role::Observe),
-        about: "The Python processes of this machine that can be looked at",
+        about: "The Python processes of this machine",
         answer: Answering::Audited {
             action: "targets",
             answer: |action| by_words(action, handlers::targets),
@@ -88,7 +88,7 @@ pub(crate) const ROUTES: [Route; 8] = [
         method: "GET",
         path: "/backtrace",
         role: Some(Role::Observe),
-        about: "Where targets are: their stacks, read from outside",
+        about: "Stacks of targets, read from outside",
         answer: Answering::Audited {
             action: "backtrace",
             answer: |action| by_words(action, handlers::backtrace),
@@ -257,9 +257,9 @@ async fn admitted(
     };
     let role = bearer.as_ref().map_or(Role::Observe, |bearer| bearer.role);
     if route.role.is_some_and(|needed| role < needed) {
-        let words = "this token is for looking only";
+        let words = "this token is for observers only";
         return Err(Refused::new(StatusCode::FORBIDDEN, words).hint(
-            "running code takes the agent's control token, and an agent without --read-only",
+            "running code needs the agent's control token, and an agent without --read-only",
         ));
     }
     check_length(headers)?;
@@ -324,14 +324,14 @@ async fn wrong(agent: &Agent, from: SocketAddr) -> Refused {
     let words = "too many wrong tokens from this address";
     Refused::new(StatusCode::TOO_MANY_REQUESTS, words)
         .hint(format!(
-            "try again in {seconds} s; the right token is let in at once"
+            "try again in {seconds} s; the right token is accepted at once"
         ))
         .field(header::RETRY_AFTER, seconds.to_string())
 }
 
 fn unknown() -> Refused {
-    unauthorized("this token is none that the agent knows").hint(
-        "the agent printed the file that it is in when it started; or it is its PROBING_TOKEN",
+    unauthorized("the agent does not know this token").hint(
+        "the agent prints the file of its token when it starts; or the token is its PROBING_TOKEN",
     )
 }
 
@@ -360,7 +360,7 @@ fn nowhere(method: &str, path: &str) -> Refused {
         .collect();
     if methods.is_empty() {
         let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-        return Refused::new(StatusCode::NOT_FOUND, "there is no such path")
+        return Refused::new(StatusCode::NOT_FOUND, "no such path")
             .hint(format!("there are: {}", paths.join(", ")));
     }
     let methods = methods.join(", ");

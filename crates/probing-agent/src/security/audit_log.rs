@@ -1,4 +1,4 @@
-//! Who did what through this agent: a line of JSON for each action, in a file that only its user may read.
+//! The audit log: a line of JSON for each action, in a file that only its user can read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,5 +1,7 @@
-//! Places for connections and for work: some for clients that have not shown who they are, others for those that have, and
-//! some of these for control alone.
+//! Limits of connections and of work: separate places for unauthenticated clients, for clients, and for control.
+//!
+//! Places for connections and for work: some for clients that have not shown who they are, others for those that
+//! have, and some of these for control alone.
 //!
 //! A flood of connections without a token takes no place from anybody who has one. Where there are too many, the oldest that
 //! has not shown a token is dropped, of the network that has most of them: who has a token shows it at once.
@@ -18,7 +20,7 @@ use crate::security::rate_limit::Network;
 
 /// Connections at the same time of clients that have shown a token, conversations with probes among them.
 const MAX_CONNECTIONS: usize = 512;
-/// Of these, so many are for control only.
+/// The number of these that are for control only.
 const CONNECTIONS_FOR_CONTROL: usize = 64;
 /// Connections at the same time that have not shown a token.
 const MAX_UNKNOWN: usize = 512;
@@ -28,7 +30,7 @@ const MAX_UNKNOWN_OF_NETWORK: usize = 256;
 const MAX_TURNED_AWAY: usize = 16;
 /// Requests that are answered at the same time: a probe has room for 64 clients, and others want some of it.
 pub(crate) const MAX_TURNS: usize = 24;
-/// Of these, so many are for control only.
+/// The number of these that are for control only.
 const TURNS_FOR_CONTROL: usize = 8;
 
 /// All of them.
@@ -160,7 +162,7 @@ impl Capacity {
         })
     }
 
-    /// Room to tell somebody from outside the ranges that it is there.
+    /// Room for a refusal to an address outside the ranges.
     pub(crate) fn to_turn_away(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.turned_away).try_acquire_owned().ok()
     }

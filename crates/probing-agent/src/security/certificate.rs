@@ -1,4 +1,4 @@
-//! What an agent proves itself with: a certificate of its own, made once, or one that the user has.
+//! The certificate of an agent: its own, made once, or the user's.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;

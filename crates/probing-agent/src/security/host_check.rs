@@ -1,4 +1,4 @@
-//! No web page may drive an agent, whatever name it calls it by.
+//! The check of `Host` and `Origin`, which keeps web pages from using an agent.
 //!
 //! A browser says which page a request is from (`Origin`), and by which name it found the agent (`Host`). A page of
 //! another origin is refused; so is a name that is none of this machine's, which somebody's name server may have given to
@@ -49,9 +49,9 @@ impl Names {
         if !self.is_ours(host) {
             return Err(Refused::new(
                 StatusCode::FORBIDDEN,
-                format!("no name of this machine: {host}"),
+                format!("not a name of this machine: {host}"),
             )
-            .hint("call the agent by its address, by `localhost`, or by the machine's own name"));
+            .hint("use the agent's address, `localhost` or the machine's own name"));
         }
         let is_foreign = |origin: &str| {
             let page = origin
@@ -64,7 +64,9 @@ impl Names {
                 StatusCode::FORBIDDEN,
                 format!("a web page of another origin: {origin}"),
             )
-            .hint("no page may drive an agent; use `probing`, or a program without an Origin"));
+            .hint(
+                "web pages may not use an agent; use `probing`, or a program without an Origin",
+            ));
         }
         // Browsers say so of requests that have no origin, too.
         match only(headers, FETCH_SITE)? {
@@ -72,7 +74,7 @@ impl Names {
                 StatusCode::FORBIDDEN,
                 "a web page of another site",
             )
-            .hint("no page may drive an agent; use `probing`")),
+            .hint("web pages may not use an agent; use `probing`")),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! Which addresses may connect, and how long wrong tokens wait for their answer.
+//! Rate limits: permitted addresses, and the delay of answers to wrong tokens.
 //!
 //! Only wrong tokens are counted, and only they wait: a right one is served at once, whatever else comes from its address.
 

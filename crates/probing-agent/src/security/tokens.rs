@@ -1,4 +1,4 @@
-//! Who may come in, and as what: by a secret that only they know.
+//! Tokens: the secrets for control and for observers.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};

@@ -371,7 +371,7 @@ mod tests {
         assert!(
             refused
                 .to_string()
-                .ends_with("never run on a machine like this: aarch64")
+                .ends_with("never tested on this architecture: aarch64")
         );
         assert!(refused.hint().unwrap().contains("--force"));
     }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn epoll_with_fine_time_goes_on_with_milliseconds() {
+    fn epoll_with_fine_time_continues_with_milliseconds() {
         let mut regs = answered(EPOLL_PWAIT2);
         regs.x[3] = 0x7000;
         let time = |address| (address == 0x7000).then_some(Duration::from_micros(2_500));

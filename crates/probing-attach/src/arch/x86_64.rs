@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timed_sleep_goes_on_by_the_restart_block() {
+    fn a_timed_sleep_resumes_by_the_restart_block() {
         let home = home(&stopped(libc::SYS_nanosleep, -516), None, None, no_time);
         assert_eq!((home.regs.rax, home.regs.rip), (RESTART as u64, 0x1000));
         assert_eq!(home.interrupted, (-4i64 as u64, 0x1002));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn epoll_with_fine_time_goes_on_with_milliseconds() {
+    fn epoll_with_fine_time_continues_with_milliseconds() {
         let mut regs = stopped(EPOLL_PWAIT2, -4);
         regs.r10 = 0x7000;
         let time = |address| (address == 0x7000).then_some(Duration::from_micros(2_500));

@@ -66,7 +66,7 @@ impl Borrowed {
             if self.main_went_to_wait(&status, target) {
                 return match self.cancel(target) {
                     Err(AttachError::Busy { .. }) => Ok(Attempt::NoThread {
-                        seen: "main went to wait before it came by".to_owned(),
+                        seen: "the main thread began to wait before it ran the code".to_owned(),
                     }),
                     ran => ran,
                 };

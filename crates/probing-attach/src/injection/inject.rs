@@ -129,7 +129,7 @@ fn borrow_any(
                 return Err(AttachError::Stopped { pid });
             }
             if way != StubKind::Pending && !tracee.call.is_some_and(arch::is_safe_call) {
-                seen = format!("thread {tid} moved on");
+                seen = format!("thread {tid} left its system call");
                 break;
             }
             match borrow(target, tracee, (way, text), mapped)? {
@@ -148,7 +148,9 @@ fn borrow_any(
 /// Why a thread was let go each time.
 pub(crate) fn held_too_long(tid: Tid) -> String {
     let millis = HOLD_TIMEOUT.as_millis();
-    format!("thread {tid} was let go after {millis} ms each time, because this command had no CPU")
+    format!(
+        "thread {tid} was released after {millis} ms each time, because this command got no CPU"
+    )
 }
 
 /// What came of holding a thread.

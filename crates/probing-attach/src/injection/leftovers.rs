@@ -1,5 +1,7 @@
-//! Blocks that attaches left in the target, because they were killed or could not tell whether somebody is in one: found
-//! and unmapped by the next.
+//! Memory blocks that killed attaches left in the target, which the next attach finds and unmaps.
+//!
+//! Blocks that attaches left in the target, because they were killed or could not tell whether somebody is in one:
+//! found and unmapped by the next.
 //!
 //! A block is known by where it lies: an address of a window that programs do not use, whose upper part is random and
 //! whose lower part follows from the upper. So even one that nobody had time to write a word into is known for ours.

@@ -1,4 +1,4 @@
-//! The memory that an attach maps into the target: what is where in it, and the words through which we talk.
+//! The memory that an attach maps into the target: its layout, and the words for communication.
 //!
 //! ```text
 //! start      one page of code, r-x

@@ -1,4 +1,4 @@
-//! Filters of system calls (seccomp): one that would kill the target for a call that we have it make is left alone.
+//! Filters of system calls (seccomp): a target whose filter would kill it is left alone.
 //!
 //! The kernel shows filters to root only. They are small programs, so they are asked, here and not there, what they
 //! would answer. To others it tells how many there are: those that we run under ourselves, as in a container, were made

@@ -1,4 +1,6 @@
-//! Which threads of a process to stop. Nothing here stops or slows one.
+//! Which threads of a process to stop.
+//!
+//! Nothing here stops or slows one.
 
 use std::io;
 use std::time::Duration;

@@ -102,7 +102,7 @@ impl<'a> Tracee<'a> {
         let stop = match stop_seized(tid, patience, steps) {
             Ok(stop) => stop,
             Err(source) if source.kind() == io::ErrorKind::TimedOut => {
-                let seen = format!("thread {tid} waits where nothing reaches it");
+                let seen = format!("thread {tid} waits uninterruptibly");
                 return Err(AttachError::NoThread { pid, seen });
             }
             Err(source) => {

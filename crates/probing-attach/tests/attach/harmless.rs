@@ -1,4 +1,6 @@
-//! Nothing that the target can notice changes. Each test notices one kind of harm.
+//! Nothing that the target can notice changes.
+//!
+//! Each test notices one kind of harm.
 
 use std::fs;
 use std::process::Command;
@@ -181,7 +183,7 @@ fn floating_point_stays_right() {
 }
 
 #[test]
-fn threads_that_allocate_go_on() {
+fn threads_that_allocate_continue() {
     allocating_threads_go_on(ROUNDS);
 }
 

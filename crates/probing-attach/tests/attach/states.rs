@@ -165,7 +165,7 @@ fn a_thread_is_let_go_and_held_again_when_the_command_has_no_cpu() {
             // Without a CPU at each step it is refused, and nothing runs later. 3.14 has a door for us.
             match run(0, Duration::from_secs(1)) {
                 Err(AttachError::NoThread { seen, .. }) => {
-                    assert!(seen.contains("because this command had no CPU"), "{seen}");
+                    assert!(seen.contains("because this command got no CPU"), "{seen}");
                 }
                 other => assert!(python.version >= (3, 14), "{target}: {other:?}"),
             }

@@ -1,5 +1,4 @@
-//! Root attaches to a process of another user, who controls the folder in which the two meet: nothing of anybody else is
-//! removed, written or given away.
+//! Root attaches to a process of another user who controls the runtime folder, without harm to other files.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

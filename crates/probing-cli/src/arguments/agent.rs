@@ -1,4 +1,4 @@
-//! `probing agent`
+//! Arguments of `probing agent`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,59 +9,72 @@ use probing_agent::{NotSettings, Settings, TlsMode};
 
 use crate::arguments::amounts::{bytes, some_seconds};
 
+const LISTENING: &str = "Listening";
+const ACCESS: &str = "Access";
+const LIMITS: &str = "Limits";
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing agent                            for this machine, on 127.0.0.1:8080
-  probing agent --listen 8080              for others, too: with a token and within TLS
+  probing agent                            serve this machine only, on 127.0.0.1:8080
+  probing agent --listen 8080              also serve other machines, with a token and TLS
   probing agent --listen 8080 --allow 10.0.0.0/8 --read-only
-  PROBING_PORT=8080 python train.py        the program starts it by itself
-  probing -t node7:8080 backtrace          from another machine, with PROBING_TOKEN set
+  PROBING_PORT=8080 python train.py        the program starts the agent
+  probing -t node7:8080 backtrace          use it from another machine, with PROBING_TOKEN set
   curl -H \"Authorization: Bearer $PROBING_TOKEN\" http://127.0.0.1:8080/targets
 
-Serves all Python processes of this user on this machine on one port: the command's other end, and HTTP for
-other programs (docs/remote.md). Nobody comes in without the token, which it makes and keeps in a file that
-only this user may read; beyond loopback addresses everything is within TLS, with a certificate that it
-makes and that commands remember. Requests are written to an audit log. docs/security.md has the rest.")]
+The agent serves all Python processes of this user on one port, to `probing` and over HTTP
+(docs/remote.md). Every request needs the token. The agent creates the token in a file that only
+this user can read, and a certificate that clients remember. Each line of --token-file is `control
+TOKEN` or `observe TOKEN`. --tls auto (the default) uses TLS except on loopback addresses; --tls off
+is possible there only. Requests are written to an audit log. docs/security.md is the threat model.")]
 pub(crate) struct AgentArguments {
-    /// Where to listen: a port, for all addresses; or an address with its port
-    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:8080", value_parser = Settings::listen)]
+    /// Listen on this port or address
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:8080", value_parser = Settings::listen, help_heading = LISTENING)]
     pub(crate) listen: SocketAddr,
 
-    /// A file with more tokens of at least 16 characters: one a line, `control` or `observe` in front of it
-    #[arg(long, value_name = "FILE")]
+    /// Also accept the tokens in FILE, one per line
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// auto: with a certificate of its own, but not on a loopback address; off: on loopback only; or
-    /// the PEM files of a certificate and its key [env: `PROBING_TLS`]
-    #[arg(long, value_name = "auto|off|CERT,KEY")]
+    #[arg(
+        long,
+        value_name = "auto|off|CERT,KEY",
+        help_heading = ACCESS,
+        help = "Set the mode of TLS, or its PEM files [env: PROBING_TLS]"
+    )]
     pub(crate) tls: Option<TlsMode>,
 
-    /// Who may connect: a range of addresses; may be given several times [env: `PROBING_ALLOW`]
-    #[arg(long, value_name = "RANGE", value_parser = range)]
+    #[arg(
+        long,
+        value_name = "RANGE",
+        value_parser = range,
+        help_heading = ACCESS,
+        help = "Accept this range of addresses only; repeatable [env: PROBING_ALLOW]"
+    )]
     pub(crate) allow: Vec<ipnet::IpNet>,
 
-    /// Let nobody do more than look, whatever the token
-    #[arg(long)]
+    /// Refuse to run code in targets or to change them
+    #[arg(long, help_heading = ACCESS)]
     pub(crate) read_only: bool,
 
-    /// How long a query by SQL may take
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = some_seconds)]
+    /// End an SQL query after TIME
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = some_seconds, help_heading = LIMITS)]
     pub(crate) query_time: Duration,
 
-    /// How much memory a query by SQL may take; without, a quarter of what is free, and 4 GB at most
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    /// Limit the memory of an SQL query [default: 1/4 of free, at most 4G]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = LIMITS)]
     pub(crate) query_memory: Option<u64>,
 
-    /// End when there was no target and no client for so long
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = some_seconds)]
+    /// Exit after TIME without a target and a client
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = some_seconds, help_heading = LIMITS)]
     pub(crate) idle: Duration,
 
-    /// Serve one conversation over input and output, for who has started it: what `-t ssh://` does
+    /// Serve one connection over standard input and output, as `-t ssh://` asks
     #[arg(long, hide = true, conflicts_with_all = ["listen", "wanted"])]
     pub(crate) stdio: bool,
 
-    /// Started by a program's `PROBING_PORT`: says in the private folder what goes wrong
+    /// Report failures in the private folder, as for a program with `PROBING_PORT`
     #[arg(long, hide = true)]
     pub(crate) wanted: bool,
 }

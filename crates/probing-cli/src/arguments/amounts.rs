@@ -1,13 +1,13 @@
-//! Times and sizes as people write them
+//! Times and sizes as people write them.
 
 use std::time::Duration;
 
 pub(super) use probing_proto::text::byte_size::bytes;
 
-/// More than none.
+/// A time that is not zero.
 pub(super) fn some_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
-        Duration::ZERO => Err("must be more than nothing".to_owned()),
+        Duration::ZERO => Err("must be more than zero".to_owned()),
         some => Ok(some),
     }
 }

@@ -1,4 +1,4 @@
-//! `probing backtrace`
+//! Arguments of `probing backtrace`.
 
 use std::time::Duration;
 
@@ -9,6 +9,10 @@ use probing_proto::wire::json_lines::BacktraceArgs;
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::some_seconds;
 
+const SELECTION: &str = "Selection";
+const FRAMES: &str = "Frames";
+const REPETITION: &str = "Repetition";
+
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
 Examples:
@@ -17,80 +21,77 @@ Examples:
   probing -t train.py backtrace --thread loader-3
   probing -t 4242 backtrace --locals
   probing -t 4242 backtrace --all --json
-  probing -t 4242 backtrace --native       what Python called in C, C++ and Rust, and what called it
-  probing -t 4242 backtrace --tasks        asyncio: what every task awaits, and who awaits whom
-  probing --ranks 0-7 backtrace            one tree of all: who is where, the odd one out marked
-  probing -t 4242 -t 4243 backtrace        the same for any processes; -t all for all of this user
-  probing -t 4242 backtrace --watch 1      a live view; Ctrl-C ends it
-  probing --ranks 0-7 backtrace --watch 1  the same of a whole job
+  probing -t 4242 backtrace --native       also show C, C++ and Rust frames
+  probing -t 4242 backtrace --tasks        show what each asyncio task awaits
+  probing --ranks 0-7 backtrace            merge the stacks of all ranks, mark the odd one out
+  probing -t 4242 -t 4243 backtrace        merge the stacks of any processes
+  probing -t 4242 backtrace --watch 1      update once a second until Ctrl-C
+  probing --ranks 0-7 backtrace --watch 1  update a whole job
   probing -t 4242 backtrace --tasks --watch 1
   probing -t 4242 backtrace --dump 10 --every 0.5 --json
 
-Stacks are read from outside: nothing runs in the target, it is not stopped and need not be prepared. It
-works for one that hangs, holds its GIL in C or is stopped by a signal. Where the kernel forbids it
-(docs/permissions.md), a target that has a probe is read through that, without native frames. The innermost frame comes last, as
-in Python's tracebacks; in JSON, frames begin with the innermost, depth 0.
+Stacks are read from outside: nothing runs in the target, it is not stopped and needs no
+preparation. The target may hang, hold its GIL in C or be stopped by a signal. Where the kernel
+forbids reading (docs/permissions.md), the probe of a target supplies the stacks, without native
+frames. The innermost frame comes last, as in Python's tracebacks; in JSON it comes first, with
+depth 0.
 
-Values of locals are cut to a bounded length; objects of your classes are shown by type and address, those
-of data classes with their fields. What changes faster than it can be read is shown as <changing>. A target
-that has a probe (none is brought in for this) tells them in its own words within a second: by `repr`, and
-tensors by shape, type and device, without touching their data.
+Values of locals have a bounded length. Objects of your classes are shown by type and address, data
+classes with their fields. Values that change during the read are shown as <changing>. A target that
+has a probe (none is attached for this) shows values by `repr`, and tensors by shape, type and
+device without touching their data; it has a second for that.
 
-Of several targets, the odd one out is who is not there where nearly all others wait. With --locals, what
-is the same in all is told once, else who has which value.
+The odd one out of several targets is the one that is missing where nearly all others wait. With
+--locals, values that are equal in all targets are shown once.
 
-With --native, a thread that is on a CPU is held for a fraction of a millisecond while its stack is copied;
-one that sleeps is not disturbed. Functions of the interpreter that only pass a call on are left out.
-Code whose file (or its file of symbols, beside it or in /usr/lib/debug) has debug information is shown with
-its line.")]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag that people type"
-)]
+With --native, a thread on a CPU is held for a fraction of a millisecond while its stack is copied;
+a thread that sleeps is not disturbed. Interpreter functions that only pass a call on are omitted.
+Frames with debug information (in their file, beside it or in /usr/lib/debug) are shown with their
+lines.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct BacktraceArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Every thread; those with the same stack are shown together
-    #[arg(long)]
+    /// Show every thread; threads with equal stacks are grouped
+    #[arg(long, help_heading = SELECTION)]
     pub(crate) all: bool,
 
-    /// One thread, `main`, by its name or its id (the kernel's or Python's)
-    #[arg(long, value_name = "main|NAME|ID", conflicts_with = "all")]
+    /// Show one thread: `main`, its name or an id
+    #[arg(long, value_name = "main|NAME|ID", conflicts_with = "all", help_heading = SELECTION)]
     pub(crate) thread: Option<ThreadSelector>,
 
-    /// The asyncio tasks that are not done, instead of threads: what each waits for and where. Tasks that others wait
-    /// for are shown below them, those that are alike together, and deadlocks are named
-    #[arg(long, conflicts_with_all = ["all", "thread", "native"])]
+    /// Show pending asyncio tasks and what each awaits, deadlocks included
+    #[arg(long, conflicts_with_all = ["all", "thread", "native"], help_heading = SELECTION)]
     pub(crate) tasks: bool,
 
-    /// Local variables of every frame, with their values
-    #[arg(long)]
+    /// Show local variables of every frame
+    #[arg(long, help_heading = FRAMES)]
     pub(crate) locals: bool,
 
-    /// Native frames, too, in their true order among Python's; with --all, threads that Python does not know
-    #[arg(long)]
+    /// Also show native frames; with --all, also threads without Python
+    #[arg(long, help_heading = FRAMES)]
     pub(crate) native: bool,
 
-    /// The innermost frame first
-    #[arg(long)]
+    /// Show the innermost frame first
+    #[arg(long, help_heading = FRAMES)]
     pub(crate) reverse: bool,
 
-    /// Show it again every so many seconds, in place; ends with Ctrl-C or with the target
-    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, conflicts_with = "dump")]
+    /// Hold a thread for about 0.1 ms when its stack changes during the read
+    #[arg(long, help_heading = FRAMES)]
+    pub(crate) pause: bool,
+
+    /// Update every SECONDS, in place, until Ctrl-C or the target's exit
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, conflicts_with = "dump", help_heading = REPETITION)]
     pub(crate) watch: Option<Duration>,
 
-    /// Show it so many times, each with the time (UTC)
-    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Show the stacks N times, each with its time (UTC)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = REPETITION)]
     pub(crate) dump: Option<u64>,
 
-    /// With --dump, the seconds from one to the next
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = some_seconds, requires = "dump")]
+    /// With --dump: wait SECONDS between two readings
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = some_seconds, requires = "dump", help_heading = REPETITION)]
     pub(crate) every: Duration,
-
-    /// Hold a thread for a moment (some 0.1 ms) when it moves too fast to be seen whole
-    #[arg(long)]
-    pub(crate) pause: bool,
 
     /// Print JSON
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `probing break`, `breakpoints`, `disarm`: what is armed in a target; and the terms that `watch` and `debug` share
+//! Arguments of `probing break`, `breakpoints` and `delete`, and the options that `watch` and `debug` share.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,21 +11,28 @@ use probing_proto::message::breakpoints::{
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::{seconds, some_seconds};
 
+/// Headings of the options that breakpoints and watchpoints share.
+const CONDITIONS: &str = "Conditions";
+const STOPS: &str = "Stops";
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 break train.py:120                          the next thread that comes there stops
+  probing -t 4242 break train.py:120                          stop the next thread there
   probing -t 4242 break train_step --if 'loss > 10' --once
   probing -t 4242 break train.py:120 --action log:'{step} {loss}' --follow
   probing -t 4242 break pkg.module.Class.method --action snapshot --hits 100
   probing -t 4242 break --raise ValueError
-  probing -t 4242 break --uncaught                            instead of a traceback and an end, a stop
+  probing -t 4242 break --uncaught                            stop at an uncaught exception
   probing --ranks 0-7 break train_step --action count
-  probing -t 4242 debug                                       look around in what has stopped
+  probing -t 4242 debug                                       debug the stopped thread
 
-A thread that stops waits for `probing debug`, the others go on; nobody came, or nothing was asked for a
-while: it goes on by itself (--hold). A breakpoint that stops is disarmed by itself, too (--for). What log
-lines and snapshots record is read with `probing query \"SELECT * FROM python.captures\"`.")]
+A thread that stops waits for `probing debug`; the other threads run. The thread resumes by itself
+when no client connects, when its controlling client is idle, or after the total time
+(--stop-timeout, three times or one for all). --on-disconnect says what happens when the controlling
+client disconnects. A breakpoint that stops is deleted after ten minutes (--for). --raise includes
+derived classes. An expression that is interrupted (--expression-timeout) disables its breakpoint.
+`probing query \"SELECT * FROM python.captures\"` shows recorded log lines and snapshots.")]
 pub(crate) struct BreakArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
@@ -36,7 +43,7 @@ pub(crate) struct BreakArguments {
     #[command(flatten)]
     terms: BreakpointOptions,
 
-    /// What is done there
+    /// Do this at each hit
     #[arg(
         long,
         value_name = "stop|log:TEXT|snapshot|count",
@@ -52,63 +59,59 @@ pub(crate) struct BreakArguments {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct LocationArgs {
-    /// `FILE:LINE`, as much of the path as it takes to know it; or a function: `train_step`, `Trainer.fit`,
-    /// `pkg.module.function`
+    /// Name a line (`FILE:LINE`) or a function (`Trainer.fit`, `pkg.module.function`)
     #[arg(value_name = "PLACE")]
     place: Option<CodeLocation>,
 
-    /// Where an exception of this class (`ValueError`, `json.JSONDecodeError`), or of one derived from it, is
-    /// raised
+    /// Break where this exception is raised
     #[arg(long, value_name = "EXCEPTION")]
     raise: Option<String>,
 
-    /// Where an exception that nobody handles ends the program, a thread or a task
+    /// Break where an exception stays uncaught
     #[arg(long)]
     uncaught: bool,
 }
 
-/// When a point does something, and for how long.
+/// When a breakpoint acts, and for how long.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BreakpointOptions {
-    /// Only where this expression, in the names of that place, is true
-    #[arg(long = "if", value_name = "EXPR")]
+    /// Act only where EXPR, in the scope of the breakpoint, is true
+    #[arg(long = "if", value_name = "EXPR", help_heading = CONDITIONS)]
     condition: Option<String>,
 
-    /// Only from this time on: 3 lets two go by
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Act from the Nth hit on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..), help_heading = CONDITIONS)]
     hits: u64,
 
-    /// Disarm it when it has done something once
-    #[arg(long)]
+    /// Delete the breakpoint after it has acted once
+    #[arg(long, help_heading = CONDITIONS)]
     pub(super) once: bool,
 
-    /// Disarm it after this time; 0: never [default: 10m for those that stop, 0 for those that record]
-    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    /// Delete it after TIME (0 = never) [default: 10m for stops]
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds, help_heading = CONDITIONS)]
     pub(super) ttl: Option<Duration>,
 
-    /// Interrupt an expression (--if, log:TEXT) that runs for SECONDS, and disarm its breakpoint; 0: no
-    /// limit [default: 1]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Interrupt EXPR after SECONDS (0 = no limit) [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = CONDITIONS)]
     expression_timeout: Option<Duration>,
 
-    /// When a thread stops, the other threads of the program wait, too
-    #[arg(long)]
+    /// Also suspend the other threads during a stop
+    #[arg(long, help_heading = STOPS)]
     all_threads: bool,
 
-    /// What becomes of a stopped thread whose driver has gone
-    #[arg(long, value_name = "keep|resume", default_value = "keep")]
-    gone: DisconnectPolicyArg,
+    /// Keep the thread stopped, or resume it
+    #[arg(long, value_name = "keep|resume", default_value = "keep", hide_possible_values = true, help_heading = STOPS)]
+    on_disconnect: DisconnectPolicyArg,
 
-    /// How long a thread stays stopped: until somebody comes, while nothing is asked, in all; one time
-    /// stands for all three
-    #[arg(long, value_name = "TIME,TIME,TIME", default_value = "10m,30m,4h")]
-    hold: StopTimeouts,
+    /// Resume after connect, idle, total timeouts
+    #[arg(long, value_name = "TIMES", default_value = "10m,30m,4h", help_heading = STOPS)]
+    stop_timeout: StopTimeouts,
 }
 
-/// How what was armed is told.
+/// How a new breakpoint is reported.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputArgs {
-    /// Then show log lines, changes and stops as they come, until Ctrl-C. It stays armed
+    /// Show hits until Ctrl-C; the breakpoint stays set
     #[arg(long)]
     pub(crate) follow: bool,
 
@@ -135,14 +138,14 @@ pub(crate) struct BreakpointsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 disarm 3
-  probing -t 4242 disarm all
-  probing --ranks all disarm all")]
+  probing -t 4242 delete 3
+  probing -t 4242 delete all
+  probing --ranks all delete all")]
 pub(crate) struct DeleteArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Numbers of breakpoints and watches, as `probing breakpoints` shows them; or all
+    /// Delete these, by their numbers in `probing breakpoints`
     #[arg(value_name = "ID|all", required = true)]
     pub(crate) which: Vec<IdSelector>,
 
@@ -152,7 +155,7 @@ pub(crate) struct DeleteArguments {
 }
 
 impl BreakArguments {
-    pub(crate) fn arm(&self) -> SetBreakpoint {
+    pub(crate) fn request(&self) -> SetBreakpoint {
         let place = match &self.at {
             LocationArgs {
                 place: Some(place), ..
@@ -162,13 +165,13 @@ impl BreakArguments {
                 exception: raise.clone(),
             },
         };
-        self.terms.arm(place, self.action.0.clone())
+        self.terms.request(place, self.action.0.clone())
     }
 }
 
 impl BreakpointOptions {
-    pub(super) fn arm(&self, place: BreakpointLocation, action: Action) -> SetBreakpoint {
-        let StopTimeouts([connect, idle, total]) = self.hold;
+    pub(super) fn request(&self, place: BreakpointLocation, action: Action) -> SetBreakpoint {
+        let StopTimeouts([connect, idle, total]) = self.stop_timeout;
         SetBreakpoint {
             place,
             condition: self.condition.clone(),
@@ -183,7 +186,7 @@ impl BreakpointOptions {
                 connect_millis: millis(connect),
                 idle_millis: millis(idle),
                 total_millis: millis(total),
-                gone: match self.gone {
+                gone: match self.on_disconnect {
                     DisconnectPolicyArg::Keep => DisconnectPolicy::Keep,
                     DisconnectPolicyArg::Resume => DisconnectPolicy::Resume,
                 },
@@ -212,19 +215,19 @@ impl FromStr for CodeLocation {
                     let file = file.to_owned();
                     Ok(Self(BreakpointLocation::Line { file, line }))
                 }
-                _ => Err(format!("a place is FILE:LINE or a function: {text}")),
+                _ => Err(format!("not FILE:LINE and not a function: {text}")),
             };
         }
         if let Some((_, "py")) = text.rsplit_once('.') {
-            return Err(format!("a line is missing: {text}:LINE"));
+            return Err(format!("no line: write {text}:LINE"));
         }
         if is_dotted(text) {
             let function = text.to_owned();
             return Ok(Self(BreakpointLocation::Function { function }));
         }
         match text.parse::<u32>() {
-            Ok(line) => Err(format!("of which file? train.py:{line}")),
-            Err(_) => Err(format!("a place is FILE:LINE or a function: {text}")),
+            Ok(line) => Err(format!("no file: write train.py:{line}")),
+            Err(_) => Err(format!("not FILE:LINE and not a function: {text}")),
         }
     }
 }
@@ -261,9 +264,9 @@ impl FromStr for ActionArg {
             None if text == "snapshot" => Action::Snapshot,
             None if matches!(text, "count" | "record") => Action::Count,
             _ if text == "log" || text == "log:" => {
-                return Err("what is to be logged? log:'{step} {loss}'".to_owned());
+                return Err("no text to log; write log:'{step} {loss}'".to_owned());
             }
-            _ => return Err(format!("one of stop, log:TEXT, snapshot, count: {text}")),
+            _ => return Err(format!("not stop, log:TEXT, snapshot or count: {text}")),
         };
         Ok(Self(action))
     }
@@ -271,13 +274,11 @@ impl FromStr for ActionArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DisconnectPolicyArg {
-    /// It waits for another, until a deadline
     Keep,
-    /// The program goes on
     Resume,
 }
 
-/// Until somebody comes, while nothing is asked, in all.
+/// Connect, idle and total timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StopTimeouts([Duration; 3]);
 
@@ -289,7 +290,7 @@ impl FromStr for StopTimeouts {
         match times?.as_slice() {
             [each] => Ok(Self([*each; 3])),
             [connect, idle, total] => Ok(Self([*connect, *idle, *total])),
-            _ => Err(format!("one time or three, as in 10m,30m,4h: {text}")),
+            _ => Err(format!("not one time and not three (10m,30m,4h): {text}")),
         }
     }
 }
@@ -309,7 +310,7 @@ impl FromStr for IdSelector {
             "all" => Ok(Self::All),
             number => match number.parse() {
                 Ok(number) if number > 0 => Ok(Self::One(number)),
-                _ => Err(format!("a number from 1 on, or all: {text}")),
+                _ => Err(format!("not a number from 1 on and not all: {text}")),
             },
         }
     }
@@ -376,10 +377,10 @@ mod tests {
             assert!(wrong.parse::<CodeLocation>().is_err(), "{wrong}");
         }
         let which_file = "120".parse::<CodeLocation>().unwrap_err();
-        assert_eq!(which_file, "of which file? train.py:120");
+        assert_eq!(which_file, "no file: write train.py:120");
         for file in ["train.py", "src/train.py"] {
             let which_line = file.parse::<CodeLocation>().unwrap_err();
-            assert_eq!(which_line, format!("a line is missing: {file}:LINE"));
+            assert_eq!(which_line, format!("no line: write {file}:LINE"));
         }
     }
 
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_one_time_or_three() {
+    fn a_stop_timeout_is_one_time_or_three() {
         let minutes = |minutes: [u64; 3]| {
             let times = minutes.map(|minutes| Duration::from_secs(minutes * 60));
             Ok(StopTimeouts(times))

@@ -1,4 +1,4 @@
-//! `probing clean`
+//! Arguments of `probing clean`.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::arguments::amounts::{bytes, seconds};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing clean                        remove all that ended processes have recorded
-  probing clean --dry-run              only say what would go
-  probing clean --older-than 3600      keep what has rows of the last hour
+  probing clean                        remove all rows of ended processes
+  probing clean --dry-run              show what would be removed
+  probing clean --older-than 3600      keep processes with rows of the last hour
   probing clean --keep 64M             keep the newest 64 MB
 
-Processes that run are never touched. Without being asked, `probing list` removes what is older than a
-day, and the oldest of what is more than 256 MB.")]
+Rows of running processes stay. `probing list` also removes rows that are older than a day, and the
+oldest rows above 256 MB.")]
 pub(crate) struct CleanArguments {
-    /// Only what has had no row for so many seconds
+    /// Remove rows of processes without a new row for SECONDS
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     older_than: Option<Duration>,
 
-    /// Keep the newest, up to so many bytes: 500K, 64M
+    /// Keep the newest rows, up to BYTES (500K, 64M)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     keep: Option<u64>,
 
-    /// Remove nothing, only say what would go
+    /// Show what would be removed, remove nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 

@@ -1,4 +1,4 @@
-//! `probing collectives`: who is late, who never came
+//! Arguments of `probing collectives`.
 
 use clap::{Args, ValueEnum};
 
@@ -7,18 +7,22 @@ use crate::arguments::NamedTargets;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t all collectives on                     in a job that runs
-  PROBING=1 PROBING_TORCH=collectives torchrun …    from the start on
-  probing -t all collectives                        who is late; in a hang, who never came or does something else
-  probing -t 4242,4243 collectives --json           ended ranks are asked by their pids
+  probing -t all collectives on                     record in a running job
+  PROBING=1 PROBING_TORCH=collectives torchrun …    record from the start
+  probing -t all collectives                        name late and missing ranks
+  probing -t 4242,4243 collectives --json           read ended ranks by their pids
 
-The same by SQL: python.collectives, see docs/collectives.md.")]
+The rows are in python.collectives (docs/collectives.md).")]
 pub(crate) struct CollectivesArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Show what was recorded, or switch recording on or off
-    #[arg(default_value = "show")]
+    /// Show recorded collectives, or switch recording
+    #[arg(
+        default_value = "show",
+        value_name = "show|on|off",
+        hide_possible_values = true
+    )]
     pub(crate) what: CollectivesAction,
 
     /// Print JSON

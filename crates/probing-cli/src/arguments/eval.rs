@@ -1,4 +1,4 @@
-//! `probing eval`
+//! Arguments of `probing eval`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,8 @@ use probing_proto::message::threads::ThreadSelector;
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::{bytes, seconds};
 
+const PLACE: &str = "Thread and frame";
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,22 +20,26 @@ Examples:
   probing -t 4242 eval -f inspect_model.py
   echo 'print(step)' | probing -t 4242 eval -
   probing -t 4242 eval --timeout 5 \"model(batch).mean()\" --json
-  probing --ranks 0-7 eval \"loss.item()\"    on each; equal results are shown together
+  probing --ranks 0-7 eval \"loss.item()\"    run on each rank; equal results are grouped
   probing -t all eval --all \"step\"
   probing -t 4242 eval \"await queue.join()\"
   probing -t 4242 eval --thread main \"torch.cuda.synchronize()\"
   probing -t 4242 eval --frame 0 \"batch.shape, step\"
   probing -t 4242 eval --frame main \"args\"
 
-The code runs on a thread of its own. What it prints comes here and nowhere else (but not what C code
-and child processes write by themselves); the value of a last expression is shown like at a prompt and
-is `_` for the next eval. Top-level `await` runs on the program's event loop, if one runs. Standard
-input stays the program's. Ctrl-C interrupts the code, not only this command.")]
+The code runs on its own thread. Its output appears here and not in the program's output, except
+what C code and child processes write. The value of a last expression is printed and is `_` in the
+next eval. Top-level `await` runs on the program's event loop, if one runs. Ctrl-C interrupts the
+code.
+
+With --thread, the code runs like a signal handler: it must not need a lock that the thread may
+hold. Code that names torch's gradients waits for the main thread. With --frame, the frame is one of
+the main thread or of --thread, which may be stuck; FUNCTION is its innermost frame of that name.")]
 pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Python code; `-` reads it from standard input
+    /// Run this Python code; `-` reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub(crate) code: Option<String>,
 
@@ -41,31 +47,27 @@ pub(crate) struct EvalArguments {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Interrupt the code after so many seconds; 0 waits for ever
+    /// Interrupt the code after SECONDS (0 = no limit)
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
-    /// Run it on every target named, when they are several; --ranks says so, too
+    /// Run the code on each of several targets; implied by --ranks
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Run it on this thread of the program, at a bytecode boundary, like a signal handler: it must not
-    /// need a lock that the thread may hold. Else it has a thread of its own; code that names torch's
-    /// gradients waits for main
-    #[arg(long, value_name = "main|NAME|ID")]
+    /// Run the code on this thread, between two bytecodes
+    #[arg(long, value_name = "main|NAME|ID", help_heading = PLACE)]
     pub(crate) thread: Option<ThreadSelector>,
 
-    /// Run it with the locals of this frame of the main thread (or of --thread): 0 is the innermost, as
-    /// in `backtrace`, -1 the outermost; FUNCTION is the innermost frame of that name. Needs nothing of
-    /// that thread, which may be stuck
-    #[arg(long, value_name = "N|FUNCTION", allow_hyphen_values = true)]
+    /// Use the locals of this frame (0 = innermost, -1 = outermost)
+    #[arg(long, value_name = "N|FUNCTION", allow_hyphen_values = true, help_heading = PLACE)]
     pub(crate) frame: Option<FrameSelector>,
 
-    /// Show at most so many bytes of output, and say how many more there were; K and M are understood
+    /// Show at most BYTES of output (500K, 10M)
     #[arg(long, value_name = "BYTES", default_value = "10M", value_parser = bytes)]
     pub(crate) max_output: u64,
 
-    /// Print JSON: value, output, exception, time used
+    /// Print JSON with value, output, exception and duration
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! `probing list`
+//! Arguments of `probing list`.
 
 use clap::Args;
 
@@ -9,19 +9,19 @@ use crate::arguments::NamedTargets;
 Examples:
   probing list
   probing list --json | jq '.[] | select(.probe == \"running\") | .pid'
-  probing list --dead                      who has ended, and left recorded rows
-  probing -t node7:8080 list               on the machine of an agent
+  probing list --dead                      list ended processes with recorded rows
+  probing -t node7:8080 list               list the processes of another machine
 
-PROBE is one of: running; none (`probing attach`, or any command, brings it in); silent (it did not
+PROBE is one of: running; none (any command that needs the probe attaches it); silent (the probe did not
 answer in time); left (the process became another program); forbidden (another user's process).
-(1 thread at a breakpoint): `probing -t PID stops` shows it, `probing -t PID debug` goes there.
-(heap only): there was no room in shared memory, so that rows which the program records end with it and
-cannot be queried; --json says why.")]
+(1 thread at a breakpoint): `probing -t PID stops` lists the thread, `probing -t PID debug` debugs it.
+(heap only): shared memory was full. Rows are lost when the process ends and cannot be queried; --json
+says why.")]
 pub(crate) struct ListArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Show processes that have ended and whose recorded rows are still there
+    /// List ended processes whose recorded rows still exist
     #[arg(long)]
     pub(crate) dead: bool,
 

@@ -1,4 +1,4 @@
-//! `probing memory`, `leak`: memory over time, and what grows
+//! Arguments of `probing memory` and `leak`.
 
 use std::time::Duration;
 
@@ -11,21 +11,25 @@ use crate::arguments::amounts::some_seconds;
 #[command(after_help = "\
 Examples:
   probing -t 4242 memory on
-  probing -t 4242 query \"SELECT ts, rss, python_heap, step FROM python.memory ORDER BY ts DESC LIMIT 10\"
+  probing -t 4242 query \"SELECT ts, rss, python_heap FROM python.memory\"
   probing --ranks all memory off
-  PROBING=1 PROBING_MEMORY=1 python train.py      from the first line on
+  PROBING=1 PROBING_MEMORY=1 python train.py      record from the start
 
-On: a row of python.memory every second and at every step, and the stacks that memory in use came from in
-python.heap every ten seconds. Rows stay when the process ends. See docs/memory.md.")]
+`on` records a row of python.memory every second and at every step, and every ten seconds the
+allocation stacks of memory in use in python.heap. Rows stay when the process ends (docs/memory.md).")]
 pub(crate) struct MemoryArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Switch it on or off, or tell how it is
-    #[arg(default_value = "status")]
+    /// Switch recording, or show its state
+    #[arg(
+        default_value = "status",
+        value_name = "on|off|status",
+        hide_possible_values = true
+    )]
     pub(crate) switch: Switch,
 
-    /// Leave allocations alone: only python.memory
+    /// Record python.memory only, no allocations
     #[arg(long)]
     pub(crate) no_heap: bool,
 
@@ -34,7 +38,7 @@ pub(crate) struct MemoryArguments {
     pub(crate) json: bool,
 }
 
-/// What a tracer is to be.
+/// The state that a recorder shall have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
     On,
@@ -55,23 +59,23 @@ impl Switch {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 leak                    what grows within a minute
+  probing -t 4242 leak                    find what grows within a minute
   probing -t 4242 leak --for 10m --top 3
   probing --ranks all leak --json
 
-Samples one allocation in about 512 KiB (programs run at most some percent slower meanwhile) and looks seven times what
-is in use of them. Ctrl-C ends it with what is known so far. Memory that torch or numpy use for their numbers is
-not Python's: it shows in the growth of rss only.")]
+One allocation in about 512 KiB is sampled, and its use is read seven times. The program runs a few
+percent slower meanwhile. Ctrl-C ends sampling and shows the results so far. The data of torch's
+tensors and numpy's arrays is not Python's memory: it shows in the growth of rss only.")]
 pub(crate) struct LeakArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// How long to look
+    /// Sample for TIME
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = some_seconds)]
     pub(crate) duration: Duration,
 
-    /// Places and types to show
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    /// Show N allocation stacks and types
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
 
     /// Print JSON

@@ -1,4 +1,4 @@
-//! `probing run`
+//! Arguments of `probing run`.
 
 use std::ffi::OsString;
 
@@ -10,12 +10,13 @@ Examples:
   probing run -- python train.py --epochs 3
   probing run -- torchrun --nproc-per-node 8 train.py
 
-Nothing needs to be installed in the program's environment. `probing` becomes the program: its pid,
-exit status and signals are the program's own. Python children get the probe, too. A Python started
-with -I, -E or -S ignores this; a warning says so where the command shows it, also through `env`,
-`uv run` and the first line of a script, but not of Pythons that the program starts later.")]
+The program's environment needs nothing installed. `probing` becomes the program: its pid, exit
+status and signals are the program's own. Python children also get the probe. A Python that is
+started with -I, -E or -S ignores the probe; a warning says so when the command line shows it, also
+through `env`, `uv run` and the first line of a script, but not for Pythons that the program starts
+later.")]
 pub(crate) struct RunArguments {
-    /// The program and its arguments
+    /// Run this program with these arguments
     #[arg(
         required = true,
         trailing_var_arg = true,

@@ -1,4 +1,4 @@
-//! `probing stops`, `release`, `debug`: threads that have stopped
+//! Arguments of `probing stops`, `resume` and `debug`.
 
 use clap::Args;
 use probing_proto::message::breakpoints::{Action, SetBreakpoint, StopId};
@@ -24,16 +24,17 @@ pub(crate) struct StopsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 release 1
-  probing -t 4242 release all
-  probing --ranks all release all
+  probing -t 4242 resume 1
+  probing -t 4242 resume all
+  probing --ranks all resume all
 
-Whoever drives them hears of it. What is armed stays armed: `probing disarm`.")]
+The controlling client of each stop is notified. Breakpoints stay set; `probing delete` deletes
+them.")]
 pub(crate) struct ResumeArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Numbers of stops, as `probing stops` shows them; or all
+    /// Resume these, by their numbers in `probing stops`
     #[arg(value_name = "ID|all", required = true)]
     pub(crate) which: Vec<IdSelector>,
 
@@ -54,20 +55,20 @@ impl ResumeArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 debug                              at what has stopped, or stops next
+  probing -t 4242 debug                              debug a stopped thread, or wait for one
   probing -t 4242 debug train.py:120 --if 'loss > 10'
   echo 'p loss, step' | probing -t 4242 debug train_step
-  probing -t hang.probe debug                        look around in a capture
+  probing -t hang.probe debug                        debug a capture
 
-At a stop: n s c u d w p pp l ll b tbreak cl j unt r q and more, as in pdb; h lists them. An empty line repeats
-the last step, anything else is Python in the frame, assignments too. q lets the program go on and disarms what
-was armed here. Ctrl-C while it waits leaves, too. What was typed is kept in
-~/.local/state/probing/debug_history.")]
+The commands are those of pdb (n s c u d w p pp l ll b tbreak cl j unt r q and more); h lists them.
+An empty line repeats the last step; anything else runs as Python in the frame, assignments
+included. q resumes the program and deletes the breakpoints of this session; Ctrl-C while waiting
+exits. The history is in ~/.local/state/probing/debug_history.")]
 pub(crate) struct DebugArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Stop there: `FILE:LINE` or a function
+    /// Set a breakpoint first: `FILE:LINE` or a function
     #[arg(value_name = "PLACE")]
     place: Option<CodeLocation>,
 
@@ -76,9 +77,9 @@ pub(crate) struct DebugArguments {
 }
 
 impl DebugArguments {
-    /// What is to be armed first.
-    pub(crate) fn arm(&self) -> Option<SetBreakpoint> {
+    /// The breakpoint to set first.
+    pub(crate) fn request(&self) -> Option<SetBreakpoint> {
         let CodeLocation(place) = self.place.clone()?;
-        Some(self.terms.arm(place, Action::Stop))
+        Some(self.terms.request(place, Action::Stop))
     }
 }

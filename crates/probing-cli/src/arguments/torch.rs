@@ -1,4 +1,4 @@
-//! `probing torch`, `watch-nan`: what a training does, and where its numbers go wrong
+//! Arguments of `probing torch` and `watch-nan`.
 
 use std::time::Duration;
 
@@ -13,16 +13,18 @@ use crate::arguments::amounts::some_seconds;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 torch on                      every module, backward pass and step
-  probing -t 4242 torch on --rate 0.1           of one step in ten
-  probing -t 4242 torch on --tensors 100        and statistics of parameters and gradients
-  probing --ranks all torch on                  in every rank of a job
+  probing -t 4242 torch on                      record every module, backward pass and step
+  probing -t 4242 torch on --rate 0.1           record one step in ten
+  probing -t 4242 torch on --tensors 100        also record statistics of parameters and gradients
+  probing --ranks all torch on                  record in every rank of a job
   probing -t 4242 torch status
   probing -t 4242 query \"SELECT module, stage, avg(duration) AS avg_time FROM python.torch_trace
-    WHERE step > (SELECT max(step) - 5 FROM python.torch_trace) GROUP BY module, stage ORDER BY avg_time DESC LIMIT 10\"
+    WHERE step > (SELECT max(step) - 5 FROM python.torch_trace)
+    GROUP BY module, stage ORDER BY avg_time DESC LIMIT 10\"
   probing -t 4242 torch off
 
-Rows are in python.torch_trace and python.tensors. PROBING_TORCH=1 begins with the program. See docs/torch.md.")]
+Rows are in python.torch_trace and python.tensors (docs/torch.md). PROBING_TORCH=1 records from the
+start.")]
 pub(crate) struct TorchArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
@@ -33,11 +35,11 @@ pub(crate) struct TorchArguments {
 
 #[derive(Debug, Subcommand)]
 enum TorchCommand {
-    /// Record what modules and optimizers do; again, with other settings
+    /// Record modules and optimizers, or change the settings
     On(TorchOnArguments),
-    /// Record nothing of torch any more
+    /// Stop recording
     Off(JsonArgs),
-    /// Tell what is recorded, which models were seen, and which step the training is in
+    /// Show what is recorded, the models and the current step
     Status(JsonArgs),
 }
 
@@ -50,34 +52,40 @@ struct JsonArgs {
 
 #[derive(Debug, Args)]
 struct TorchOnArguments {
-    /// The share of steps that are recorded: 0.1 is one in ten
+    /// Record this share of steps
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share)]
     rate: u32,
 
-    /// How often the memory of a GPU is read
-    #[arg(long, value_name = "WHEN", default_value = "step")]
+    /// Read the memory of a GPU
+    #[arg(
+        long,
+        value_name = "never|step|module",
+        default_value = "step",
+        hide_possible_values = true
+    )]
     memory: MemoryReadArg,
 
-    /// Every so many steps, record statistics of tensors, too
+    /// Record statistics of tensors every STEPS steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     tensors: Option<u32>,
 
-    /// Statistics of what
+    /// Record these tensors
     #[arg(
         long,
-        value_name = "KINDS",
+        value_name = "parameters|gradients|activations",
+        hide_possible_values = true,
         value_delimiter = ',',
         default_value = "parameters,gradients",
         requires = "tensors"
     )]
     of: Vec<TensorKindArg>,
 
-    /// Statistics of those whose names are like this, where * is anything
+    /// Record tensors with these names (* = anything)
     #[arg(long, value_name = "NAME", requires = "tensors")]
     only: Vec<String>,
 
     #[command(flatten)]
-    told: JsonArgs,
+    output: JsonArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -94,7 +102,7 @@ enum TensorKindArg {
     Activations,
 }
 
-/// A share as "one of so many".
+/// A share as "one in N".
 fn share(text: &str) -> Result<u32, String> {
     let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if share > 0.0 && share <= 1.0 {
@@ -107,12 +115,12 @@ fn share(text: &str) -> Result<u32, String> {
 impl TorchArguments {
     pub(crate) fn json(&self) -> bool {
         match &self.what {
-            TorchCommand::On(on) => on.told.json,
-            TorchCommand::Off(told) | TorchCommand::Status(told) => told.json,
+            TorchCommand::On(on) => on.output.json,
+            TorchCommand::Off(output) | TorchCommand::Status(output) => output.json,
         }
     }
 
-    /// Whether a process without a probe may be left so.
+    /// Whether the probe must be attached.
     pub(crate) fn needs_probe(&self) -> bool {
         matches!(self.what, TorchCommand::On(_))
     }
@@ -156,23 +164,24 @@ impl TorchOnArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 watch-nan                 wait for the first value that is not finite, and tell where it came from
+  probing -t 4242 watch-nan                 wait for the first NaN or Inf
   probing -t 4242 watch-nan --for 10m
-  probing --ranks all watch-nan             whichever rank is first
-  probing -t 4242 watch-nan --recorded      what was found so far; also of a process that has ended
+  probing --ranks all watch-nan             wait for the first rank with one
+  probing -t 4242 watch-nan --recorded      show recorded ones; also of a process that has ended
 
-What every module gives is looked at, every gradient and every parameter, until `probing torch off`: numbers in memory at
-some 4 per nanosecond and core; those of a GPU by operations of torch, without waiting for it. PROBING_TORCH=nan begins
-with the program. Gradients that a scaler of mixed precision lets overflow on purpose are found, too.")]
+Module outputs, gradients and parameters are checked until `probing torch off`: about 4 numbers per
+nanosecond and core in memory; on a GPU by operations of torch, without waiting for it.
+PROBING_TORCH=nan checks from the start. Gradients that a scaler of mixed precision lets overflow on
+purpose are also reported.")]
 pub(crate) struct WatchNanArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Wait at most so long (10m, 30s); without it, until one is found
+    /// Wait for at most TIME (10m, 30s) [default: no limit]
     #[arg(long = "for", value_name = "TIME", value_parser = some_seconds)]
     pub(crate) patience: Option<Duration>,
 
-    /// Tell what was found so far, begin nothing and wait for nothing
+    /// Show recorded findings only, do not wait
     #[arg(long, conflicts_with = "patience")]
     pub(crate) recorded: bool,
 
@@ -186,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_one_of_so_many() {
+    fn a_share_is_one_in_n() {
         for (text, every) in [
             ("1", 1),
             ("0.5", 2),

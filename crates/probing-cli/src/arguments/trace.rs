@@ -1,4 +1,4 @@
-//! `probing trace`, `untrace`, `top`: what functions do, call by call
+//! Arguments of `probing trace`, `untrace` and `top`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,17 +15,18 @@ use crate::arguments::breakpoints::{IdSelector, is_dotted};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 trace train.py:train_step            each call and return is a row of python.trace_event
-  probing -t 4242 trace train_step --depth 2 --for 10s and what it calls, and what that calls
-  probing -t 4242 trace Trainer.fit --watch lr         changes of its variable lr are rows of python.variables
-  probing -t 4242 trace train_step --lines             and each line that it comes to, with how long it took
-  probing -t 4242 trace --module mypkg --stats         all of a package, only sums: python.trace_stats
-  probing -t 4242 trace --list                         what is traced, and what that costs
-  probing -t 4242 trace --export perfetto -o run.pftrace   what was recorded, for ui.perfetto.dev
+  probing -t 4242 trace train.py:train_step            record in python.trace_event
+  probing -t 4242 trace train_step --depth 2 --for 10s also record two levels of callees
+  probing -t 4242 trace Trainer.fit --watch lr         record changes of lr in python.variables
+  probing -t 4242 trace train_step --lines             also record each line with its duration
+  probing -t 4242 trace --module mypkg --stats         record sums only, in python.trace_stats
+  probing -t 4242 trace --list                         list traces and their cost
+  probing -t 4242 trace --export perfetto -o run.pftrace   export rows for ui.perfetto.dev
   probing -t 4242 untrace all
 
-A trace may cost 1 % of the process's CPU time (--budget): functions that are called too often are then told of only
-for a part of the time; `trace --list` and python.probe_budget say so. It ends after ten minutes (--for).")]
+A trace costs at most 1 % of the process's CPU time (--budget): a function that is called too often
+is throttled, that is, recorded for a part of the time; `trace --list` and python.probe_budget show
+that. A trace ends after ten minutes (--for).")]
 pub(crate) struct TraceArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
@@ -33,35 +34,35 @@ pub(crate) struct TraceArguments {
     #[command(flatten)]
     what: TraceSubject,
 
-    /// Follow what it calls, too: 1 what the function calls, 2 what those call, …
+    /// Also record N levels of callees
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["list", "export"])]
     depth: u32,
 
-    /// A variable of the function whose changes are recorded
+    /// Record changes of this local variable; repeatable
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "export", "module"])]
     watch: Vec<String>,
 
-    /// Only sums for each function, no row for each call
+    /// Record sums for each function, no row for each call
     #[arg(long, conflicts_with_all = ["list", "export"])]
     stats: bool,
 
-    /// Record each line that it comes to, too, with how long it took; not those of what it calls
+    /// Also record each line of the function with its duration
     #[arg(long, conflicts_with_all = ["list", "export", "stats"])]
     lines: bool,
 
-    /// How long; 0: until it is ended. Without it 10m
+    /// End the trace after TIME (0 = no limit) [default: 10m]
     #[arg(long = "for", value_name = "TIME", value_parser = seconds, conflicts_with_all = ["list", "export"])]
     for_time: Option<Duration>,
 
-    /// For so many steps of the training; where nobody counts them, so many calls of the function
+    /// End after N training steps, or N calls if none are counted
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["list", "export"])]
     steps: Option<u64>,
 
-    /// Most of the process's CPU time that it may cost
+    /// Throttle above this share of CPU time
     #[arg(long, value_name = "PERCENT|none", default_value = "1%")]
     budget: Budget,
 
-    /// The file to write
+    /// Write the export to FILE
     #[arg(short, long, value_name = "FILE", requires = "export")]
     pub(crate) output: Option<PathBuf>,
 
@@ -74,35 +75,35 @@ pub(crate) struct TraceArguments {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct TraceSubject {
-    /// A function: `train_step`, `Trainer.fit`, `pkg.module.function`; or `FILE:FUNCTION`, `MODULE:FUNCTION`
+    /// Trace FUNCTION, FILE:FUNCTION or MODULE:FUNCTION
     #[arg(value_name = "FUNCTION")]
     function: Option<FunctionName>,
 
-    /// All functions of a module, and of the modules inside it
+    /// Trace all functions of a module and of its submodules
     #[arg(long, value_name = "MODULE")]
     module: Option<String>,
 
-    /// Show what is traced, and what that costs
+    /// List traces and their cost
     #[arg(long)]
     list: bool,
 
-    /// Write what was recorded into a file; of a process that has ended, too
+    /// Export recorded rows to a file
     #[arg(long, value_name = "FORMAT", requires = "output")]
     export: Option<TraceFormat>,
 }
 
-/// What a trace is written as.
+/// The file format of an exported trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TraceFormat {
-    /// For <https://ui.perfetto.dev>, as it stores traces itself
+    // The native format of <https://ui.perfetto.dev>.
     Perfetto,
-    /// JSON as Chrome and many others read it
+    // JSON for Chrome and other viewers.
     Chrome,
-    /// For <https://www.speedscope.app>
+    // For <https://www.speedscope.app>.
     Speedscope,
 }
 
-/// What `trace` is to do.
+/// The action of `probing trace`.
 #[derive(Debug)]
 pub(crate) enum Tracing {
     Begin(Trace),
@@ -174,7 +175,7 @@ impl FromStr for FunctionName {
         };
         let has_file = file.is_none_or(|file| !file.is_empty());
         if !has_file || !is_dotted(function) {
-            return Err(format!("a function is NAME or FILE:NAME: {text}"));
+            return Err(format!("not NAME and not FILE:NAME: {text}"));
         }
         Ok(Self {
             file: file.map(str::to_owned),
@@ -198,7 +199,7 @@ impl FromStr for Budget {
         let percent: Option<f64> = digits.trim().parse().ok();
         match percent.filter(|percent| (0.001..=100.0).contains(percent)) {
             Some(percent) => Ok(Self(Some((percent / 100.0 * f64::from(MILLION)) as u32))),
-            None => Err(format!("a budget is 1%, 0.5%, … or none: {text}")),
+            None => Err(format!("not a percentage (1%, 0.5%) and not none: {text}")),
         }
     }
 }
@@ -213,7 +214,7 @@ pub(crate) struct UntraceArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Numbers of traces, as `probing trace --list` shows them; or all
+    /// End these, by their numbers in `probing trace --list`
     #[arg(value_name = "ID|all", required = true)]
     which: Vec<IdSelector>,
 
@@ -233,33 +234,33 @@ impl UntraceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 top                     the hottest functions, as they are now; Ctrl-C ends it
-  probing -t 4242 trace --module mypkg --stats; probing -t 4242 top    by exact counts
+  probing -t 4242 top                     update every two seconds until Ctrl-C
+  probing -t 4242 trace --module mypkg --stats; probing -t 4242 top    show exact counts
   probing -t 4242 top --once --json | jq '.functions[0]'
 
-With a trace the numbers are those of python.trace_stats: every call that it saw. Without one the stacks of the
-process are sampled from outside, and that is said.")]
+With a trace, the numbers are the exact counts of python.trace_stats. Without one, the stacks of the
+process are sampled from outside; the heading says which.")]
 pub(crate) struct TopArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
 
-    /// Show one table and end
+    /// Show one table and exit
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// With --once: count the calls, or sample, of TIME
+    /// With --once: count or sample for TIME
     #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = some_seconds, requires = "once")]
     duration: Duration,
 
-    /// Show the table anew every TIME
+    /// Update the table every TIME
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_seconds, conflicts_with = "once")]
     every: Duration,
 
-    /// Sample one thread only, `main`, by its name or its id (the kernel's or Python's), whatever is traced
+    /// Sample one thread: `main`, its name or an id; traces are ignored
     #[arg(long, value_name = "main|NAME|ID")]
     pub(crate) thread: Option<ThreadSelector>,
 
-    /// Functions shown
+    /// Show N functions
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub(crate) functions: usize,
 
@@ -269,7 +270,7 @@ pub(crate) struct TopArguments {
 }
 
 impl TopArguments {
-    /// The time that one table is about.
+    /// The time that one table covers.
     pub(crate) fn span(&self) -> Duration {
         if self.once { self.duration } else { self.every }
     }

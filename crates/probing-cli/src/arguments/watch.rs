@@ -1,4 +1,4 @@
-//! `probing watch`: what is told when it changes
+//! Arguments of `probing watch`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,25 +10,30 @@ use probing_proto::message::breakpoints::{Action, BreakpointLocation, SetBreakpo
 use crate::arguments::NamedTargets;
 use crate::arguments::breakpoints::{ActionArg, BreakpointOptions, OutputArgs, is_dotted};
 
+/// Heading of the options for watched bytes.
+const MEMORY: &str = "Memory";
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  probing -t 4242 watch train_step:lr                  the local variable lr of train_step
-  probing -t 4242 watch config.lr --stop               who writes it stops
+  probing -t 4242 watch train_step:lr                  watch the local variable lr of train_step
+  probing -t 4242 watch config.lr --stop               stop the thread that writes it
   probing -t 4242 watch \"cfg['lr']\" --if 'step > 100'
-  probing -t 4242 watch module.NAME --follow           as it happens
-  probing -t 4242 watch model.fc1.weight --stats       a tensor: changed in place, or another one
+  probing -t 4242 watch module.NAME --follow           show each change as it happens
+  probing -t 4242 watch model.fc1.weight --stats       watch a tensor and its statistics
   probing -t 4242 watch env:CUDA_VISIBLE_DEVICES
-  probing -t 4242 watch --storage 'weight[3, 5]'       who writes to this element, native code too
+  probing -t 4242 watch --storage 'weight[3, 5]'       watch the bytes of an element
   probing -t 4242 watch --addr 0x7f0012345678 --len 4 --for 30s
 
-Each change is a row of python.variables: old and new value, file, line, function, thread, time. The answer says
-what it costs: from Python 3.12 on a variable costs only who writes it; tensors, items of lists and __slots__ are
-compared at each line.
+Each change is a row of python.variables: old and new value, file, line, function, thread, time. The
+answer names the mechanism and its cost: from Python 3.12 on, only code that writes a variable runs
+slower; tensors, items of lists and __slots__ are compared at each line.
 
-Bytes of memory (--addr, --storage) are watched from outside, by the processor, until Ctrl-C: thread, time and native
-frames are those of the write; Python's frames are read right after it, and it is said how much later. The probe
-first installs a SIGTRAP handler, which stays: without it, a debug exception that a hypervisor corrupts ends the target.")]
+Bytes of memory (--addr, --storage) are watched by debug registers until Ctrl-C. Thread, time and
+native frames are those of the write; Python frames are read right after it, and their delay is
+shown. The probe first installs a SIGTRAP handler, which stays: without the handler, a debug
+exception that a hypervisor corrupts ends the target (--unsafe-debug-registers sets them without
+it).")]
 pub(crate) struct WatchArguments {
     #[command(flatten)]
     pub(super) named: NamedTargets,
@@ -39,7 +44,7 @@ pub(crate) struct WatchArguments {
     #[command(flatten)]
     terms: BreakpointOptions,
 
-    /// What is done, besides keeping the change in python.variables
+    /// Also do this at each change
     #[arg(
         long,
         value_name = "record|stop|log:TEXT|snapshot",
@@ -47,34 +52,33 @@ pub(crate) struct WatchArguments {
     )]
     action: ActionArg,
 
-    /// The thread that changes it stops: --action stop
+    /// Stop the thread that writes: --action stop
     #[arg(long, conflicts_with = "action")]
     stop: bool,
 
-    /// Tell of tensors how small, large and spread their numbers are, too
+    /// Also record statistics of a tensor
     #[arg(long)]
     stats: bool,
 
-    /// Of --addr and --storage: how many bytes, 1, 2, 4 or 8; without it one element, or as many as can be
-    #[arg(long, value_name = "BYTES", requires = "bytes")]
+    /// Watch 1, 2, 4 or 8 BYTES [default: one element]
+    #[arg(long, value_name = "BYTES", requires = "bytes", help_heading = MEMORY)]
     len: Option<u64>,
 
-    /// Set debug registers for --addr and --storage also where that is not known to be safe: a debug exception that the
-    /// hypervisor corrupts ends the target by SIGTRAP
-    #[arg(long, requires = "bytes")]
+    /// Set debug registers even if that may end the target
+    #[arg(long, requires = "bytes", help_heading = MEMORY)]
     unsafe_debug_registers: bool,
 
     #[command(flatten)]
     pub(crate) shown: OutputArgs,
 }
 
-/// What bytes cannot be watched with: nothing of ours runs in the program then.
+/// Options that watched bytes do not have: the probe runs nothing in the program then.
 const INSIDE: [&str; 9] = [
     "condition",
     "hits",
     "all_threads",
-    "gone",
-    "hold",
+    "on_disconnect",
+    "stop_timeout",
     "action",
     "stop",
     "stats",
@@ -85,27 +89,26 @@ const INSIDE: [&str; 9] = [
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct WatchSubject {
-    /// `FUNCTION:NAME` for a local variable, `env:NAME` for one of the environment; else a name of `__main__` or of a
-    /// module, with attributes and items
+    /// Watch `FUNCTION:NAME` (local), `env:NAME`, or a path from `__main__` or a module
     #[arg(value_name = "VARIABLE")]
     variable: Option<Variable>,
 
-    /// Bytes of memory: who writes to them, whatever code it is
-    #[arg(long, value_name = "ADDRESS", group = "bytes", conflicts_with_all = INSIDE)]
+    /// Watch the bytes at ADDRESS
+    #[arg(long, value_name = "ADDRESS", group = "bytes", conflicts_with_all = INSIDE, help_heading = MEMORY)]
     addr: Option<Address>,
 
-    /// The bytes of a tensor or an array that this expression gives in `__main__`: its first element
-    #[arg(long, value_name = "EXPR", group = "bytes", conflicts_with_all = INSIDE)]
+    /// Watch the first element of the tensor or array EXPR (in `__main__`)
+    #[arg(long, value_name = "EXPR", group = "bytes", conflicts_with_all = INSIDE, help_heading = MEMORY)]
     storage: Option<String>,
 }
 
-/// What is to be watched: by the probe, or by the processor.
+/// A watchpoint, set by the probe or in debug registers.
 pub(crate) enum Watching {
-    Point(Box<SetBreakpoint>),
+    Breakpoint(Box<SetBreakpoint>),
     Bytes(BytesWatch),
 }
 
-/// Bytes, and how they are watched.
+/// Bytes, and the options of their watchpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct BytesWatch {
     pub(crate) watched: WatchedBytes,
@@ -156,14 +159,14 @@ impl WatchArguments {
         } else {
             self.action.0.clone()
         };
-        Some(Watching::Point(Box::new(SetBreakpoint {
+        Some(Watching::Breakpoint(Box::new(SetBreakpoint {
             stats: self.stats,
-            ..self.terms.arm(place, action)
+            ..self.terms.request(place, action)
         })))
     }
 }
 
-/// What is watched by name.
+/// A variable that is watched by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Variable(pub(crate) BreakpointLocation);
 
@@ -173,7 +176,7 @@ impl FromStr for Variable {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(name) = text.strip_prefix("env:") {
             if name.is_empty() || name.contains('=') {
-                return Err(format!("a variable of the environment is env:NAME: {text}"));
+                return Err(format!("not env:NAME: {text}"));
             }
             let name = name.to_owned();
             return Ok(Self(BreakpointLocation::Environment { name }));
@@ -182,14 +185,14 @@ impl FromStr for Variable {
             && is_dotted(function)
         {
             if !is_dotted(name) || name.contains('.') {
-                return Err(format!("a local variable is FUNCTION:NAME: {text}"));
+                return Err(format!("not FUNCTION:NAME: {text}"));
             }
             let (function, name) = (function.to_owned(), name.to_owned());
             return Ok(Self(BreakpointLocation::Local { function, name }));
         }
         let path = text.trim().to_owned();
         if !path.starts_with(|letter: char| letter.is_alphabetic() || letter == '_') {
-            return Err(format!("a variable begins with a name: {text}"));
+            return Err(format!("not a variable: {text}"));
         }
         Ok(Self(BreakpointLocation::Value { path }))
     }
@@ -209,7 +212,7 @@ impl FromStr for Address {
         };
         parsed
             .map(Self)
-            .map_err(|error| format!("an address is a number, as in 0x7f0012345678: {error}"))
+            .map_err(|error| format!("not an address (0x7f0012345678): {error}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command `probing` with the engine in it; started by `probing` for what needs it.
+//! The command `probing` with the engine, which `probing` starts when it needs SQL or an agent.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,6 @@
-//! The command `probing`. What needs the engine it leaves to `probing-engine` beside it.
+//! The program `probing`.
+//!
+//! What needs the engine it leaves to `probing-engine` beside it.
 
 use std::process::ExitCode;
 

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &AgentArguments) -> anyhow::Result<Status> {
     }
     match agent.run()? {
         ExitReason::Idle if !settings.wanted => {
-            writeln!(terminal::stderr(), "nobody needed it any more")?;
+            writeln!(terminal::stderr(), "idle: no target and no client")?;
         }
         ExitReason::Idle | ExitReason::Signalled => {}
     }

@@ -1,4 +1,4 @@
-//! What each target of a set answered, and those that did not: with the same trouble on one line.
+//! Answers and failures of a set of targets, equal failures on one line.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -265,7 +265,7 @@ fn lines(failures: &[&Failure], members: &Members) -> Vec<String> {
             "ranks"
         };
         lines.push(format!("{word} {ranks}: no process here has it"));
-        let hint = "it has ended, or runs on another machine; `probing list` shows who is here";
+        let hint = "it has ended, or runs on another machine; `probing list` shows the ranks of this machine";
         lines.push(format!("  hint: {hint}"));
     }
     lines

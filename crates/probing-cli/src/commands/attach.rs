@@ -1,4 +1,4 @@
-//! `probing -t PID attach`
+//! `probing attach`: brings the probe into targets.
 
 use std::io::Write as _;
 use std::time::Duration;

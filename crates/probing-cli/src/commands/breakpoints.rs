@@ -1,4 +1,4 @@
-//! `probing break`, `watch`, `breakpoints`, `disarm`: what is armed in a target.
+//! `probing break`, `watch`, `breakpoints` and `delete`: sets, lists and deletes breakpoints.
 
 mod follow;
 pub(crate) mod text;
@@ -18,12 +18,12 @@ use crate::commands::fan_out::{self, CommandOutput};
 use crate::exit::Status;
 
 pub(crate) fn run_break(arguments: &BreakArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
-    arm(arguments.arm(), arguments.shown, aim)
+    arm(arguments.request(), arguments.shown, aim)
 }
 
 pub(crate) fn run_watch(arguments: &WatchArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     match arguments.watching().context("nothing to watch")? {
-        Watching::Point(this) => arm(*this, arguments.shown, aim),
+        Watching::Breakpoint(this) => arm(*this, arguments.shown, aim),
         Watching::Bytes(watch) => writes::run(&watch, aim),
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn run_list(
     fan_out::tell(aim, arguments.json, |target, _| listed(target))
 }
 
-/// What is armed. In a process without a probe, nothing is.
+/// The breakpoints that are set. A process without a probe has none.
 fn listed(target: &Target) -> anyhow::Result<BreakpointListing> {
     let reached = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { pid }) => {
@@ -69,7 +69,7 @@ fn listed(target: &Target) -> anyhow::Result<BreakpointListing> {
     })
 }
 
-pub(crate) fn run_disarm(arguments: &DeleteArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
+pub(crate) fn run_delete(arguments: &DeleteArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let wanted = arguments.points();
     fan_out::tell(aim, arguments.json, move |target, _| {
         disarmed(target, wanted.clone())
@@ -79,7 +79,7 @@ pub(crate) fn run_disarm(arguments: &DeleteArguments, aim: &TargetArgs) -> anyho
 fn disarmed(target: &Target, wanted: Vec<BreakpointId>) -> anyhow::Result<DeletedBreakpoints> {
     let reached = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { .. }) if !wanted.is_empty() => {
-            bail!("nothing is armed: there is no probe in it")
+            bail!("no breakpoints are set: the process has no probe")
         }
         Err(ClientError::NoProbe { pid }) => {
             let (pid, points) = (Some(pid), Vec::new());
@@ -94,7 +94,7 @@ fn disarmed(target: &Target, wanted: Vec<BreakpointId>) -> anyhow::Result<Delete
     })
 }
 
-/// What was armed.
+/// A breakpoint that was set.
 struct CreatedBreakpoint {
     attached: Option<String>,
     pid: Pid,
@@ -124,7 +124,7 @@ impl CommandOutput for CreatedBreakpoint {
     }
 }
 
-/// What is armed.
+/// The breakpoints that are set.
 struct BreakpointListing {
     pid: Option<Pid>,
     points: Vec<Breakpoint>,
@@ -140,7 +140,7 @@ impl CommandOutput for BreakpointListing {
     fn words(&self) -> Vec<String> {
         let nothing = self.points.is_empty();
         nothing
-            .then(|| "nothing is armed".to_owned())
+            .then(|| "no breakpoints are set".to_owned())
             .into_iter()
             .collect()
     }
@@ -151,7 +151,7 @@ impl CommandOutput for BreakpointListing {
     }
 }
 
-/// What is armed no more.
+/// The breakpoints that were deleted.
 struct DeletedBreakpoints {
     pid: Option<Pid>,
     points: Vec<Breakpoint>,
@@ -167,7 +167,7 @@ impl CommandOutput for DeletedBreakpoints {
     fn words(&self) -> Vec<String> {
         let nothing = self.points.is_empty();
         nothing
-            .then(|| "nothing was armed".to_owned())
+            .then(|| "no breakpoints were set".to_owned())
             .into_iter()
             .collect()
     }

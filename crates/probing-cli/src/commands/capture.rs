@@ -59,7 +59,7 @@ fn paths(output: &Path, members: &Members) -> anyhow::Result<Vec<PathBuf>> {
         || output.as_os_str().as_encoded_bytes().ends_with(b"/");
     ensure!(
         is_folder,
-        "a capture is called NAME.{EXTENSION}, by which it is known later: -o {}.{EXTENSION}",
+        "a capture needs the ending .{EXTENSION}: -o {}.{EXTENSION}",
         output.display()
     );
     fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
@@ -110,7 +110,7 @@ impl<'a> CaptureInProgress<'a> {
         self.tables(&moment)?;
         // Nothing at all: that is no capture, and the first reason is why.
         if let (None, [], [why, ..]) = (&stacks, self.tables.as_slice(), self.missing.as_slice()) {
-            anyhow::bail!("nothing of {} can be had: {why}", self.member.who);
+            anyhow::bail!("cannot capture anything of {}: {why}", self.member.who);
         }
         let manifest = match kept {
             Some(kept) => self.again(kept),
@@ -133,7 +133,7 @@ impl<'a> CaptureInProgress<'a> {
         let capture = Capture::open(path)?;
         ensure!(
             capture.rings().is_some(),
-            "{} is a capture in one file already: copy it",
+            "{} is already a capture in one file: copy it",
             path.display()
         );
         Ok(Some(capture.manifest().clone()))
@@ -161,8 +161,7 @@ impl<'a> CaptureInProgress<'a> {
         };
         let target = &self.member.target;
         if let Err(error) = target.tell_locals(&mut report) {
-            self.missing
-                .push(format!("variables in the program's own words: {error}"));
+            self.missing.push(format!("values by `repr`: {error}"));
         }
         if let Ok(stacks) = target.stacks(&StackQuery::default()) {
             self.file.sources(&stacks.excerpts(&report))?;
@@ -286,6 +285,6 @@ fn say(report: &CaptureReport) -> io::Result<()> {
     )?;
     writeln!(
         terminal::stderr(),
-        "look at it with: probing -t {path} backtrace --all --locals"
+        "open it with: probing -t {path} backtrace --all --locals"
     )
 }

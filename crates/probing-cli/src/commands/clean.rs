@@ -1,4 +1,4 @@
-//! `probing clean`
+//! `probing clean`: removes recorded rows of ended processes.
 
 use std::io::Write as _;
 
@@ -56,8 +56,8 @@ fn line(process: &DeadProcess, dry_run: bool) -> String {
 fn sum(report: &CleanReport) -> String {
     let (count, bytes) = (report.removed.len(), size(report.bytes));
     match (count, report.dry_run) {
-        (0, _) => "no ended process has recorded rows that would go".to_owned(),
-        (_, true) => format!("{bytes} of {count} ended processes would go"),
-        (_, false) => format!("{bytes} of {count} ended processes are free"),
+        (0, _) => "no ended process has recorded rows to remove".to_owned(),
+        (_, true) => format!("{bytes} of {count} ended processes would be removed"),
+        (_, false) => format!("{bytes} of {count} ended processes removed"),
     }
 }

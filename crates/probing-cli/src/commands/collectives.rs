@@ -1,4 +1,4 @@
-//! `probing -t … collectives`: who is late, and in a hang who never came or does something else.
+//! `probing collectives`: names late and missing ranks.
 
 mod alignment;
 mod runs;
@@ -133,7 +133,7 @@ fn why_nothing(asked: &QueriedProcesses) -> String {
     let on: Group = asked.on.iter().collect();
     if on.count() > 0 {
         return format!(
-            "no operation is recorded: it is on in {on}, and none has been asked for since\n{STACKS}"
+            "no operation is recorded: recording is on in {on}, and none has begun since\n{STACKS}"
         );
     }
     format!(
@@ -144,7 +144,7 @@ fn why_nothing(asked: &QueriedProcesses) -> String {
 
 /// What was not recorded before a hang cannot be recorded in it.
 const STACKS: &str =
-    "hint: of a job that hangs already, `probing -t … backtrace` shows where each rank is";
+    "hint: in a job that hangs already, `probing -t … backtrace` shows where each rank is";
 
 /// What one of them is found to be.
 enum RecorderStatus {

@@ -1,4 +1,4 @@
-//! `probing completions SHELL`
+//! `probing completions`: prints the completion script of a shell.
 
 use std::io;
 

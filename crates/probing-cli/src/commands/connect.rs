@@ -1,4 +1,6 @@
-//! `probing -t PID connect`: serves a program, in lines of JSON on standard input and output. See docs/protocol.md.
+//! `probing -t PID connect`: serves a program, in lines of JSON on standard input and output.
+//!
+//! See docs/protocol.md.
 //!
 //! The main thread hears the program and watches the target; each request has a thread of its own.
 
@@ -270,7 +272,7 @@ fn not_understood(error: &serde_json::Error) -> LineEvent {
     LineEvent::Failed {
         kind: FailureKind::Unsupported,
         failure: Failure::new(format!("line not understood: {error}"))
-            .with_hint("docs/protocol.md shows what can be said"),
+            .with_hint("docs/protocol.md describes the lines"),
     }
 }
 

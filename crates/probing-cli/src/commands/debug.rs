@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &DebugArguments, aim: &TargetArgs) -> anyhow::Resul
         return capture::run(&path, arguments);
     }
     let mut debugger = Debugger::open(aim)?;
-    let outcome = match arguments.arm() {
+    let outcome = match arguments.request() {
         Some(arm) => debugger.arm(arm),
         None => Ok(()),
     };
@@ -113,7 +113,7 @@ fn is_complete(text: &str) -> bool {
     !matches!(Order::of(text), Order::Code(_)) || input::is_complete(text)
 }
 
-/// Does one input. What goes wrong with it is shown; the debugger goes on while there is a target.
+/// Runs one input. A failure is shown; the debugger stays while there is a target.
 fn done(debugger: &mut Debugger<'_>, text: &str, at_terminal: bool) -> anyhow::Result<Next> {
     let done = debugger.take(text, at_terminal);
     match done {

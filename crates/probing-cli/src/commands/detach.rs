@@ -1,4 +1,4 @@
-//! `probing -t PID detach`
+//! `probing detach`: removes the probe from targets.
 
 use std::io::Write as _;
 use std::time::Duration;

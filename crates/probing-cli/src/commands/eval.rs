@@ -1,4 +1,4 @@
-//! `probing -t PID eval CODE`
+//! `probing eval`: runs code in targets.
 
 mod set;
 pub(super) mod stuck;
@@ -179,7 +179,7 @@ impl Running {
         let message = format!("timed out after {seconds} s: {what_became_of_it}");
         CommandError::new(exit::TIMED_OUT, message)
             .details(stack)
-            .hint("allow more time with --timeout SECONDS (0: no limit)")
+            .hint("allow more time with --timeout SECONDS (0 = no limit)")
             .into()
     }
 }

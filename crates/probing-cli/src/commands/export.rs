@@ -1,4 +1,4 @@
-//! `probing -t PID export --parquet DIR`: everything that the targets have recorded, one file for each table.
+//! `probing export --parquet DIR`: writes recorded rows, one file for each table.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &ExportArguments, aim: &TargetArgs) -> anyhow::Resu
     let engine = Engine::start()?;
     let tables = engine.recorded(&members)?;
     if tables.is_empty() {
-        bail!("nothing was recorded: programs record with probing.record(…) and probing.span(…)");
+        bail!("no recorded rows: programs record with probing.record(…) and probing.span(…)");
     }
     let folder = &arguments.parquet;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! One question for one target or for all of a set: the answers in lines, equal ones together, or as JSON.
+//! One question to one target or a set, with the answers as lines or JSON.
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `probing -t PID flamegraph`
+//! `probing flamegraph`: samples stacks into a picture or a file.
 
 mod colours;
 mod drawing;
@@ -130,7 +130,7 @@ fn format(arguments: &FlamegraphArguments) -> anyhow::Result<FlamegraphFormat> {
         (.., Some("json")) => Ok(FlamegraphFormat::Speedscope),
         (.., Some("folded" | "txt")) => Ok(FlamegraphFormat::Folded),
         (_, Some(path), _) => bail!(
-            "what to write into {}? Say it with --format svg, speedscope or folded",
+            "unknown format of {}: add --format svg, speedscope or folded",
             path.display()
         ),
     }
@@ -153,7 +153,7 @@ fn check(samples: &Samples, arguments: &FlamegraphArguments) -> anyhow::Result<(
         ),
         Some(wanted) if !samples.wanted_was_seen => Err(samples.no_thread(wanted).into()),
         _ => bail!(
-            "{} never ran in {} samples; --idle counts those that sleep, too",
+            "{} never ran in {} samples; --idle also counts those that sleep",
             wanted.map_or("a thread".to_owned(), |wanted| format!("thread {wanted}")),
             samples.taken
         ),
@@ -173,10 +173,7 @@ fn summary(samples: &Samples, file: &File) -> String {
         samples.taken, samples.missed, samples.failed, samples.torn, samples.counted
     );
     if samples.calls.cut() > 0 {
-        text += &format!(
-            ", {} cut: there are too many different ones",
-            samples.calls.cut()
-        );
+        text += &format!(", {} cut: too many different stacks", samples.calls.cut());
     }
     if !samples.paused.is_zero() {
         let millis = samples.paused.as_secs_f64() * 1e3;

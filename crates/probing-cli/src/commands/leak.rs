@@ -1,4 +1,4 @@
-//! `probing -t PID leak`: what grows.
+//! `probing leak`: finds the allocations that grow.
 
 mod growth;
 
@@ -24,7 +24,7 @@ use crate::terminal::own;
 
 /// From the first look to the last.
 const INTERVALS: u32 = 6;
-/// Between two looks whether somebody has pressed Ctrl-C.
+/// The interval of checks for Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// For bringing the probe in, and for answers that need the GIL.
 const TARGET_TIMEOUT: Duration = Duration::from_secs(30);
@@ -135,15 +135,15 @@ fn of_set(arguments: &LeakArguments, aim: &TargetArgs, watch: Watch) -> anyhow::
 
 /// So much of `rss` beside Python's heap, and more than of that, is no chance.
 const ELSEWHERE_BYTES: i64 = 16 << 20;
-const ELSEWHERE: &str = "rss grows by more than Python's heap: memory of tensors, of arrays, or of native code, of which no place is known";
-const COUNT_TENSORS: &str = "hint: the tensors that are alive, by shape: `probing -t PID eval 'import gc, torch, collections; \
+const ELSEWHERE: &str = "rss grows by more than Python's heap: memory of tensors, arrays or native code, whose allocations are not recorded";
+const COUNT_TENSORS: &str = "hint: count live tensors by shape: `probing -t PID eval 'import gc, torch, collections; \
      collections.Counter((type(o).__name__, *o.shape) for o in gc.get_objects() if issubclass(type(o), torch.Tensor)).most_common(5)'`";
 
 /// What is not a line of the table.
 fn words(report: &LeakReport) -> Vec<&'static str> {
-    let ended = "the target ended meanwhile: this is what was seen before";
+    let ended = "the target ended meanwhile: these are the results until then";
     let nothing = if report.heap_growth > 0 {
-        "nothing that Python allocated grows so much that it could be told from chance: look longer, with --for"
+        "no allocation of Python grows more than by chance: sample longer with --for"
     } else {
         "nothing that Python allocated grows"
     };
@@ -159,7 +159,7 @@ fn words(report: &LeakReport) -> Vec<&'static str> {
     words.into_iter().flatten().collect()
 }
 
-/// How long to look, unless somebody has seen enough.
+/// How long to sample, unless Ctrl-C ends it.
 struct Watch {
     duration: Duration,
     enough: Arc<AtomicBool>,
@@ -260,7 +260,7 @@ fn say_begin(total: Duration, of: &str) {
     // A terminal that is gone must not end the watch.
     writeln!(
         terminal::stderr(),
-        "sampling allocations{of} for {total:.1} s (Ctrl-C: enough)"
+        "sampling allocations{of} for {total:.1} s (Ctrl-C ends sampling)"
     )
     .ok();
 }

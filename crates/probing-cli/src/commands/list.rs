@@ -1,4 +1,4 @@
-//! `probing list`
+//! `probing list`: lists Python processes and their probes.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -34,10 +34,7 @@ pub(crate) fn run(arguments: &ListArguments, aim: &TargetArgs) -> anyhow::Result
         return Ok(status);
     }
     if processes.is_empty() {
-        writeln!(
-            terminal::stderr(),
-            "no Python process can be seen from here"
-        )?;
+        writeln!(terminal::stderr(), "no Python processes found")?;
         return Ok(status);
     }
     show(&table(&processes))?;
@@ -167,7 +164,7 @@ fn show_dead(arguments: &ListArguments, dead: &[DeadProcess]) -> anyhow::Result<
     } else if dead.is_empty() {
         writeln!(
             terminal::stderr(),
-            "no process that has ended left recorded rows here"
+            "no ended process has recorded rows here"
         )?;
     } else {
         show(&dead_table(dead))?;

@@ -120,7 +120,7 @@ fn line(state: &TracerState) -> String {
             "collectives",
             "python.collectives: every collective operation",
         ),
-        Tracer::Nan => ("nan", "python.tensors: values that are not finite"),
+        Tracer::Nan => ("nan", "python.tensors: NaN and Inf values"),
     };
     match (state.on, state.was_on) {
         (true, true) => format!("{name} is on; {rows}"),

@@ -1,4 +1,4 @@
-//! `probing -t PID query "SQL"`: asks, writes the rows, says what is missing.
+//! `probing query`: runs SQL, writes the rows, reports what is missing.
 
 mod prompt;
 mod repeated;

@@ -38,7 +38,7 @@ pub(crate) fn run(aim: &TargetArgs) -> anyhow::Result<Status> {
     }
 }
 
-/// Reads and does until somebody leaves.
+/// Runs inputs until the user exits.
 pub(super) fn at_terminal(session: &mut Session<'_>) -> anyhow::Result<Status> {
     let names = LiveNames {
         link: Arc::clone(&session.link),
@@ -106,7 +106,7 @@ enum NextStep {
     Away(Status),
 }
 
-/// Does one input. What goes wrong with it is shown; the prompt goes on while there is a target.
+/// Runs one input. A failure is shown; the prompt stays while there is a target.
 fn go_on(session: &mut Session<'_>, text: &str) -> anyhow::Result<NextStep> {
     match session.take(text) {
         Ok(Next::Input) => Ok(NextStep::On),

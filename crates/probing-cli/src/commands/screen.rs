@@ -1,4 +1,4 @@
-//! A text that is drawn over itself, on the terminal's second screen: the first is as it was when this one goes.
+//! Text that is updated in place on the terminal's alternate screen.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};

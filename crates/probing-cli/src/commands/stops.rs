@@ -23,13 +23,13 @@ pub(crate) fn run_list(arguments: &StopsArguments, aim: &TargetArgs) -> anyhow::
     })
 }
 
-pub(crate) fn run_release(arguments: &ResumeArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
+pub(crate) fn run_resume(arguments: &ResumeArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let wanted = arguments.stops();
     fan_out::tell(aim, arguments.json, move |target, _| {
         let (pid, stops) = match reached(target)? {
             Ok(mut probe) => (probe.hello().pid, probe.release(wanted.clone())?),
             Err(pid) if wanted.is_empty() => (pid, Vec::new()),
-            Err(_) => bail!("nothing is stopped: there is no probe in it"),
+            Err(_) => bail!("no thread is stopped: the process has no probe"),
         };
         let pid = Some(pid);
         Ok(ResumedStops(StopsReport { pid, stops }))
@@ -64,7 +64,7 @@ impl CommandOutput for StopListing {
     }
 }
 
-/// Those that go on.
+/// The resumed ones.
 struct ResumedStops(StopsReport);
 
 impl CommandOutput for ResumedStops {

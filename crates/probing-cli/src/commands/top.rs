@@ -1,4 +1,4 @@
-//! `probing -t PID top`: the functions in which the targets spend their time, by what is traced, else by sampling.
+//! `probing top`: the hottest functions, by traces or by sampled stacks.
 
 mod table;
 
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &TopArguments, aim: &TargetArgs) -> anyhow::Result<
             if stop.is_asked() {
                 break;
             }
-            screen.set_title(format!("{} (Ctrl-C ends)", now()));
+            screen.set_title(format!("{} (Ctrl-C exits)", now()));
             screen.draw(&look.on_screen())?;
         }
     } else {
@@ -126,7 +126,7 @@ impl TopSampler<'_> {
         }
         let (traced, missing) = match self.traced(&members) {
             Ok((traced, _)) if traced.is_empty() => {
-                return self.sampled(members, "no traced call was seen");
+                return self.sampled(members, "no traced call was recorded");
             }
             Ok(seen) => seen,
             // Its stacks are there all the same.
@@ -202,7 +202,7 @@ impl TopSampler<'_> {
         let Some(samples) = samples else {
             let first = failures.into_iter().next();
             return Err(first.map_or_else(
-                || anyhow::anyhow!("there is nothing to look at"),
+                || anyhow::anyhow!("no target to show"),
                 |(_, error)| anyhow::Error::from(error),
             ))
             .with_context(|| format!("{why}, and stacks cannot be sampled"));

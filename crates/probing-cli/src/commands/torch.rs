@@ -1,4 +1,4 @@
-//! `probing torch on|off|status`: what is recorded of torch.
+//! `probing torch on|off|status`: switches the recorder of torch.
 
 use probing_client::{ClientError, ConnectedProbe, Entry, Target};
 use probing_proto::message::torch::{MemoryRead, TorchCall, TorchState, TorchStatus};
@@ -55,7 +55,7 @@ impl CommandOutput for Answered {
 
     fn lines(&self) -> Vec<String> {
         let Some(status) = &self.status else {
-            return vec!["off (there is no probe in it)".to_owned()];
+            return vec!["off (the process has no probe)".to_owned()];
         };
         describe_status(status)
     }
@@ -92,7 +92,7 @@ fn describe_status(status: &TorchStatus) -> Vec<String> {
         let memory = match trace.memory {
             MemoryRead::Never => "never read",
             MemoryRead::Step => "read once in a step",
-            MemoryRead::Module => "read behind each module",
+            MemoryRead::Module => "read after each module",
         };
         let every = one_of(trace.every);
         lines.push(format!("trace: {every}; memory of a GPU {memory}"));
@@ -113,7 +113,7 @@ fn describe_status(status: &TorchStatus) -> Vec<String> {
         return lines;
     }
     lines.push(match &status.roots[..] {
-        [] => "no model seen yet: one is when it is called".to_owned(),
+        [] => "no model seen yet: models are found when they are called".to_owned(),
         roots => format!("models: {} ({} modules)", roots.join(", "), status.modules),
     });
     if let Some(step) = status.step {

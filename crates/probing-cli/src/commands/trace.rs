@@ -73,7 +73,7 @@ pub(crate) fn run_untrace(
 fn ended(target: &Target, wanted: Vec<TraceId>) -> anyhow::Result<TraceListing> {
     let (pid, traces) = match target.connect(&Entry::Forbidden) {
         Err(ClientError::NoProbe { .. }) if !wanted.is_empty() => {
-            bail!("nothing is traced: there is no probe in it")
+            bail!("nothing is traced: the process has no probe")
         }
         Err(ClientError::NoProbe { pid }) => (pid, Vec::new()),
         reached => {

@@ -1,4 +1,4 @@
-//! `probing watch-nan`: which value of a training was not finite first, in which step, and what it came from.
+//! `probing watch-nan`: finds the first NaN or Inf of a training, its step and its inputs.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -96,7 +96,7 @@ fn watch(
             let whom = whom.unwrap_or_default();
             writeln!(
                 terminal::stderr(),
-                "watching outputs, gradients and parameters{whom} for the first NaN or Inf (Ctrl-C: enough)"
+                "watching outputs, gradients and parameters{whom} for the first NaN or Inf (Ctrl-C exits)"
             )?;
         }
         polls += 1;
@@ -147,7 +147,7 @@ fn switch_off(watched: &mut [Watched]) -> anyhow::Result<Vec<UnreadTarget>> {
             Err(error) if is_gone(&error) => {}
             Err(error) => writeln!(
                 terminal::stderr(),
-                "warning: {}: cannot switch off the watch for NaN: {error}\n  hint: it ends with this command; `probing torch status` shows it",
+                "warning: {}: cannot switch off the watch for NaN: {error}\n  hint: the watch ends with this command; `probing torch status` shows it",
                 one.who
             )?,
         }
@@ -191,7 +191,7 @@ impl Watched {
 
     fn missing(&self, error: ClientError) -> UnreadTarget {
         let mut why = ReadFailure::from(error);
-        why.message = format!("not known what it looked at: {}", why.message);
+        why.message = format!("unknown what was checked: {}", why.message);
         UnreadTarget {
             who: self.who.clone(),
             pid: self.pid,
@@ -414,7 +414,7 @@ fn tell(
         let words = if was_watched {
             looked_at(modules, unasked.is_empty())
         } else {
-            "nothing that is not finite was recorded".to_owned()
+            "no NaN or Inf was recorded".to_owned()
         };
         writeln!(terminal::stderr(), "{words}")?;
         return Ok(status);
@@ -442,8 +442,8 @@ fn tell(
 fn looked_at(modules: u64, are_all: bool) -> String {
     let noun = if modules == 1 { "module" } else { "modules" };
     match (modules, are_all) {
-        (0, true) => "nothing was looked at: no model was called meanwhile".to_owned(),
-        (0, false) => "nothing that is not finite was recorded".to_owned(),
+        (0, true) => "nothing was checked: no model was called meanwhile".to_owned(),
+        (0, false) => "no NaN or Inf was recorded".to_owned(),
         (_, true) => format!("all values of {modules} {noun} were finite"),
         (_, false) => format!("all values of {modules} {noun} were finite, as far as is known"),
     }

@@ -1,4 +1,4 @@
-//! The one way to standard output and standard error.
+//! Writers for standard output and standard error, the only ones of the command.
 //!
 //! Whatever is written here may contain words of a target or of a remote end. A sink shows every character that a
 //! terminal would obey (`probing_proto::visible`), on a terminal and in a pipe that may end in one; only this command's
@@ -40,7 +40,7 @@ pub(crate) fn of_code(stream: Stream) -> Sink {
 pub(crate) fn binary() -> anyhow::Result<Sink> {
     ensure!(
         !is_terminal(Stream::Stdout),
-        "binary data is not written to a terminal: send it to a file or a program, as in `… > rows.arrow`"
+        "binary data is not written to a terminal: redirect it, as in `… > rows.arrow`"
     );
     Ok(Sink::new(Stream::Stdout, None))
 }
@@ -65,7 +65,7 @@ pub(crate) fn hold_stdout() -> StdoutGuard {
     }
 }
 
-/// Whether somebody reads and types.
+/// Whether a user reads and types.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && is_stdout_terminal()
 }

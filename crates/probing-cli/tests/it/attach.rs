@@ -219,7 +219,7 @@ fn a_gil_that_is_held_in_c_is_told_and_nothing_runs_late() {
         assert_eq!(ran.status, 3, "{ran:?}");
         assert!(
             scrubbed(&ran.stderr)
-                .starts_with("error: no chance to run Python in process N within N ms: "),
+                .starts_with("error: could not run Python in process N within N ms: "),
             "{ran:?}"
         );
         target.say("release");
@@ -259,7 +259,7 @@ fn a_stopped_process_is_left_stopped_and_forced_only_when_asked() {
         assert_eq!(ran.status, 3);
         insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
         error: process is stopped: N
-        hint: let it go on (`kill -CONT N`), or run inside it as it is with --force
+        hint: resume it (`kill -CONT N`), or attach to the stopped process with --force
         ");
         assert_eq!(target.state(), 'T');
         target.signal(rustix::process::Signal::CONT);
@@ -338,7 +338,7 @@ fn a_filter_that_nobody_may_read_is_left_alone() {
     let refused = CommandResult::to_the_end(nobody);
     assert_eq!(refused.status, 3, "{refused:?}");
     insta::assert_snapshot!(scrubbed(&refused.stderr), @"
-    error: process N cannot be entered: it has a filter of system calls (seccomp) that may kill it, and that only root can read
+    error: cannot attach to process N: it has a filter of system calls (seccomp) that may kill it, and that only root can read
     hint: let root attach (sudo), or start the program with PROBING=N; if the filter only answers errors, --force is safe
     ");
     assert_eq!(sandbox.eval(&target, "1").status, 3);

@@ -134,7 +134,7 @@ fn threads_with_the_same_stack_are_shown_together() {
         assert_eq!(none.status, 1);
         assert!(
             none.stderr
-                .starts_with("error: no thread is called nobody; there are: MainThread ("),
+                .starts_with("error: no thread is named nobody; there are: MainThread ("),
             "{none:?}"
         );
     });
@@ -254,7 +254,7 @@ fn locals_are_shown_on_request() {
 }
 
 #[test]
-fn who_holds_the_gil_is_named_where_others_wait_for_it() {
+fn the_holder_of_the_gil_is_named_where_others_wait_for_it() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "stacks/waits_for_gil.py").start();

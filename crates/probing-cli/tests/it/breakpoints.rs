@@ -28,7 +28,7 @@ fn short(text: &str) -> String {
 }
 
 #[test]
-fn a_log_point_is_armed_hit_listed_and_disarmed() {
+fn a_log_breakpoint_is_set_hit_listed_and_deleted() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "steps.py");
@@ -69,19 +69,19 @@ fn a_log_point_is_armed_hit_listed_and_disarmed() {
             line("sum")
         );
         assert_eq!(rows.stdout, expected);
-        let disarmed = probing(&sandbox, &target, &["disarm", "1"]);
+        let disarmed = probing(&sandbox, &target, &["delete", "1"]);
         let expected =
-            format!("breakpoint 1 disarmed: add_up ({place}); hit 2 times, logged 2 times\n");
+            format!("breakpoint 1 deleted: add_up ({place}); hit 2 times, logged 2 times\n");
         assert_eq!(short(disarmed.ok()), expected);
         target.say("3");
         assert_eq!(target.line(), "total 6");
         assert_eq!(
             probing(&sandbox, &target, &["breakpoints"]).stderr,
-            "nothing is armed\n"
+            "no breakpoints are set\n"
         );
-        let again = probing(&sandbox, &target, &["disarm", "1"]);
+        let again = probing(&sandbox, &target, &["delete", "1"]);
         assert_eq!(again.status, 1, "{again:?}");
-        assert!(again.stderr.contains("no such point: 1"), "{again:?}");
+        assert!(again.stderr.contains("no such breakpoint: 1"), "{again:?}");
     });
 }
 
@@ -93,14 +93,11 @@ fn a_breakpoint_that_was_to_be_met_once_is_over_when_it_was() {
         let place = format!("steps.py:{}", line("begin"));
         let once = ["break", &place, "--once", "--action", "count"];
         let armed = probing(&sandbox, &target, &once);
-        assert!(
-            armed.ok().contains("armed until it is disarmed"),
-            "{armed:?}"
-        );
+        assert!(armed.ok().contains("set until deleted"), "{armed:?}");
         target.say("3");
         assert_eq!(target.line(), "total 6");
         let listed = probing(&sandbox, &target, &["breakpoints"]);
-        let end = "; once; hit once; disarmed: it was to be met once, and was\n";
+        let end = "; once; hit once; deleted: it was set for one hit\n";
         assert!(listed.ok().ends_with(end), "{listed:?}");
         let listed = probing(&sandbox, &target, &["breakpoints", "--json"]).json();
         assert_eq!(listed["points"][0]["over"], true, "{listed}");
@@ -120,7 +117,7 @@ fn a_place_without_python_code_is_called_what_it_is_at_once() {
         }
         let refused = probing(&sandbox, &target, &["break", "steps.py"]);
         assert_eq!(refused.status, 2, "{refused:?}");
-        let said = "a line is missing: steps.py:LINE";
+        let said = "no line: write steps.py:LINE";
         assert!(refused.stderr.contains(said), "{refused:?}");
     });
 }
@@ -144,7 +141,7 @@ fn a_stopped_thread_is_seen_from_outside_and_released() {
         let stops = probing(&sandbox, &target, &["stops"]);
         let said = short(stops.ok());
         let expected = format!(
-            "stop 1: MainThread in add_up (steps.py:{}): breakpoint 1; nobody drives it",
+            "stop 1: MainThread in add_up (steps.py:{}): breakpoint 1; no controlling client",
             line("begin")
         );
         assert!(said.starts_with(&expected), "{said}");
@@ -169,19 +166,19 @@ fn a_stopped_thread_is_seen_from_outside_and_released() {
         assert_eq!(own.unwrap()["stops"], 1);
         // The rest of the program answers.
         assert_eq!(sandbox.eval(&target, "rate").ok(), "0.5\n");
-        let released = probing(&sandbox, &target, &["release", "all"]);
+        let released = probing(&sandbox, &target, &["resume", "all"]);
         assert!(
             released
                 .ok()
-                .starts_with("stop 1: MainThread goes on from add_up"),
+                .starts_with("stop 1: MainThread resumed at add_up"),
             "{released:?}"
         );
         assert_eq!(target.line(), "total 6");
         assert_eq!(
-            probing(&sandbox, &target, &["release", "all"]).stderr,
+            probing(&sandbox, &target, &["resume", "all"]).stderr,
             "no thread was stopped\n"
         );
-        let wrong = probing(&sandbox, &target, &["release", "7"]);
+        let wrong = probing(&sandbox, &target, &["resume", "7"]);
         assert_eq!(
             (wrong.status, wrong.stderr.contains("no such stop: 7")),
             (1, true),
@@ -191,7 +188,7 @@ fn a_stopped_thread_is_seen_from_outside_and_released() {
 }
 
 #[test]
-fn what_is_followed_comes_as_it_happens_and_stays_armed() {
+fn follow_shows_hits_as_they_happen_and_the_breakpoint_stays() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "steps.py");
@@ -207,7 +204,7 @@ fn what_is_followed_comes_as_it_happens_and_stays_armed() {
         terminal.signal(Signal::INT);
         let (status, shown) = terminal.finish();
         assert_eq!(status, 130, "{shown}");
-        assert!(shown.contains("what was armed stays armed"), "{shown}");
+        assert!(shown.contains("the breakpoint stays set"), "{shown}");
         assert_eq!(target.line(), "total 2");
         let armed = probing(&sandbox, &target, &["breakpoints", "--json"]).json();
         assert_eq!(armed["points"][0]["passed"], 2, "{armed}");
@@ -215,7 +212,7 @@ fn what_is_followed_comes_as_it_happens_and_stays_armed() {
 }
 
 #[test]
-fn a_watch_is_armed_followed_and_read_with_sql() {
+fn a_watchpoint_is_set_followed_and_read_with_sql() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "steps.py");
@@ -257,21 +254,21 @@ fn a_watch_is_armed_followed_and_read_with_sql() {
             rows.stdout,
             "point,kind,place,hits\n1,local,add_up:found,2\n2,value,rate,1\n"
         );
-        let disarmed = probing(&sandbox, &target, &["disarm", "all"]);
+        let disarmed = probing(&sandbox, &target, &["delete", "all"]);
         assert!(
-            disarmed.ok().contains("watch 2 disarmed: rate; hit once"),
+            disarmed.ok().contains("watch 2 deleted: rate; hit once"),
             "{disarmed:?}"
         );
     });
 }
 
 #[test]
-fn a_set_is_armed_at_once_and_who_fails_is_named() {
+fn a_breakpoint_is_set_in_all_targets_at_once_and_failures_are_named() {
     every_python(|python| {
         let job = Job::start(python, &["probed", "probed"]);
         let armed = job.probing((0, 2), &["break", "nowhere_at_all", "--action", "count"]);
         assert_eq!(armed.status, 3, "{armed:?}");
-        let told = "ranks 0-1: breakpoint 1: nowhere_at_all (no function that is loaded is called nowhere_at_all: armed for when one is): counts";
+        let told = "ranks 0-1: breakpoint 1: nowhere_at_all (no loaded function is named nowhere_at_all: set for when one is loaded): counts";
         assert!(job.shown(&armed.stdout).starts_with(told), "{armed:?}");
         assert!(armed.stderr.contains("no process here has it"), "{armed:?}");
         let listed = job.probing((0, 1), &["breakpoints", "--json"]).json();
@@ -279,14 +276,14 @@ fn a_set_is_armed_at_once_and_who_fails_is_named() {
             listed["targets"][1]["report"]["points"][0]["point"], 1,
             "{listed}"
         );
-        let disarmed = job.probing((0, 1), &["disarm", "all"]);
+        let disarmed = job.probing((0, 1), &["delete", "all"]);
         let shown = job.shown(&disarmed.stdout);
         assert!(shown.starts_with("ranks 0-1: "), "{disarmed:?}");
     });
 }
 
 #[test]
-fn a_point_is_armed_in_the_ranks_that_are_meant_and_in_no_others() {
+fn a_breakpoint_is_set_in_the_selected_ranks_only() {
     every_python(|python| {
         let mut job = Job::of(python, "steps.py", &["probed", "probed", "probed"]);
         let place = format!("steps.py:{}", line("sum"));
@@ -319,22 +316,22 @@ fn a_point_is_armed_in_the_ranks_that_are_meant_and_in_no_others() {
         let logged = asked("SELECT rank, text FROM python.captures ORDER BY rank");
         assert_eq!(logged, "rank,text\n1,2\n2,2\n");
         // One is let go, and the other stays armed.
-        job.probing((1, 1), &["disarm", "all"]).ok();
+        job.probing((1, 1), &["delete", "all"]).ok();
         let left = asked("SELECT rank FROM python.breakpoints");
         assert_eq!(left, "rank\n2\n");
     });
 }
 
 #[test]
-fn looking_at_what_is_armed_brings_no_probe_in() {
+fn listing_breakpoints_attaches_no_probe() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "steps.py").start();
         for (command, said) in [
-            (&["breakpoints"][..], "nothing is armed\n"),
+            (&["breakpoints"][..], "no breakpoints are set\n"),
             (&["stops"], "no thread is stopped\n"),
-            (&["disarm", "all"], "nothing was armed\n"),
-            (&["release", "all"], "no thread was stopped\n"),
+            (&["delete", "all"], "no breakpoints were set\n"),
+            (&["resume", "all"], "no thread was stopped\n"),
         ] {
             let ran = probing(&sandbox, &target, command);
             assert_eq!((ran.status, ran.stderr.as_str()), (0, said), "{command:?}");
@@ -350,18 +347,21 @@ fn looking_at_what_is_armed_brings_no_probe_in() {
 fn what_makes_no_sense_is_refused_before_anything_happens() {
     let sandbox = sandbox();
     for (arguments, said) in [
-        (&["break", "120"][..], "of which file? train.py:120"),
+        (&["break", "120"][..], "no file: write train.py:120"),
         (&["break"], "required"),
         (&["break", "f", "--uncaught"], "cannot be used with"),
-        (&["break", "f", "--action", "log"], "what is to be logged?"),
+        (&["break", "f", "--action", "log"], "no text to log"),
         (&["watch"], "required"),
         (
             &["watch", "--addr", "here"],
-            "an address is a number, as in 0x",
+            "not an address (0x7f0012345678)",
         ),
-        (&["disarm"], "required"),
-        (&["disarm", "x"], "a number from 1 on, or all"),
-        (&["break", "f", "--hold", "1,2"], "one time or three"),
+        (&["delete"], "required"),
+        (&["delete", "x"], "not a number from 1 on and not all"),
+        (
+            &["break", "f", "--stop-timeout", "1,2"],
+            "not one time and not three",
+        ),
     ] {
         let ran = sandbox.probing([&["-t", "1"], arguments].concat());
         assert_eq!(ran.status, 2, "{arguments:?}: {ran:?}");

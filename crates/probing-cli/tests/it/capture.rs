@@ -163,7 +163,7 @@ fn what_needs_a_process_says_so_and_what_is_no_capture_is_told() {
 }
 
 #[test]
-fn a_capture_of_a_stop_is_looked_at_with_the_debugger() {
+fn a_capture_of_a_stop_opens_in_the_debugger() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "steps.py");
@@ -205,8 +205,8 @@ fn a_capture_of_a_stop_is_looked_at_with_the_debugger() {
         assert!(shown.contains(" def add_up("), "{shown}");
         let (_, said) = looked("n\np found + 1\nu 9\nu\nstop 7\n");
         for reason in [
-            "error: that needs the living process: this is a capture of process",
-            "error: a capture has no code to run, only the variables of its frames: ",
+            "error: not possible in a capture of process",
+            "error: a capture runs no code; it has the variables of its frames: ",
             "error: this is the outermost frame",
             "error: no thread 7: `stops` lists all ",
         ] {
@@ -215,7 +215,7 @@ fn a_capture_of_a_stop_is_looked_at_with_the_debugger() {
         let armed = sandbox.probing(["-t", &path, "debug", "add_up"]);
         assert_eq!(armed.status, 1, "{armed:?}");
         assert!(
-            armed.stderr.contains("a capture stops nowhere"),
+            armed.stderr.contains("a capture has no breakpoints"),
             "{armed:?}"
         );
     });

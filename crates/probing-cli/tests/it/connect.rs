@@ -222,7 +222,7 @@ fn stacks_are_read_without_a_probe_and_the_first_eval_brings_it_in() {
             line["error"]
                 .as_str()
                 .unwrap()
-                .starts_with("no thread is called nobody")
+                .starts_with("no thread is named nobody")
         );
         assert_eq!(target.usage().threads, threads);
 
@@ -367,7 +367,7 @@ fn a_socket_is_a_target_too() {
 }
 
 #[test]
-fn lines_that_make_no_sense_are_refused_and_the_talk_goes_on() {
+fn lines_that_make_no_sense_are_refused_and_the_connection_stays() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");

@@ -85,16 +85,10 @@ fn nobody_dead_is_said_in_words() {
     let sandbox = sandbox();
     let ran = sandbox.probing(["list", "--dead"]);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, ""));
-    assert_eq!(
-        ran.stderr,
-        "no process that has ended left recorded rows here\n"
-    );
+    assert_eq!(ran.stderr, "no ended process has recorded rows here\n");
     assert_eq!(dead(&sandbox), Vec::<Value>::new());
     let ran = sandbox.probing(["clean"]);
-    assert_eq!(
-        ran.stderr,
-        "no ended process has recorded rows that would go\n"
-    );
+    assert_eq!(ran.stderr, "no ended process has recorded rows to remove\n");
 }
 
 #[test]
@@ -114,7 +108,8 @@ fn clean_removes_what_the_dead_recorded_and_nothing_of_the_living() {
             "{dry:?}"
         );
         assert!(
-            dry.stderr.ends_with(" of 1 ended processes would go\n"),
+            dry.stderr
+                .ends_with(" of 1 ended processes would be removed\n"),
             "{dry:?}"
         );
         for kept in [

@@ -125,11 +125,11 @@ fn looks_around(sandbox: &Sandbox, target: &mut Target) {
             "<class 'int'>",
         ],
     );
-    assert!(ran.stderr.contains("the program goes on"), "{ran:?}");
+    assert!(ran.stderr.contains("the program runs"), "{ran:?}");
     // What was assigned at the stop the program has used, and nothing is left armed.
     assert_eq!(target.line(), "total 42");
     let armed = probing(sandbox, target, &["breakpoints"]);
-    assert_eq!(armed.stderr, "nothing is armed\n");
+    assert_eq!(armed.stderr, "no breakpoints are set\n");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn at_a_terminal_there_are_completion_history_and_a_prompt_in_the_frame() {
             .args(["-t", &target.pid().to_string(), "debug", &place])
             .env("XDG_STATE_HOME", sandbox.path().join("state"));
         let screen = Screen::start(&command);
-        screen.wait_for("waits for breakpoint 1; Ctrl-C leaves");
+        screen.wait_for("waiting for breakpoint 1; Ctrl-C exits");
         target.say("2");
         screen.wait_for("-> ");
         screen.wait_for(&format!("steps.py:{} (", line("begin")));
@@ -239,12 +239,12 @@ fn ctrl_c_leaves_while_nothing_stops_and_takes_its_breakpoint_along() {
         let mut command = sandbox.command();
         command.args(["-t", &target.pid().to_string(), "debug", &place]);
         let screen = Screen::start(&command);
-        screen.wait_for("waits for breakpoint 1; Ctrl-C leaves");
+        screen.wait_for("waiting for breakpoint 1; Ctrl-C exits");
         screen.press("C-c");
         screen.wait_for("ended: 0");
         assert_eq!(
             probing(&sandbox, &target, &["breakpoints"]).stderr,
-            "nothing is armed\n"
+            "no breakpoints are set\n"
         );
     });
 }
@@ -258,11 +258,11 @@ fn a_debugger_whose_breakpoint_has_expired_waits_no_longer() {
         let mut command = sandbox.command();
         command.args(["-t", &target.pid().to_string(), "debug", &place]);
         let screen = Screen::start(command.args(["--for", "0.2"]));
-        screen.wait_for("breakpoint 1 disarmed: its time is over");
-        screen.wait_for("nothing is armed any more that was waited for");
+        screen.wait_for("breakpoint 1 deleted: expired");
+        screen.wait_for("no breakpoint is left to wait for");
         let listed = probing(&sandbox, &target, &["breakpoints"]).stdout;
-        assert!(listed.contains("disarmed: its time is over"), "{listed}");
-        assert!(!listed.contains("armed for"), "{listed}");
+        assert!(listed.contains("deleted: expired"), "{listed}");
+        assert!(!listed.contains("expires in"), "{listed}");
         let told = probing(&sandbox, &target, &["breakpoints", "--json"]).stdout;
         assert!(told.contains("\"over\": true"), "{told}");
         assert!(!told.contains("expires_in_millis"), "{told}");
@@ -270,7 +270,7 @@ fn a_debugger_whose_breakpoint_has_expired_waits_no_longer() {
         screen.enter(&format!("tbreak {place}"));
         screen.wait_for("breakpoint 2: add_up");
         screen.enter("c");
-        screen.wait_for("waits for breakpoint 2");
+        screen.wait_for("waiting for breakpoint 2");
         target.say("2");
         screen.wait_for("-> ");
         screen.enter("q");
@@ -280,7 +280,7 @@ fn a_debugger_whose_breakpoint_has_expired_waits_no_longer() {
 }
 
 #[test]
-fn who_looks_on_is_told_when_the_thread_becomes_theirs() {
+fn an_observer_hears_that_it_now_controls_the_thread() {
     every_python(|python| {
         let place = format!("steps.py:{}", line("begin"));
         let sandbox = sandbox();
@@ -292,15 +292,15 @@ fn who_looks_on_is_told_when_the_thread_becomes_theirs() {
             Screen::start(&command)
         };
         let first = debugger(&[&place]);
-        first.wait_for("waits for breakpoint 1");
+        first.wait_for("waiting for breakpoint 1");
         target.say("2");
         first.wait_for("-> ");
         let second = debugger(&[]);
-        second.wait_for("somebody else drives it: look on, or `take` it");
+        second.wait_for("another client controls it: observe, or `take` control");
         drop(first);
-        second.wait_for("you drive it now");
+        second.wait_for("you control it now");
         second.enter("take");
-        second.wait_for("you drive it already");
+        second.wait_for("you control it already");
         second.enter("q");
         second.wait_for("ended: 0");
         assert_eq!(target.line(), "total 2");
@@ -308,7 +308,7 @@ fn who_looks_on_is_told_when_the_thread_becomes_theirs() {
 }
 
 #[test]
-fn who_comes_second_looks_on_and_may_take_over() {
+fn a_second_client_observes_and_may_take_control() {
     every_python(|python| {
         let place = format!("steps.py:{}", line("begin"));
         let sandbox = sandbox();
@@ -320,16 +320,16 @@ fn who_comes_second_looks_on_and_may_take_over() {
             Screen::start(&command)
         };
         let first = debugger(&[&place]);
-        first.wait_for("waits for breakpoint 1");
+        first.wait_for("waiting for breakpoint 1");
         target.say("2");
         first.wait_for("-> ");
         let second = debugger(&[]);
-        second.wait_for("somebody else drives it: look on, or `take` it");
+        second.wait_for("another client controls it: observe, or `take` control");
         second.enter("n");
         second.wait_for("error");
         second.enter("take");
-        second.wait_for("you drive it now");
-        first.wait_for("somebody else drives it now; `take` takes it back");
+        second.wait_for("you control it now");
+        first.wait_for("another client controls it now; `take` takes control");
         second.enter("n");
         second.wait_for(&format!("{} ->", line("begin") + 1));
         // Who looks on sees the step, too.
@@ -337,14 +337,14 @@ fn who_comes_second_looks_on_and_may_take_over() {
         second.enter("q");
         second.wait_for("ended: 0");
         assert_eq!(target.line(), "total 2");
-        first.wait_for("the thread goes on: somebody let it");
+        first.wait_for("thread resumed: a client asked for it");
         first.press("C-c");
         first.wait_for("ended: ");
     });
 }
 
 #[test]
-fn who_takes_over_is_not_told_afterwards_that_somebody_else_drives() {
+fn a_client_that_takes_control_is_not_notified_of_an_older_controller() {
     every_python(|python| {
         let place = format!("steps.py:{}", line("begin"));
         let sandbox = sandbox();
@@ -356,11 +356,11 @@ fn who_takes_over_is_not_told_afterwards_that_somebody_else_drives() {
             Screen::start(&command)
         };
         let first = debugger(&[&place]);
-        first.wait_for("waits for breakpoint 1");
+        first.wait_for("waiting for breakpoint 1");
         target.say("2");
         first.wait_for("-> ");
         let second = debugger(&[]);
-        second.wait_for("somebody else drives it: look on, or `take` it");
+        second.wait_for("another client controls it: observe, or `take` control");
         let count = |screen: &Screen, words: &str| screen.text().matches(words).count();
         for round in 1..=4 {
             let (taker, other) = if round % 2 == 1 {
@@ -369,24 +369,24 @@ fn who_takes_over_is_not_told_afterwards_that_somebody_else_drives() {
                 (&first, &second)
             };
             let (before, lost) = (
-                count(taker, "you drive it now"),
-                count(other, "somebody else drives it now"),
+                count(taker, "you control it now"),
+                count(other, "another client controls it now"),
             );
             taker.enter("take");
             taker.wait_until("it is taken", |text| {
-                text.matches("you drive it now").count() == before + 1
+                text.matches("you control it now").count() == before + 1
             });
             other.wait_until("it is told", |text| {
-                text.matches("somebody else drives it now").count() == lost + 1
+                text.matches("another client controls it now").count() == lost + 1
             });
             // All that was on its way has been said before the answer to this.
             taker.enter(&format!("p 1000 + {round}"));
             taker.wait_for(&format!("{}", 1000 + round));
             let text = taker.text();
-            let (_, after) = text.rsplit_once("you drive it now").unwrap();
-            assert!(!after.contains("somebody else drives it"), "{text}");
+            let (_, after) = text.rsplit_once("you control it now").unwrap();
+            assert!(!after.contains("another client controls it"), "{text}");
             taker.enter("take");
-            taker.wait_for("you drive it already");
+            taker.wait_for("you control it already");
         }
         first.enter("q");
         first.wait_for("ended: ");
@@ -421,7 +421,7 @@ fn a_script_lists_a_function_runs_until_a_line_jumps_and_clears() {
             ],
         );
         let said = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(said.contains("breakpoint 1 disarmed"), "{ran:?}");
+        assert!(said.contains("breakpoint 1 deleted"), "{ran:?}");
         assert_eq!(target.line(), "total 2");
     });
 }

@@ -181,6 +181,10 @@ fn help_has_examples_and_versions_agree() {
         assert!(help(&[command, "--help"]).contains("Example"), "{command}");
     }
     assert!(help(&["--help"]).contains("Exit status: 0 done"));
+    // Commands have kept their older names as aliases.
+    for (alias, command) in [("disarm", "delete"), ("release", "resume")] {
+        assert_eq!(help(&[alias, "--help"]), help(&[command, "--help"]));
+    }
     assert_eq!(
         help(&["--version"]),
         format!("probing {}\n", env!("CARGO_PKG_VERSION"))
@@ -188,6 +192,64 @@ fn help_has_examples_and_versions_agree() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(help(&["completions", shell]).contains("detach"), "{shell}");
     }
+}
+
+/// What a command is for is seen at once: the groups, one line each, and how other machines are reached last.
+#[test]
+fn help_groups_commands_and_options() {
+    let help = sandbox().probing(["--help"]).ok().to_owned();
+    let (commands, rest) = help.split_once("\nArguments:").unwrap();
+    insta::assert_snapshot!(commands, @r"
+    Debug Python processes that are already running
+
+    Usage: probing [OPTIONS] [TARGET] <COMMAND>
+
+    Look:
+      list         List Python processes, their ranks and probes
+      backtrace    Show the stacks of threads or asyncio tasks
+      query        Query stacks, processes and recorded rows by SQL
+      flamegraph   Sample stacks into a flame graph
+      top          Show the hottest functions, live
+
+    Run code:
+      eval         Run code in the target's live `__main__` namespace
+      repl         Open a Python prompt in the target
+
+    Stop:
+      break        Set a breakpoint that stops, logs, snapshots or counts
+      watch        Set a watchpoint on a variable, attribute, tensor or memory
+      breakpoints  List breakpoints and watchpoints with their hits
+      delete       Delete breakpoints and watchpoints
+      stops        List threads that are stopped at breakpoints
+      resume       Resume stopped threads
+      debug        Debug stopped threads with the commands of pdb
+
+    Record:
+      trace        Record calls, returns and lines of functions
+      untrace      End traces of functions
+      torch        Record modules, steps and tensors of a torch training
+      watch-nan    Find the first NaN or Inf of a torch training
+      collectives  Name the rank that a collective waits for
+      memory       Record memory use and where it was allocated
+      leak         Find the lines and types whose memory grows
+      capture      Write stacks, variables and all tables to a file
+      export       Write recorded rows to Parquet files
+      clean        Remove rows that ended processes have recorded
+
+    Reach:
+      attach       Attach the probe (other commands do so when needed)
+      detach       Remove the probe with its thread, files and sockets
+      run          Start a program with the probe in it and its children
+      agent        Serve the targets of this machine to other machines
+
+    More:
+      connect      Serve another program by lines of JSON
+      completions  Print a completion script for a shell
+      help         Print this message or the help of the given subcommand(s)
+    ");
+    let headings = rest.lines().filter(|line| line.ends_with("ptions:"));
+    let headings: Vec<&str> = headings.collect();
+    assert_eq!(headings, ["Options:", "Target options:", "Remote options:"]);
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn odd_text_arrives_whole() {
 }
 
 #[test]
-fn a_program_that_breaks_its_builtins_can_still_be_looked_at() {
+fn a_program_that_breaks_its_builtins_can_still_be_debugged() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "commands.py");

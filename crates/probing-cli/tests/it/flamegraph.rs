@@ -79,7 +79,7 @@ fn what_runs_is_counted_and_what_sleeps_only_when_asked() {
         // Every stack is a part of that, at most.
         for (stack, _) in &stacks {
             let stack = scrubbed(stack);
-            let seen = stack.replace(";[moved too fast to be seen]", "");
+            let seen = stack.replace(";[changed during the read]", "");
             assert!(hot.starts_with(&seen), "{stacks:?}");
         }
         // No beat is lost without a word: 50 in half a second.
@@ -206,14 +206,14 @@ fn what_cannot_be_drawn_is_told() {
         );
         check(
             &["--thread", "nobody", "-o", "-"],
-            "error: no thread is called nobody; there are: MainThread (",
+            "error: no thread is named nobody; there are: MainThread (",
         );
-        check(&["-o", "out.png"], "error: what to write into out.png?");
+        check(&["-o", "out.png"], "error: unknown format of out.png:");
         check(
             &["-o", "/nowhere/out.svg"],
             "error: cannot write /nowhere/out.svg: ",
         );
-        check(&["-o", "/"], "error: what to write into /?");
+        check(&["-o", "/"], "error: unknown format of /:");
         check(&["-o", "/", "--format", "svg"], "error: cannot write /: ");
     });
 }

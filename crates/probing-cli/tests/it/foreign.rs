@@ -13,7 +13,8 @@ use crate::sandbox;
 /// Where a ring says what format it is in.
 const FORMAT_AT: u64 = 8;
 const OTHER: u32 = 3;
-const HINT: &str = "hint: use the `probing` of the version that the target was started with, or start the target again";
+const HINT: &str =
+    "hint: use the version of `probing` that the target was started with, or restart the target";
 
 fn words(table: &str) -> String {
     format!("rows of {table} are in format {OTHER}, which this version does not read")

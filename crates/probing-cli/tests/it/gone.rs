@@ -56,7 +56,7 @@ fn a_core_file_tells_whose_it_is_and_who_can_read_it() {
             assert!(ran.stderr.contains(" -c"), "its command is there: {ran:?}");
             assert!(
                 ran.stderr
-                    .contains(&format!("brought down by SIGABRT, not a process: {path}\n")),
+                    .contains(&format!("ended by SIGABRT, not a process: {path}\n")),
                 "{ran:?}"
             );
             assert!(

@@ -1,5 +1,7 @@
-//! Reading stacks does no harm: whatever becomes of the command, the target goes on; whatever the target does meanwhile,
-//! what is shown of it was so.
+//! Reading stacks leaves the target unharmed, and what is shown was so at some moment.
+//!
+//! Reading stacks does no harm: whatever becomes of the command, the target goes on; whatever the target does
+//! meanwhile, what is shown of it was so.
 
 use std::process::Stdio;
 use std::thread;

@@ -1,4 +1,6 @@
-//! Processes that the kernel lets nobody look into from outside. What has a probe is read through it.
+//! Processes that the kernel does not let other processes read.
+//!
+//! What has a probe is read through it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
@@ -26,7 +28,7 @@ fn assert_through_probe(ran: &CommandResult) {
         panic!("{ran:?}")
     };
     assert!(
-        note.starts_with("note: not permitted to look into process "),
+        note.starts_with("note: not permitted to read process "),
         "{ran:?}"
     );
     let end = "; read through its probe, which cannot show native frames or hold threads";
@@ -124,7 +126,7 @@ fn without_a_probe_it_is_refused_and_the_way_that_needs_no_right_is_named() {
         assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{ran:?}");
         assert!(
             ran.stderr
-                .starts_with("error: not permitted to look into process "),
+                .starts_with("error: not permitted to read process "),
             "{ran:?}"
         );
         let way = "; a program that was started with PROBING=1 or `probing run` needs no ptrace";
@@ -173,7 +175,7 @@ fn another_user_hears_that_a_process_asked_to_be_left_alone() {
     let refused = ask();
     assert_eq!(refused.status, 3, "{refused:?}");
     insta::assert_snapshot!(scrubbed(&refused.stderr), @"
-    error: not permitted to look into process N: it is not dumpable (it changed users, or asked to be left alone): Permission denied (os error N)
+    error: not permitted to read process N: it is not dumpable (it changed users, or asked to be left alone): Permission denied (os error N)
     hint: run with CAP_SYS_PTRACE, for instance with sudo; a program that was started with PROBING=N or `probing run` needs no ptrace (see docs/permissions.md)
     ");
     // Root brings the probe in; then the user can ask.
@@ -202,7 +204,7 @@ fn a_process_of_another_container_is_read_through_its_socket() {
         let ran = CommandResult::to_the_end(command);
         assert_eq!(
             ran.stderr,
-            "note: the process behind this socket cannot be seen from here; read through its probe, \
+            "note: the process of this socket is not visible here; read through its probe, \
              which cannot show native frames or hold threads\n"
         );
         let main = format!("Thread MainThread ({})", target.pid());

@@ -182,9 +182,9 @@ fn wrong_in(text: &str, says: Says, arguments: &[&str]) -> Vec<String> {
 /// Those that `probing --help` lists.
 fn commands(sandbox: &Sandbox) -> BTreeSet<String> {
     let help = sandbox.probing(["--help"]);
-    let list = help.ok().split("Commands:\n").nth(1).unwrap();
-    let list = list.split("\n\n").next().unwrap();
-    let names = list
+    let (_, groups) = help.ok().split_once("Look:\n").unwrap();
+    let (groups, _) = groups.split_once("\n\nArguments:").unwrap();
+    let names = groups
         .lines()
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = names.map(|line| line.split_whitespace().next().unwrap().to_owned());

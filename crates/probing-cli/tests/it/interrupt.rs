@@ -1,4 +1,6 @@
-//! Code that does not end: deadlines, Ctrl-C, clients that vanish. In no case does anyone else wait.
+//! Code that does not end: deadlines, Ctrl-C, clients that vanish.
+//!
+//! In no case does anyone else wait.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -43,7 +45,7 @@ fn past_a_deadline(sandbox: &Sandbox, target: &Target, code: &str) -> CommandRes
 }
 
 #[test]
-fn code_that_never_ends_blocks_nobody_else() {
+fn code_that_never_ends_blocks_no_other_client() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "idle.py");
@@ -174,7 +176,7 @@ fn code_that_waits_for_the_gil_is_told_as_such_and_does_not_run_late() {
 }
 
 #[test]
-fn who_holds_the_gil_is_told_while_code_still_waits_for_it() {
+fn the_holder_of_the_gil_is_named_while_code_waits_for_it() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.probed(python, "holds_gil.py");

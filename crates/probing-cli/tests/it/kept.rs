@@ -53,7 +53,7 @@ impl Keeper {
     /// Stops that nobody comes to, at a line and where nothing catches an exception.
     fn arm(&self) {
         for arm in [&[place("worked").as_str()][..], &["--uncaught"]] {
-            self.probing(&[&["break"], arm, &["--hold", "0.05"]].concat());
+            self.probing(&[&["break"], arm, &["--stop-timeout", "0.05"]].concat());
         }
     }
 
@@ -89,7 +89,7 @@ fn with_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_stop_that_nobody_came_to_and_an_exception_that_nobody_caught_keep_what_was_recorded() {
+fn a_stop_that_timed_out_and_an_uncaught_exception_leave_a_capture() {
     every_python(|python| {
         let mut keeper = Keeper::start(python);
         keeper.arm();
@@ -162,8 +162,8 @@ fn it_shows_stacks_variables_and_source() {
             let reason = format!("stop {stop}: {reason}");
             assert!(ran.stderr.contains(&reason), "{ran:?}");
         };
-        debugged(1, "->     return rate  # @worked", "its time was over");
-        debugged(2, "raise ValueError(", "nobody caught the exception");
+        debugged(1, "->     return rate  # @worked", "its timeout expired");
+        debugged(2, "raise ValueError(", "uncaught exception");
         // What only the kernel could have told is not there, and that is said.
         let path = capture(1);
         let sql = "SELECT * FROM process.threads";
@@ -258,7 +258,15 @@ fn with_little_disk(sandbox: &Sandbox, python: &Python, size: &str) -> Option<Ta
 fn outcome(sandbox: &Sandbox, target: &mut Target) -> String {
     let pid = target.pid().to_string();
     let place = place("worked");
-    let arm = ["-t", &pid, "break", &place, "--hold", "0.05", "--once"];
+    let arm = [
+        "-t",
+        &pid,
+        "break",
+        &place,
+        "--stop-timeout",
+        "0.05",
+        "--once",
+    ];
     assert_eq!(sandbox.probing(arm).status, 0);
     target.say("100000");
     assert_eq!(target.line(), "0.0");

@@ -69,7 +69,7 @@ fn leak(sandbox: &Sandbox, target: &mut Target, options: &[&str], work: &str) ->
 pub(crate) fn said_first(pipe: &mut impl Read) -> String {
     let mut said = Vec::new();
     let mut byte = [0];
-    while !said.ends_with(b"(Ctrl-C: enough)\n") {
+    while !said.ends_with(b"(Ctrl-C ends sampling)\n") {
         let count = pipe.read(&mut byte).unwrap();
         assert_eq!(count, 1, "{}", String::from_utf8_lossy(&said));
         said.extend(byte);
@@ -141,7 +141,7 @@ fn what_grows_is_a_table_for_people() {
     assert_eq!(shown[4].trim(), "GROWTH PER SECOND BLOCKS ROSE TYPE");
     assert!(
         ran.stderr
-            .contains("sampling allocations for 600.0 s (Ctrl-C: enough)"),
+            .contains("sampling allocations for 600.0 s (Ctrl-C ends sampling)"),
         "{ran:?}"
     );
     // Nothing grows while nothing happens.
@@ -161,7 +161,7 @@ fn what_grows_is_a_table_for_people() {
     );
     assert!(
         ran.stderr
-            .contains("hint: the tensors that are alive, by shape: `probing -t PID eval "),
+            .contains("hint: count live tensors by shape: `probing -t PID eval "),
         "{ran:?}"
     );
 }
@@ -279,7 +279,7 @@ fn other_hooks_of_the_allocators_stay_as_they_are() {
         assert!(
             status
                 .stderr
-                .contains("somebody else has put back the allocators"),
+                .contains("another tool has restored the allocators"),
             "{status:?}"
         );
         assert_eq!(switch("off").status, 0);
@@ -306,7 +306,7 @@ fn sites_found(sandbox: &Sandbox, target: &mut Target) -> usize {
 /// Nobody waits for the sampler for ever: not who asks for memory without the GIL, not who holds a lock of its own then, not
 /// a child of a fork, not who ends; whoever switches it meanwhile.
 #[test]
-fn programs_that_allocate_in_every_way_go_on_while_they_are_sampled() {
+fn programs_that_allocate_in_every_way_continue_while_they_are_sampled() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "allocating.py");

@@ -46,7 +46,7 @@ fn a_probe_tells_locals_in_the_programs_own_words() {
 }
 
 #[test]
-fn without_a_probe_none_is_brought_in_for_locals() {
+fn without_a_probe_none_is_attached_for_locals() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "reprs.py").start();

@@ -125,7 +125,7 @@ fn check_writer(write: &Value, function: &str, thread: &str) {
 }
 
 #[test]
-fn who_writes_to_an_address_is_told_with_native_frames() {
+fn a_write_to_an_address_is_reported_with_native_frames() {
     every_python(|python| {
         let mut program = Program::start(python);
         let address = program.told("hex(ctypes.addressof(data))");
@@ -204,7 +204,7 @@ fn an_element_is_watched_in_threads_that_come_later_and_for_what_the_kernel_writ
             "{printed}"
         );
         assert!(
-            said.contains(" more writes came too fast to be told\n"),
+            said.contains(" more writes were not recorded: too many in a second\n"),
             "{said}"
         );
     });

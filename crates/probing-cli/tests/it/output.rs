@@ -167,7 +167,7 @@ fn evaluated_code_does_not_take_the_programs_input() {
         ] {
             let ran = sandbox.eval(&target, code);
             assert_eq!(ran.status, 1, "{code}: {ran:?}");
-            let says = "EOFError: standard input is the program's; evaluated code has none\n";
+            let says = "EOFError: evaluated code has no standard input\n";
             assert!(ran.stderr.ends_with(says), "{code}: {ran:?}");
         }
         target.say("print('heard')");

@@ -261,7 +261,7 @@ fn what_a_table_has_no_room_for_is_left_out_of_the_row() {
             let sql = format!("SELECT count(*) FROM {table}");
             let asked = sandbox.probing(["-t", &target.pid().to_string(), "query", &sql]);
             let warning =
-                format!("values were left out, those of column {column} among them: {table} has");
+                format!("values of column {column} and others were not recorded: {table} has");
             assert!(asked.stderr.contains(&warning), "{}", asked.stderr);
         }
     });

@@ -136,7 +136,7 @@ fn what_was_typed_is_there_in_the_next_prompt() {
 }
 
 #[test]
-fn ctrl_c_interrupts_the_code_and_the_prompt_goes_on() {
+fn ctrl_c_interrupts_the_code_and_the_prompt_stays() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");
@@ -188,7 +188,7 @@ fn lines_that_are_typed_while_code_runs_are_the_next_ones() {
 }
 
 #[test]
-fn code_that_is_stuck_in_c_can_be_left_behind() {
+fn code_that_is_stuck_in_c_can_be_abandoned() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.probed(python, "idle.py");
@@ -196,9 +196,9 @@ fn code_that_is_stuck_in_c_can_be_left_behind() {
         screen.enter("import threading; held = threading.Lock(); held.acquire(); print('begun'); held.acquire()");
         screen.wait_for("\nbegun");
         screen.press("C-c");
-        screen.wait_for("Ctrl-C again leaves it behind");
+        screen.wait_for("Ctrl-C again abandons it");
         screen.press("C-c");
-        screen.wait_for("left behind: it is interrupted");
+        screen.wait_for("abandoned: the code is interrupted");
         screen.enter("loss * 4");
         screen.wait_for("\n1.0\n");
     });
@@ -230,7 +230,7 @@ fn questions_and_commands_are_answered() {
         screen.enter("%nonsense");
         screen.wait_for("no such command: %nonsense");
         screen.enter("%help");
-        screen.wait_for("its threads, each with its innermost frame");
+        screen.wait_for("list threads with their innermost frames");
     });
 }
 
@@ -260,7 +260,7 @@ fn code_runs_in_a_frame_that_was_chosen() {
         screen.enter("step");
         screen.wait_for("NameError");
         screen.enter("%thread nobody");
-        screen.wait_for("no thread is called nobody; there are: MainThread (");
+        screen.wait_for("no thread is named nobody; there are: MainThread (");
         screen.enter("%thread main");
         screen.wait_for("thread MainThread (");
         screen.press("C-l");

@@ -455,13 +455,13 @@ fn what_makes_no_sense_for_a_set_is_refused() {
         assert_eq!(ran.status, 2);
         assert!(ran.stderr.contains(says), "{ran:?}");
     };
-    check("one", "ranks are numbers and ranges: 0,2-5");
+    check("one", "not ranks (0,2-5), all or failed");
     check("5-2", "from the smaller rank to the larger: 5-2");
     let thread = job.probing((0, 1), &["backtrace", "--thread", "nobody"]);
     assert_eq!(thread.status, 3);
     assert!(
         job.shown(&thread.stdout)
-            .contains("no thread is called nobody; there are: MainThread ("),
+            .contains("no thread is named nobody; there are: MainThread ("),
         "{thread:?}"
     );
 }
@@ -484,7 +484,7 @@ fn another_users_processes_are_told_together() {
     assert_eq!(ran.status, 3);
     insta::assert_snapshot!(scrubbed(&ran.stdout), @"
     Not read:
-     pids N,N: not permitted to look into process PID: it belongs to user N: Permission denied (os error N)
+     pids N,N: not permitted to read process PID: it belongs to user N: Permission denied (os error N)
      hint: run as user N, or with CAP_SYS_PTRACE; a program that was started with PROBING=N or `probing run` needs no ptrace for its own user and root (see docs/permissions.md)
     ");
 }

@@ -201,7 +201,7 @@ fn a_program_packed_with_little_of_python_has_every_feature() {
             rows("SELECT count(*) FROM python.trace_event"),
             "count(*)\n0\n"
         );
-        done(&ask(&["disarm", "all"]));
+        done(&ask(&["delete", "all"]));
         done(&ask(&["break", "step", "--once"]));
         target.say("step(3)");
         let shown = debug(&sandbox, &target, "n\np value\nc\n");

@@ -1,4 +1,4 @@
-//! `probing backtrace --tasks`
+//! `probing backtrace --tasks` on asyncio programs.
 
 use probing_testkit::{Sandbox, Target, TargetBuilder, Terminal, every_python, root, wait_until};
 use rustix::process::Signal;

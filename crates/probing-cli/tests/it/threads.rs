@@ -70,7 +70,7 @@ fn a_main_thread_that_is_stuck_in_c_is_shown_and_the_code_never_runs() {
         Thread MainThread (PID), waits in read (most recent call last)
           File "/tests/targets/commands.py", line 13, in <module>
             for line in sys.stdin:
-        hint: allow more time with --timeout SECONDS (0: no limit)
+        hint: allow more time with --timeout SECONDS (0 = no limit)
         "#);
         let ran = eval(
             &sandbox,
@@ -152,7 +152,7 @@ fn a_thread_that_is_not_there_is_told_with_those_that_are() {
         assert_eq!(ran.status, 1);
         assert!(
             ran.stderr
-                .starts_with("error: no thread is called nobody\nhint: there are: MainThread ("),
+                .starts_with("error: no thread is named nobody\nhint: there are: MainThread ("),
             "{ran:?}"
         );
         assert!(

@@ -21,13 +21,13 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
         );
         assert_eq!(
             status.stderr,
-            "note: torch is not installed where this program runs\n"
+            "note: torch is not installed in this program's environment\n"
         );
         let on = torch("on");
         assert_eq!((on.status, on.stdout.as_str()), (1, ""));
         assert!(
             on.stderr
-                .contains("error: torch is not installed where this program runs\nhint: "),
+                .contains("error: torch is not installed in this program's environment\nhint: "),
             "{on:?}"
         );
         assert_eq!(torch("off").ok(), "off\n");
@@ -38,7 +38,7 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
         target.say("probing.torch.enable()");
         assert_eq!(
             target.line(),
-            "RuntimeError: torch is not installed where this program runs"
+            "RuntimeError: torch is not installed in this program's environment"
         );
         target.say("import torch");
         assert_eq!(
@@ -61,7 +61,7 @@ fn without_torch_there_is_a_clear_answer_and_no_harm() {
 }
 
 #[test]
-fn words_of_the_environment_that_nobody_knows_are_told() {
+fn unknown_words_of_the_environment_are_reported() {
     every_python(|python| {
         let sandbox = sandbox();
         let program = sandbox.target(python, "waiting.py");
@@ -73,7 +73,7 @@ fn words_of_the_environment_that_nobody_knows_are_told() {
         assert_eq!((status.status, status.stdout.as_str()), (0, "off\n"));
         assert_eq!(
             status.stderr,
-            "note: PROBING_TORCH asks for what nobody knows: true, grads; known are 1, trace, tensors, nan, collectives\n"
+            "note: PROBING_TORCH has unknown words: true, grads; known are 1, trace, tensors, nan, collectives\n"
         );
         let ended = target.end();
         assert_eq!((ended.status, ended.stderr), (0, vec![]));
@@ -96,7 +96,7 @@ fn several_targets_end_with_the_status_of_one() {
                 assert!(ran.stderr.contains(says), "{targets}: {ran:?}");
             }
         };
-        let no_torch = "torch is not installed where this program runs";
+        let no_torch = "torch is not installed in this program's environment";
         check(&["torch", "on"], 1, no_torch);
         check(&["watch-nan"], 1, no_torch);
         check(&["untrace", "7"], 1, "7");

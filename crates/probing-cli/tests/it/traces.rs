@@ -130,7 +130,7 @@ fn what_a_function_calls_is_followed_as_deep_as_asked() {
         traced.run("leaf(1)");
         assert_eq!(traced.rows()[10..], ["call,leaf,0", "return,leaf,0"]);
         let waits = traced.probing(&["trace", "elsewhere:leaf"]);
-        let note = "no function that is loaded is called leaf in elsewhere: waits for when one is; near: __main__.leaf";
+        let note = "no loaded function is named leaf in elsewhere: waits for when one is loaded; near: __main__.leaf";
         assert!(waits.contains(note), "{waits}");
     });
 }
@@ -333,19 +333,22 @@ fn a_trace_ends_by_steps_and_by_time_and_waits_for_code() {
     every_python(|python| {
         let mut traced = Traced::start(python);
         let begun = traced.probing(&["trace", "later", "--steps", "2"]);
-        assert!(begun.contains("no such code is loaded yet"), "{begun}");
+        assert!(begun.contains("code not loaded yet"), "{begun}");
         traced.run("def later(x): return x");
         traced.run("for i in range(5): later(i)");
         let rows = traced.rows();
         let calls = rows.iter().filter(|row| row.starts_with("call,later"));
         assert_eq!(calls.count(), 2, "{rows:?}");
         let listed = traced.probing(&["trace", "--list"]);
-        assert!(listed.contains("ended: it has had its steps"), "{listed}");
+        assert!(
+            listed.contains("ended: all of its steps are recorded"),
+            "{listed}"
+        );
         traced.probing(&["trace", "leaf", "--for", "100ms"]);
-        wait_until("its time is over", || {
+        wait_until("expired", || {
             traced
                 .probing(&["trace", "--list"])
-                .contains("ended: its time is over")
+                .contains("ended: expired")
         });
         let before = traced.rows().len();
         traced.run("leaf(1)");
@@ -441,7 +444,10 @@ fn a_hostile_loop_stays_within_its_budget() {
         );
         assert_eq!(budget, ["mute,0.01,true"]);
         let listed = traced.probing(&["trace", "--list"]);
-        assert!(listed.contains("muted to stay within 1.00 %"), "{listed}");
+        assert!(
+            listed.contains("throttled to stay within 1.00 %"),
+            "{listed}"
+        );
         traced.probing(&["untrace", "all"]);
         traced.probing(&["trace", "middle", "--budget", "none"]);
         traced.run("for i in range(20_000): middle(i)");
@@ -451,7 +457,7 @@ fn a_hostile_loop_stays_within_its_budget() {
 }
 
 #[test]
-fn what_was_muted_is_told_of_again_in_a_program_that_nobody_attached_to() {
+fn throttled_functions_are_recorded_again_in_a_program_without_an_attach() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = sandbox.target(python, "traced.py").start();

@@ -27,7 +27,7 @@ fn watched(sandbox: &Sandbox, target: &Target, seconds: &str) -> Terminal {
 }
 
 #[test]
-fn so_many_dumps_come_each_with_its_time() {
+fn dumps_are_shown_n_times_each_with_its_time() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "waiting.py").start();
@@ -104,7 +104,7 @@ fn the_end_of_the_target_ends_the_view_and_its_last_stack_stays() {
 }
 
 #[test]
-fn a_view_into_a_pipe_goes_on_until_the_end() {
+fn a_view_into_a_pipe_continues_until_the_end() {
     every_python(|python| {
         let sandbox = sandbox();
         let target = sandbox.target(python, "waiting.py").start();
@@ -157,7 +157,7 @@ fn a_pause_is_told() {
         });
         wait_until("it is told", || {
             let ran = backtrace(&sandbox, &target, &options);
-            scrubbed(ran.ok()).contains("(a thread was held for N.N ms to be seen whole)")
+            scrubbed(ran.ok()).contains("(a thread was held for N.N ms to read its whole stack)")
         });
     });
 }
@@ -170,7 +170,7 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(ran.status, 2, "{ran:?}");
         assert!(ran.stderr.contains(says), "{ran:?}");
     };
-    check(&["--watch", "0"], "must be more than nothing");
+    check(&["--watch", "0"], "must be more than zero");
     check(&["--watch", "1", "--dump", "2"], "cannot be used with");
     check(&["--every", "1"], "--dump");
     check(&["--dump", "0"], "invalid value");

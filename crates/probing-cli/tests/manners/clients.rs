@@ -1,5 +1,4 @@
-//! Clients that send nonsense, too much, half of something, or nothing, and many at once: none harms the target or the
-//! other clients.
+//! Clients that send nonsense, too much, a part or nothing harm neither the target nor other clients.
 
 use std::thread;
 
@@ -213,7 +212,7 @@ fn a_client_that_asks_and_does_not_read_costs_little_memory() {
 }
 
 #[test]
-fn an_id_that_is_in_use_is_refused_and_the_first_goes_on() {
+fn an_id_that_is_in_use_is_refused_and_the_first_continues() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = probed(&sandbox, python);
@@ -295,7 +294,7 @@ fn too_many_clients_are_told_so() {
             let message = refused.receive().unwrap();
             assert_eq!(
                 failure(&message.event).error,
-                "the probe serves 64 clients already"
+                "the probe has 64 clients already"
             );
             assert_eq!(refused.receive(), None);
         }

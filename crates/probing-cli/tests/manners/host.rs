@@ -1,3 +1,5 @@
+//! Helpers of these tests: a target and its copy without the probe, orders, evals and readings of `/proc`.
+//!
 //! What these tests share: a target and its twin without the probe, orders to it, evals over a bare connection, and
 //! what `/proc` tells of its threads.
 

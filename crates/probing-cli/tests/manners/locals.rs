@@ -178,7 +178,7 @@ fn looking_at_locals_waits_for_the_gil_and_is_cancelled_like_an_eval() {
 }
 
 #[test]
-fn a_value_that_was_looked_at_is_not_kept() {
+fn a_value_that_was_read_is_not_kept() {
     every_python(|python| {
         let sandbox = sandbox();
         let mut target = waiting(&sandbox, python, &[]);

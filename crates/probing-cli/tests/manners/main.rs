@@ -1,5 +1,6 @@
-//! The guest's manners: what the probe must never do to the process it lives in, measured on real targets with and
-//! without it. `docs/safety.md` names these tests.
+//! The guest's manners: what the probe must never do to its process, measured against a process without it.
+//!
+//! `docs/safety.md` names these tests.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod clients;

@@ -180,7 +180,7 @@ fn clients_that_left_leave_no_open_files() {
 }
 
 #[test]
-fn a_probe_that_was_taken_out_leaves_nothing() {
+fn a_detached_probe_leaves_nothing() {
     every_python(|python| {
         let sandbox = sandbox();
         let (target, without) = (probed(&sandbox, python), unprobed(&sandbox, python));

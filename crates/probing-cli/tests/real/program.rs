@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
     /// Lines that begin with `result`.
     results: Vec<String>,
     /// What it wrote to stderr, without numbers (pids, ports, times) and without Lightning's advice, which is drawn by lot.
-    words: BTreeSet<String>,
+    pub(crate) words: BTreeSet<String>,
 }
 
 impl From<EndedTarget> for Outcome {

@@ -8,7 +8,7 @@ use crate::walk::{Known, Walk};
 
 #[test]
 #[ignore = "make real"]
-fn actors_of_ray_are_looked_at_and_count_the_same() {
+fn actors_of_ray_are_debugged_and_count_the_same() {
     let ray = |folder: &Path| {
         let mut command = Command::new(python());
         command

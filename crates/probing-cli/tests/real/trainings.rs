@@ -36,7 +36,7 @@ fn check(command: impl Fn(&Path) -> Command, known: &Known<'_>) {
 /// It sets `LOCAL_RANK`, `NODE_RANK` and `WORLD_SIZE`, and no `RANK`.
 #[test]
 #[ignore = "make real"]
-fn ranks_that_lightning_starts_are_looked_at_and_learn_the_same() {
+fn ranks_that_lightning_starts_are_debugged_and_learn_the_same() {
     let lightning = |_: &Path| {
         let mut command = Command::new(python());
         command.arg(source("lightning_ranks.py"));
@@ -54,7 +54,7 @@ fn ranks_that_lightning_starts_are_looked_at_and_learn_the_same() {
 
 #[test]
 #[ignore = "make real"]
-fn ranks_of_hugging_faces_trainer_are_looked_at_and_learn_the_same() {
+fn ranks_of_hugging_faces_trainer_are_debugged_and_learn_the_same() {
     let trainer = |folder: &Path| {
         let mut command = Command::new(python());
         command

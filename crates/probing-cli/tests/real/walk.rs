@@ -1,5 +1,6 @@
-//! What a user asks of a program, one thing after the other. Each is tried whatever the others gave, so that one run says
-//! all that is wrong.
+//! A walk through everything that a user asks of a program, which reports all failures at its end.
+//!
+//! Each is tried whatever the others gave, so that one run says all that is wrong.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
@@ -144,11 +145,11 @@ impl<'a> Walk<'a> {
             let asked = ["eval", "--thread", &thread, "--frame", "0", expression];
             assert_eq!(told(&ask(&asked)).trim_end(), value);
         }));
-        told(&ask(&["disarm", "all"]));
+        told(&ask(&["delete", "all"]));
         wait_until("nothing is stopped", || {
             let stopped = stops();
             if stopped != json!([]) {
-                ask(&["release", "all"]);
+                ask(&["resume", "all"]);
             }
             stopped == json!([])
         });

@@ -131,7 +131,7 @@ fn a_selection_of_threads_means_the_same_threads_in_every_command() {
             let (status, _, words) = ways.check(&[command, &["--thread", "nobody"]].concat());
             assert_eq!(status, 1, "{command:?}: {words}");
             assert!(
-                words.starts_with("error: no thread is called nobody"),
+                words.starts_with("error: no thread is named nobody"),
                 "{command:?}: {words}"
             );
             assert!(words.contains("there are: MainThread (N), "), "{words}");

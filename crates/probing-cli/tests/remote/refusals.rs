@@ -86,14 +86,14 @@ fn without_the_right_token_there_is_nothing() {
     assert_eq!(ran.status, 3);
     assert_eq!(
         ran.stderr,
-        "error: this token is none that the agent knows\nhint: the agent printed the file that it is in when it \
-         started; or it is its PROBING_TOKEN\n"
+        "error: the agent does not know this token\nhint: the agent prints the file of its token when it starts; or \
+         the token is its PROBING_TOKEN\n"
     );
     guarded.check_untouched();
 }
 
 #[test]
-fn who_guesses_tokens_waits_and_who_has_the_right_one_does_not() {
+fn a_client_that_guesses_tokens_waits_and_one_with_the_right_token_does_not() {
     let guarded = Guarded::start();
     let agent = &guarded.agent;
     let guess = |number: usize| {
@@ -126,7 +126,7 @@ fn a_token_for_looking_runs_nothing() {
         let refused = agent.bare(line, &[&observe, JSON], NOTICED).refusal();
         assert_eq!(
             refused,
-            (403, "this token is for looking only".to_owned()),
+            (403, "this token is for observers only".to_owned()),
             "{line}"
         );
     }
@@ -144,7 +144,7 @@ fn a_token_for_looking_runs_nothing() {
     assert_eq!(ran.status, 3);
     assert!(
         ran.stderr
-            .starts_with("error: this token is for looking only\nhint: "),
+            .starts_with("error: this token is for observers only\nhint: "),
         "{ran:?}"
     );
     guarded.check_untouched();
@@ -163,13 +163,16 @@ fn a_read_only_agent_runs_nothing_for_anybody() {
     let refused = agent
         .post("/eval", &json!({"code": "noticed = True"}))
         .refusal();
-    assert_eq!(refused, (403, "this token is for looking only".to_owned()));
+    assert_eq!(
+        refused,
+        (403, "this token is for observers only".to_owned())
+    );
     assert_eq!(agent.get("/backtrace").status, 200);
     drop(target);
 }
 
 #[test]
-fn no_web_page_drives_an_agent() {
+fn no_web_page_uses_an_agent() {
     let guarded = Guarded::start();
     let agent = &guarded.agent;
     let evil = "Origin: https://evil.example";
@@ -377,7 +380,7 @@ fn a_path_is_what_it_says_and_nothing_else() {
         let refused = agent
             .request(&format!("POST {path}"), &[JSON], NOTICED)
             .refusal();
-        assert_eq!(refused, (404, "there is no such path".to_owned()), "{path}");
+        assert_eq!(refused, (404, "no such path".to_owned()), "{path}");
     }
     for (line, allowed) in [
         ("GET /eval", "POST"),

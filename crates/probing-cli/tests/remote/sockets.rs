@@ -185,7 +185,7 @@ fn a_websocket_that_talks_nonsense_is_ended() {
             .refusal();
         assert_eq!(
             refused,
-            (400, "this path speaks WebSocket, version 13".to_owned())
+            (400, "this path needs WebSocket, version 13".to_owned())
         );
     }
     assert_eq!(Agent::audit(&sandbox), Vec::<Value>::new());

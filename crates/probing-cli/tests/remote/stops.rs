@@ -22,9 +22,9 @@ fn a_thread_is_stopped_stepped_and_released_through_its_agent_and_that_is_writte
         wait_until("it has stopped", || {
             ask(&["stops"]).stdout.contains("in add_up")
         });
-        let released = ask(&["release", "all"]);
+        let released = ask(&["resume", "all"]);
         assert!(
-            released.ok().contains(": stop 1: MainThread goes on"),
+            released.ok().contains(": stop 1: MainThread resumed"),
             "{released:?}"
         );
         assert_eq!(target.line(), "total 6");

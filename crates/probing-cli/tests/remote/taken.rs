@@ -198,7 +198,7 @@ fn a_folder_whose_name_is_taken_is_avoided_by_probe_commands_and_agents() {
 }
 
 #[test]
-fn who_takes_every_name_is_named() {
+fn a_user_who_takes_every_name_is_named() {
     every_python(|python| {
         let Some(victim) = Victim::new(python) else {
             return;

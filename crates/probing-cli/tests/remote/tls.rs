@@ -161,7 +161,7 @@ fn plain_text_to_a_tls_port_is_told_so() {
     let sandbox = sandbox();
     let agent = for_others(&sandbox);
     let refused = agent.get("/targets").refusal();
-    assert_eq!(refused, (400, "this port speaks TLS only".to_owned()));
+    assert_eq!(refused, (400, "this port accepts TLS only".to_owned()));
     let garbage = agent.send(b"\x80\x01\x02\x03 what is this").refusal();
     assert_eq!(garbage.0, 400);
 }
@@ -336,7 +336,7 @@ fn unsafe_settings_do_not_start() {
     check(
         &["--listen", "0", "--tls", "off"],
         token,
-        "without TLS it listens on loopback addresses only",
+        "without TLS the agent listens on loopback addresses only",
     );
     check(
         &["--listen", "0"],
@@ -363,7 +363,7 @@ fn unsafe_settings_do_not_start() {
     check(
         &["--listen", "127.0.0.1:0", "--token-file", &open],
         token,
-        "others may read the secret in ",
+        "other users can read the secret in ",
     );
     let nothing = format!("{open},{open}");
     check(

@@ -129,7 +129,7 @@ fn ranks_of_two_machines_are_traced_and_watched_by_one_command_each() {
         let top = ask(&["top", "--once", "--for", "10m"]);
         let lines: Vec<&str> = top.ok().lines().collect();
         assert!(
-            lines[1].starts_with("no call was traced in rank 1: "),
+            lines[1].starts_with("no call was recorded in rank 1: "),
             "{top:?}"
         );
         assert!(
@@ -190,7 +190,9 @@ fn the_lost_are_named([near, far]: [Machine; 2], ask: &dyn Fn(&[&str]) -> Comman
         let sampled = ask(&top);
         assert_eq!(sampled.status, 0, "{sampled:?}");
         assert!(sampled.stderr.contains(lost[0]), "{sampled:?}");
-        sampled.stdout.starts_with("no traced call was seen: by ")
+        sampled
+            .stdout
+            .starts_with("no traced call was recorded: by ")
     });
     let Machine {
         agent,

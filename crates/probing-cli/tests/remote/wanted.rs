@@ -185,7 +185,7 @@ fn an_agent_ends_when_nobody_needs_it_and_when_it_is_told_to() {
     let idle = ["--listen", "127.0.0.1:0", "--idle", "100ms"];
     let mut agent = Agent::with(&sandbox, &idle, |_| {});
     let port = agent.address.port();
-    assert_eq!(agent.process.line(), "nobody needed it any more");
+    assert_eq!(agent.process.line(), "idle: no target and no client");
     assert_eq!(agent.process.wait().status, 0);
     assert_eq!(state(&sandbox, port), None);
     // As long as a target lives it stays, however long nobody asks it anything.
@@ -199,7 +199,7 @@ fn an_agent_ends_when_nobody_needs_it_and_when_it_is_told_to() {
     let targets = agent.get("/targets").json();
     assert_eq!(targets["targets"][0]["pid"], target.pid());
     drop(target);
-    assert_eq!(agent.process.line(), "nobody needed it any more");
+    assert_eq!(agent.process.line(), "idle: no target and no client");
     for signal in [Signal::TERM, Signal::INT] {
         let agent = Agent::start(&sandbox);
         let port = agent.address.port();

@@ -1,5 +1,7 @@
-//! Other tools in the same process: coverage, debuggers, profilers. Each sees what it would see without us, and we see what
-//! we would see without them; where Python lets only one in, that is said.
+//! Coverage, debuggers and profilers in the same process as breakpoints, each undisturbed by the other.
+//!
+//! Each sees what it would see without us, and we see what we would see without them; where Python lets only one
+//! in, that is said.
 
 use std::path::Path;
 use std::process::Command;
@@ -212,7 +214,7 @@ fn a_profiler_counts_the_same_calls_with_breakpoints_and_without() {
 }
 
 #[test]
-fn a_watch_goes_on_when_profilers_and_trace_functions_come_and_go() {
+fn a_watchpoint_stays_when_profilers_and_trace_functions_come_and_go() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.begin("import cProfile; profile = cProfile.Profile(); look = lambda *_: None");

@@ -84,7 +84,7 @@ fn conditions_are_what_python_says_they_are() {
 }
 
 #[test]
-fn a_condition_that_fails_disarms_its_point_and_nothing_else() {
+fn a_condition_that_fails_deletes_its_breakpoint_and_nothing_else() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let refused = debugged
@@ -106,7 +106,7 @@ fn a_condition_that_fails_disarms_its_point_and_nothing_else() {
         );
         let points = debugged.client.points();
         assert_eq!((points[0].hits, points[1].hits), (0, 1));
-        assert_eq!(points[0].note, Some(format!("disarmed: {reason}")));
+        assert_eq!(points[0].note, Some(format!("deleted: {reason}")));
         debugged.client.disarm_all();
         debugged.leaves_no_trace();
     });

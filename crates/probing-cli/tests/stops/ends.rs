@@ -28,7 +28,7 @@ fn with(hold: StopPolicy) -> SetBreakpoint {
 }
 
 #[test]
-fn a_stop_whose_time_is_over_leaves_a_row_and_goes_on() {
+fn a_stop_that_times_out_leaves_a_row_and_resumes() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         for hold in [
@@ -61,7 +61,7 @@ fn a_stop_whose_time_is_over_leaves_a_row_and_goes_on() {
 }
 
 #[test]
-fn what_a_client_armed_for_itself_ends_with_it() {
+fn breakpoints_of_a_client_end_with_it() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let mut other = debugged.another();
@@ -116,7 +116,7 @@ fn abandoned(python: &Python, gone: DisconnectPolicy) -> Debugged {
 }
 
 #[test]
-fn a_program_whose_debugger_died_goes_on_if_it_was_to() {
+fn a_program_whose_debugger_died_resumes_if_on_disconnect_says_so() {
     every_python(|python| {
         let mut debugged = abandoned(python, DisconnectPolicy::Resume);
         assert_eq!(debugged.ended(), ["63"]);

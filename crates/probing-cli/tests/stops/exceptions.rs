@@ -270,9 +270,7 @@ fn what_is_no_exception_class_is_refused() {
         let unknown = debugged.client.arm(arm(on_raise(Some("ValueErrors"))));
         assert_eq!(
             unknown.note.as_deref(),
-            Some(
-                "no exception class called ValueErrors was loaded when it was set: armed for when one is"
-            )
+            Some("no exception class named ValueErrors is loaded: set for when one is")
         );
         let near = debugged.client.arm(arm(on_raise(Some("no.such.Keyerror"))));
         let note = near.note.unwrap();

@@ -70,7 +70,7 @@ fn an_expression_that_never_ends_is_interrupted_and_its_breakpoint_is_off() {
             );
             let told = debugged.client.points().remove(0);
             let note = told.note.unwrap();
-            assert!(note.starts_with(&format!("disarmed: {reason}")), "{note}");
+            assert!(note.starts_with(&format!("deleted: {reason}")), "{note}");
             // What it cost is told from then on.
             assert!(note.contains("ms on average"), "{note}");
             debugged.client.disarm_all();
@@ -86,7 +86,7 @@ fn an_expression_that_never_ends_is_interrupted_and_its_breakpoint_is_off() {
 }
 
 #[test]
-fn an_expression_has_a_second_unless_somebody_says() {
+fn an_expression_has_a_second_unless_a_timeout_is_set() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(when(ENDLESS, at("second")));
@@ -166,7 +166,7 @@ fn release_lock(client: &mut Client) {
 }
 
 #[test]
-fn who_cannot_be_interrupted_is_told_of_and_nobody_says_that_it_is_done() {
+fn a_thread_that_cannot_be_interrupted_is_named_and_no_success_reported() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.begin("held_lock = threading.Lock(); held_lock.acquire()");
@@ -179,12 +179,12 @@ fn who_cannot_be_interrupted_is_told_of_and_nobody_says_that_it_is_done() {
         probing_testkit::wait_until("the note says that a thread is inside", || {
             let points = debugged.client.points();
             let note = points[0].note.clone().unwrap_or_default();
-            note.contains("is still inside: a call into C")
+            note.contains("still runs it: a call into C")
         });
         let pid = debugged.target.pid().to_string();
-        let deleted = debugged.sandbox.probing(["-t", &pid, "disarm", "all"]);
+        let deleted = debugged.sandbox.probing(["-t", &pid, "delete", "all"]);
         assert_ne!(deleted.status, 0);
-        let error = "still inside after an interrupt: thread ";
+        let error = "not ended by an interrupt: thread ";
         assert!(deleted.stderr.contains(error), "{}", deleted.stderr);
         release_lock(&mut debugged.client);
         assert_eq!(debugged.ended(), ["9"]);

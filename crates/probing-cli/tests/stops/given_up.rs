@@ -303,7 +303,7 @@ fn a_search_that_is_given_up_sets_nothing() {
 }
 
 #[test]
-fn a_breakpoint_that_is_given_up_half_set_is_taken_out_and_never_stops() {
+fn a_breakpoint_whose_client_gives_up_half_way_is_deleted_and_never_stops() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(in_function("factorial"));
@@ -344,7 +344,7 @@ fn a_command_that_gives_up_says_what_became_of_its_request() {
         debugged.begin(HOLD);
         assert_eq!(debugged.target.line(), "holding");
         let pid = debugged.target.pid().to_string();
-        let given_up = debugged.sandbox.probing(["-t", &pid, "disarm", "all"]);
+        let given_up = debugged.sandbox.probing(["-t", &pid, "delete", "all"]);
         assert_eq!(given_up.status, 3);
         assert!(
             given_up.stderr.contains(
@@ -360,7 +360,7 @@ fn a_command_that_gives_up_says_what_became_of_its_request() {
 }
 
 #[test]
-fn a_search_gives_the_gil_back_and_is_told_to_nobody() {
+fn a_search_releases_the_gil_and_is_invisible() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(in_function("factorial"));
@@ -468,7 +468,7 @@ fn a_detach_that_is_given_up_while_an_expression_runs_leaves_the_probe() {
             points[0]
                 .note
                 .as_ref()
-                .is_none_or(|note| !note.contains("disarmed")),
+                .is_none_or(|note| !note.contains("deleted")),
             "{points:?}"
         );
         let event = debugged

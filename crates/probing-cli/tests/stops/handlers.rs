@@ -1,5 +1,4 @@
-//! What evaluated code and conditions raise is their client's, and what a handler of a signal raises meanwhile is the program's:
-//! the two are never taken for each other.
+//! Exceptions of evaluated code reach its client, those of signal handlers reach the program.
 
 use probing_proto::message::{Call, Eval, Event, Outcome};
 use probing_testkit::every_python;

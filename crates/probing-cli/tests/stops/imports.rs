@@ -63,7 +63,7 @@ fn a_stop_in_a_module_that_is_being_imported_lets_others_import() {
 }
 
 #[test]
-fn points_at_the_level_of_modules_count_while_threads_import() {
+fn breakpoints_at_the_level_of_modules_count_while_threads_import() {
     every_python(|python| {
         let mut debugged = importing(python);
         for line in 1..=3 {
@@ -147,7 +147,7 @@ fn nothing_stops_inside_a_fork() {
         debugged.ended();
         assert_eq!(hits(&mut debugged), [3, 2, 0, 3]);
         let note = debugged.client.points().pop().unwrap().note;
-        assert_eq!(note.unwrap(), "disarmed: it was to be met once, and was");
+        assert_eq!(note.unwrap(), "deleted: it was set for one hit");
         debugged.client.disarm_all();
         debugged.leaves_no_trace();
     });

@@ -109,30 +109,30 @@ fn killed_again_and_again(rounds: u32, gone: Option<DisconnectPolicy>, all_threa
 }
 
 #[test]
-fn a_program_goes_on_when_its_debuggers_are_killed() {
+fn a_program_continues_when_its_debuggers_are_killed() {
     killed_again_and_again(FEW, None, None);
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
-fn a_program_that_waits_for_another_debugger_goes_on_when_many_are_killed() {
+fn a_program_that_waits_for_another_debugger_continues_when_many_are_killed() {
     killed_again_and_again(MANY, Some(DisconnectPolicy::Keep), Some(false));
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
-fn a_program_that_waits_for_none_goes_on_when_many_are_killed() {
+fn a_program_that_waits_for_none_continues_when_many_are_killed() {
     killed_again_and_again(MANY, Some(DisconnectPolicy::Resume), Some(false));
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
-fn all_threads_that_wait_for_another_debugger_go_on_when_many_are_killed() {
+fn all_threads_that_wait_for_another_debugger_resume_when_many_are_killed() {
     killed_again_and_again(MANY, Some(DisconnectPolicy::Keep), Some(true));
 }
 
 #[test]
 #[ignore = "some minutes: `make stress`"]
-fn all_threads_that_wait_for_none_go_on_when_many_are_killed() {
+fn all_threads_that_wait_for_none_resume_when_many_are_killed() {
     killed_again_and_again(MANY, Some(DisconnectPolicy::Resume), Some(true));
 }

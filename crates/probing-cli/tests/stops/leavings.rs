@@ -53,7 +53,7 @@ fn making_things(python: &Python) -> Debugged {
 }
 
 #[test]
-fn what_points_meet_is_let_go_of_at_once() {
+fn objects_that_breakpoints_meet_are_released_at_once() {
     every_python(|python| {
         let mut debugged = making_things(python);
         let named = debugged.told("things.names_of_threads()");

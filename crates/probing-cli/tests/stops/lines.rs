@@ -1,5 +1,4 @@
-//! Lines are met exactly as often as a trace function sees them, and functions stay what they are: before 3.12 they run other
-//! code while points are in them.
+//! Lines are hit as often as a trace function sees them, also where 3.10 and 3.11 run instrumented code.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +74,7 @@ fn a_line_is_counted_as_often_as_a_trace_function_sees_it() {
 }
 
 #[test]
-fn a_generator_that_waits_is_met_when_it_goes_on() {
+fn a_generator_that_waits_hits_its_breakpoint_when_it_resumes() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.begin("waiting = numbers(3); print(next(waiting))");
@@ -95,7 +94,7 @@ fn a_generator_that_waits_is_met_when_it_goes_on() {
 }
 
 #[test]
-fn a_function_with_points_is_still_the_programs() {
+fn a_function_with_breakpoints_is_still_the_programs() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged
@@ -138,7 +137,7 @@ fn a_function_with_points_is_still_the_programs() {
 }
 
 #[test]
-fn a_watch_misses_nothing_in_a_function_that_has_points() {
+fn a_watchpoint_misses_nothing_in_a_function_with_breakpoints() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(arm(BreakpointLocation::Local {
@@ -276,7 +275,7 @@ fn lines_of_traces_are_those_that_a_trace_function_sees() {
 
 /// Where a copy of the code stands in its place: what cannot be the same, and that it ends.
 #[test]
-fn code_with_points_can_be_marshalled_where_it_is_the_functions_own() {
+fn code_with_breakpoints_can_be_marshalled_where_it_is_the_functions_own() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let dumped = "def dumped():\n    try:\n        return marshal.loads(marshal.dumps(method.__code__)) == before\n    \

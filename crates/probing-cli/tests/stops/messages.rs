@@ -94,7 +94,7 @@ fn a_breakpoint_that_is_met_once_shows_a_message_that_takes_time() {
 }
 
 #[test]
-fn disarm_interrupts_a_message() {
+fn delete_interrupts_a_message() {
     every_python(|python| {
         let mut debugged = started(python);
         debugged.client.arm(SetBreakpoint {

@@ -42,7 +42,7 @@ fn a_line_and_a_function_are_counted_and_nothing_stays() {
 }
 
 #[test]
-fn a_log_point_writes_what_an_f_string_would() {
+fn a_log_line_has_the_text_of_an_f_string() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let text = "{batch!r:>4} {total:.1f} {self.lr} {{x}} {[total + n for n in (1, 2)]} {loss}";
@@ -95,7 +95,7 @@ fn a_log_point_writes_what_an_f_string_would() {
 }
 
 #[test]
-fn what_points_record_is_asked_for_with_sql() {
+fn rows_of_breakpoints_are_read_with_sql() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.client.arm(log(at("count"), "step {step}"));
@@ -183,7 +183,7 @@ fn log_lines_that_come_too_fast_are_counted_and_left_out() {
 }
 
 #[test]
-fn a_point_says_where_it_went_or_what_it_waits_for() {
+fn a_breakpoint_reports_its_code_or_what_it_waits_for() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let empty = line("first") + 1;
@@ -200,8 +200,7 @@ fn a_point_says_where_it_went_or_what_it_waits_for() {
         let waits = debugged.client.arm(in_function("finis"));
         let note = waits.note.unwrap();
         assert!(
-            note.contains("no function that is loaded is called finis")
-                && note.contains("Trainer.finish"),
+            note.contains("no loaded function is named finis") && note.contains("Trainer.finish"),
             "{note}"
         );
         let waits = debugged.client.arm(arm(BreakpointLocation::Line {
@@ -212,7 +211,7 @@ fn a_point_says_where_it_went_or_what_it_waits_for() {
             waits
                 .note
                 .unwrap()
-                .starts_with("nothing from later.py is loaded yet")
+                .starts_with("no code from later.py is loaded yet")
         );
         debugged.client.disarm_all();
         debugged.leaves_no_trace();
@@ -282,7 +281,7 @@ fn a_function_that_loops_already_is_met_at_its_next_line() {
         assert_eq!(stopped.thread_name, "worker");
         let disarmed = debugged.client.points().pop().unwrap();
         assert_eq!(disarmed.point, point.point);
-        assert!(disarmed.note.unwrap().starts_with("disarmed: "));
+        assert!(disarmed.note.unwrap().starts_with("deleted: "));
         assert_eq!(debugged.client.value(stopped.stop, 0, "step > 0"), "True");
         debugged.client.value(stopped.stop, 0, "limit = 0");
         debugged.client.step(
@@ -296,7 +295,7 @@ fn a_function_that_loops_already_is_met_at_its_next_line() {
 }
 
 #[test]
-fn a_point_ends_when_its_time_is_over() {
+fn a_breakpoint_expires() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let short = SetBreakpoint {
@@ -308,7 +307,7 @@ fn a_point_ends_when_its_time_is_over() {
             BreakpointEvent::Disarmed { point, reason } => Some((point, reason)),
             _ => None,
         });
-        assert_eq!((id, reason.as_str()), (point.point, "its time is over"));
+        assert_eq!((id, reason.as_str()), (point.point, "expired"));
         debugged.begin("trainer.fit(1)");
         debugged.ended();
         assert_eq!(debugged.client.points()[0].hits, 0);
@@ -440,7 +439,7 @@ fn what_has_no_python_code_is_called_what_it_is() {
             ),
             (
                 "fast.other",
-                "fast.other is an object of fast.Other, which has no code of Python's",
+                "fast.other is an object of fast.Other, which has no Python code",
             ),
         ] {
             let point = debugged.client.arm(in_function(name));

@@ -77,7 +77,7 @@ fn a_stopped_thread_shows_its_frames_and_takes_assignments() {
 }
 
 #[test]
-fn a_program_stops_itself_if_somebody_is_there() {
+fn a_program_stops_itself_if_a_client_is_there() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         debugged.begin("import probing");
@@ -186,7 +186,7 @@ fn whoever_takes_a_stop_last_is_told_so_last() {
 }
 
 #[test]
-fn several_look_on_and_one_drives() {
+fn several_clients_observe_and_one_controls() {
     every_python(|python| {
         let mut debugged = Debugged::start(python);
         let mut other = debugged.another();
@@ -210,7 +210,7 @@ fn several_look_on_and_one_drives() {
         let refused = other.refused(step(stopped.stop));
         assert_eq!(
             refused,
-            format!("another client drives stop {}", stopped.stop.0)
+            format!("another client controls stop {}", stopped.stop.0)
         );
         let drive = |take| Call::Drive {
             stop: stopped.stop,

@@ -1,5 +1,4 @@
-//! Signals of the program while expressions, watches, traces and evaluated code run in its main thread: each handler runs
-//! once, and what it raises is raised in the program once.
+//! Signal handlers of the program run once while expressions, watchpoints, traces and evals run in its main thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -258,7 +257,7 @@ fn none_is_lost(python: &Python, count: u32) {
                 assert_eq!(told.len(), points, "{kind}");
                 for point in told {
                     let note = point.note.unwrap_or_default();
-                    assert!(!note.contains("disarmed"), "{kind}: {note}");
+                    assert!(!note.contains("deleted"), "{kind}: {note}");
                 }
             }
             Meanwhile::Traced(traces) => {

@@ -147,7 +147,7 @@ fn writes_within_one_line_and_in_loops_are_told_one_by_one() {
         let by = if python.version >= (3, 12) {
             "sys.monitoring"
         } else {
-            "calls in its code"
+            "bytecode instrumentation"
         };
         assert_eq!(point.by, by);
         watched.run("assert busily(0) == 5");
@@ -169,7 +169,7 @@ fn writes_within_one_line_and_in_loops_are_told_one_by_one() {
 
 /// Each write stops before anything else is done, and from there one steps as from anywhere.
 #[test]
-fn who_writes_a_local_stops_right_behind_the_write() {
+fn a_thread_that_writes_a_local_stops_right_after_the_write() {
     every_python(|python| {
         let mut watched = Watched::start(python);
         watched.arm(stop(local("busily", "value")));
@@ -389,7 +389,7 @@ fn a_watch_stops_who_changes_it_and_asks_conditions_there() {
         let told = watched.debugged.client.points();
         let note = told[1].note.as_deref().unwrap();
         assert!(
-            note.starts_with("disarmed: it was to be met once"),
+            note.starts_with("deleted: it was set for one hit"),
             "{note}"
         );
         watched.end();
@@ -481,7 +481,7 @@ fn what_cannot_be_watched_is_refused_with_the_reason() {
                 value("rate[3]"),
                 "cannot watch rate[3]: only its own code knows the items of a float",
             ),
-            (value("abc"), "a module is no variable: abc"),
+            (value("abc"), "a module is not a variable: abc"),
             (
                 value("rate + 1"),
                 "not a name with attributes and items: rate + 1",
@@ -491,11 +491,11 @@ fn what_cannot_be_watched_is_refused_with_the_reason() {
             assert_eq!(refused, said);
         }
         let later = watched.arm(local("not_yet", "x"));
-        assert!(later.note.unwrap().contains("armed for when one is"));
+        assert!(later.note.unwrap().contains("set for when one is"));
         let unbound = watched.arm(value("not_yet.lr"));
         assert_eq!(
             unbound.note.as_deref(),
-            Some("not bound yet: armed for when it is")
+            Some("not bound yet: set for when it is")
         );
         watched.run("not_yet = Options(); not_yet.set_rate(2)");
         let rows = watched.rows(&unbound, "coalesce(old, '-'), new");

@@ -256,7 +256,7 @@ fn check_that_who_asks_all_hears_of_the_dead(sandbox: &Sandbox, dead: &Value) {
     let all = sandbox.probing(["-t", "all", "collectives", "--json"]);
     let told = all.json();
     assert_eq!(world_of(&told["jobs"][0]), world_of(&dead["jobs"][0]));
-    let note = "nothing that runs has recorded an operation: this is what ended last left\n";
+    let note = "no running process has recorded an operation: these are the rows of the processes that ended last\n";
     assert!(all.stderr.contains(note), "{all:?}");
     let words = sandbox.probing(["--ranks", "all", "collectives"]);
     let ended = "\n  ended: ranks 0,1,2\n";
@@ -350,7 +350,7 @@ fn nothing_is_said_of_jobs_that_cannot_be_told_apart() {
         };
         assert_eq!(of(&one), "group 0: in step, all have done #0\n");
         insta::assert_snapshot!(of(&both), @"
-        several processes have rank 0: of jobs that cannot be told apart, or of one that was started again
+        several processes have rank 0: of jobs that cannot be distinguished, or of a job that was restarted
           hint: name the processes of one job: -t PID,PID
         ");
     });
@@ -567,13 +567,13 @@ fn check_that_another_format_is_told(sandbox: &Sandbox, pid: &str) {
     assert_eq!(ran.status, 3, "{ran:?}");
     insta::assert_snapshot!(ran.stderr, @r"
     error: rows of python.collectives are in format 3, which this version does not read
-    hint: use the `probing` of the version that the target was started with, or start the target again
+    hint: use the version of `probing` that the target was started with, or restart the target
     ");
 }
 
 /// DDP's operations are asked for in C++ and waited for there: nobody tells when they are over.
 #[test]
-fn operations_that_nobody_tells_of_are_asked_about_and_not_held_longer() {
+fn operations_without_an_end_event_are_polled_and_not_held_longer() {
     every_torch(|python| {
         let sandbox = sandbox();
         let mut target = sandbox

@@ -40,7 +40,7 @@ fn a_compiled_function_says_that_it_cannot_stop_there() {
         .map(|point| point["passed"].as_u64())
         .collect();
     assert_eq!(hits, [Some(0), Some(0), Some(1)], "{points}");
-    assert_eq!(sandbox.probing(["-t", &pid, "disarm", "all"]).status, 0);
+    assert_eq!(sandbox.probing(["-t", &pid, "delete", "all"]).status, 0);
     target.end();
 }
 
@@ -84,7 +84,7 @@ fn a_function_that_was_taken_into_another_one_s_graph_says_so() {
         let hits = (0..6).map(|place| points["points"][place]["passed"].as_u64());
         let hits: Vec<Option<u64>> = hits.collect();
         assert_eq!(hits, [0, 0, 0, 1, 1, 0].map(Some), "{points}");
-        assert_eq!(sandbox.probing(["-t", &pid, "disarm", "all"]).status, 0);
+        assert_eq!(sandbox.probing(["-t", &pid, "delete", "all"]).status, 0);
         target.end();
     });
 }

@@ -1,4 +1,6 @@
-//! What users of torch do and see, with a real model and real ranks. Left out where torch is not installed: it is large.
+//! What users of torch do and see, with a real model and real ranks.
+//!
+//! Left out where torch is not installed: it is large.
 //!
 //! Loading torch takes seconds, so each test asks its target everything that it can.
 #![expect(clippy::unwrap_used, reason = "a test")]

@@ -11,7 +11,7 @@ use crate::sandbox;
 use crate::steps::Training;
 
 #[test]
-fn watch_nan_says_what_it_looked_at_and_switches_off_what_it_switched_on() {
+fn watch_nan_reports_what_it_checked_and_switches_off_what_it_switched_on() {
     let mut training = Training::start();
     let watch = |training: &Training| {
         let ran = training.job.probing(&["watch-nan", "--for", "10ms"]);
@@ -24,7 +24,7 @@ fn watch_nan_says_what_it_looked_at_and_switches_off_what_it_switched_on() {
     };
     // Nothing is called meanwhile.
     let said = watch(&training);
-    let nothing = "nothing was looked at: no model was called meanwhile\n";
+    let nothing = "nothing was checked: no model was called meanwhile\n";
     assert!(said.ends_with(nothing), "{said}");
     assert!(status(&training).starts_with("ranks 0-1: off"));
     let json = training
@@ -81,7 +81,7 @@ fn watch_nan_says_what_it_looked_at_and_switches_off_what_it_switched_on() {
 }
 
 #[test]
-fn what_a_rank_that_ended_had_looked_at_is_not_called_nothing() {
+fn what_a_rank_that_ended_had_checked_is_reported() {
     let mut training = Training::start();
     let watching = Watching::start_with(&training, &["--json"]);
     training.go_on(1);
@@ -93,9 +93,8 @@ fn what_a_rank_that_ended_had_looked_at_is_not_called_nothing() {
     let of_rank = missing.filter(|one| one["rank"] == 1);
     let words: Vec<&str> = of_rank.map(|one| one["error"].as_str().unwrap()).collect();
     // A query that comes while it is a zombie says that it has ended.
-    let is_said = |words: &&str| {
-        words.contains("not known what it looked at: ") || words.contains("has ended")
-    };
+    let is_said =
+        |words: &&str| words.contains("unknown what was checked: ") || words.contains("has ended");
     assert!(!words.is_empty() && words.iter().all(is_said), "{told:#}");
     training.job.torchrun.end();
 }
@@ -115,7 +114,7 @@ impl Watching {
         let mut child = command.spawn().unwrap();
         let mut said = String::new();
         let stderr = child.stderr.as_mut().unwrap();
-        while !said.ends_with("(Ctrl-C: enough)\n") {
+        while !said.ends_with("(Ctrl-C ends sampling)\n") {
             let mut byte = [0];
             stderr.read_exact(&mut byte).unwrap();
             said.push(char::from(byte[0]));

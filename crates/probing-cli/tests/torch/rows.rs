@@ -1,4 +1,6 @@
-//! Rows that leave by a file or a pipe, read back by somebody else's reader. (It is installed beside torch.)
+//! Rows that leave by a file or a pipe, read back by somebody else's reader.
+//!
+//! (It is installed beside torch.)
 
 use std::process::Command;
 

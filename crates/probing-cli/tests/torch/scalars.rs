@@ -1,4 +1,6 @@
-//! Scalar tensors by their values: in locals, watches and log lines. Data of other devices is not touched.
+//! Scalar tensors by their values: in locals, watches and log lines.
+//!
+//! Data of other devices is not touched.
 
 use probing_testkit::every_torch;
 

@@ -96,7 +96,7 @@ impl Job {
 fn said_first(pipe: &mut impl Read) -> String {
     let mut said = Vec::new();
     let mut byte = [0];
-    while !said.ends_with(b"(Ctrl-C: enough)\n") {
+    while !said.ends_with(b"(Ctrl-C ends sampling)\n") {
         assert_eq!(
             pipe.read(&mut byte).unwrap(),
             1,
@@ -135,7 +135,7 @@ fn recorded(job: &Job) {
     assert_eq!(none.status, 1, "{none:?}");
     assert!(
         none.stderr
-            .contains("it is on in ranks 0-1, and none has been asked for since"),
+            .contains("recording is on in ranks 0-1, and none has begun since"),
         "{none:?}"
     );
     job.eval("all", "turns.release(3)");
@@ -167,7 +167,7 @@ fn first_nan(job: &Job) {
     let mut watching = command.spawn().unwrap();
     assert_eq!(
         said_first(watching.stderr.as_mut().unwrap()),
-        "watching outputs, gradients and parameters in ranks 0-1 for the first NaN or Inf (Ctrl-C: enough)\n"
+        "watching outputs, gradients and parameters in ranks 0-1 for the first NaN or Inf (Ctrl-C exits)\n"
     );
     job.eval("1", "is_bad = True");
     job.eval("all", "turns.release()");

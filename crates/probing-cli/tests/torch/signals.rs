@@ -1,5 +1,4 @@
-//! Signals of a program that trains and reduces in its main thread, while that is recorded: each handler runs once, and what it
-//! raises is raised in the program once.
+//! Signal handlers of a training run once while its main thread is recorded.
 
 use probing_testkit::{Target, every_torch};
 use rustix::process::Signal;
@@ -36,8 +35,8 @@ fn every_signal_reaches_a_program_of_which_torch_is_recorded() {
         let pid = target.pid().to_string();
         let mut so_far = [0, 0];
         for [on, off] in [
-            [&["watch", "watched"][..], &["disarm", "all"]],
-            [&["watch", "watched", "--stats"], &["disarm", "all"]],
+            [&["watch", "watched"][..], &["delete", "all"]],
+            [&["watch", "watched", "--stats"], &["delete", "all"]],
             [&["torch", "on"], &["torch", "off"]],
             [&["collectives", "on"], &["collectives", "off"]],
         ] {

@@ -56,7 +56,7 @@ pub(crate) fn exchange(mut stream: Stream, request: &[u8]) -> io::Result<Respons
         _ if status == 101 => BodyRemainder::Nothing,
         _ if is_chunked => BodyRemainder::NextPiece,
         Some(Ok(length)) => BodyRemainder::Bytes(length),
-        Some(Err(_)) => return Err(malformed("a length that is no number")),
+        Some(Err(_)) => return Err(malformed("a length that is not a number")),
         None => BodyRemainder::UntilClosed,
     };
     Ok(Response {

@@ -1,4 +1,4 @@
-//! The agents of this user on this machine, by what they say of themselves in the private folder.
+//! The agents of this user on this machine, from their files in the runtime folder.
 
 use std::fs;
 use std::io::{self, ErrorKind};

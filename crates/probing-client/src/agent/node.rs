@@ -1,4 +1,4 @@
-//! A typed handle on an agent: what is asked of it, and of the targets on its machine.
+//! A typed handle on an agent and on the targets of its machine.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
@@ -203,7 +203,7 @@ impl Node {
         let response = self.answered(&ask)?;
         let accept = response.header("sec-websocket-accept");
         if response.status != 101 || accept != Some(&derive_accept_key(key.as_bytes())) {
-            return Err(self.strange("it does not speak WebSocket"));
+            return Err(self.strange("it does not support WebSocket"));
         }
         let attached = response.header(ATTACHED_HEADER);
         let attached = attached.and_then(|text| serde_json::from_str(text).ok());

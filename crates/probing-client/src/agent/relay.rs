@@ -18,7 +18,7 @@ use crate::agent::stream::{Duplex as _, Stream};
 
 /// More than this waits for the Unix socket: the WebSocket is not read any further.
 const HIGH: usize = 1 << 20;
-/// Who has not been heard for so long is asked whether it is there.
+/// Silence after which the other end is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(20);
 /// Who does not say so by then is not.
 const GONE: Duration = Duration::from_mins(1);

@@ -1,4 +1,4 @@
-//! Agents that programs asked for and that are not there: what it takes to start them again.
+//! The restart of agents that programs asked for and that have ended.
 
 use std::ffi::OsString;
 

@@ -224,7 +224,7 @@ fn shown(endpoint: &Endpoint, host: &str, tcp: TcpStream) -> Result<Fingerprint,
     handshake(host, config, &mut tcp)
         .map_err(|error| error.explained(endpoint, None, Path::new("")))?;
     let seen = verifier.seen();
-    seen.ok_or_else(|| strange(endpoint, "it shows no certificate"))
+    seen.ok_or_else(|| strange(endpoint, "it has no certificate"))
 }
 
 /// What is to be said about a certificate that is trusted from now on.
@@ -251,7 +251,7 @@ fn accepted(
     };
     Ok(format!(
         "note: first contact with the agent at {endpoint}, whose certificate is {seen} ({place}); \
-         compare it with what the agent printed"
+         compare it with the agent's output"
     ))
 }
 
@@ -297,7 +297,7 @@ fn handshake(
 ) -> Result<ClientConnection, NotProven> {
     let Ok(name) = ServerName::try_from(host.to_owned()) else {
         return Err(NotProven::Strange(
-            "its name is none that TLS knows".to_owned(),
+            "TLS does not accept its name".to_owned(),
         ));
     };
     let mut connection = ClientConnection::new(Arc::new(config), name)

@@ -1,4 +1,4 @@
-//! An agent that is started over SSH for one conversation: nothing listens, and whoever may log in may look.
+//! An agent that is started over SSH for one connection, and listens nowhere.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use crate::probe::socket_path;
 
 /// What is run there. The shell's own process becomes it, and its end is the end of both.
 const REMOTE: &str = "exec probing agent --stdio";
-/// A login is used again for so many seconds.
+/// Seconds for which a login is used again.
 const PERSIST: u32 = 30;
 /// Of a socket's path, with what SSH puts behind it while it makes one.
 const LONGEST_PATH: usize = 107 - 40 - 17;

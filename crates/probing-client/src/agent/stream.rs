@@ -1,4 +1,4 @@
-//! A connection of bytes, over TCP, within TLS, over a Unix socket or over SSH, no wait of which outlasts its deadline.
+//! A byte stream over TCP, TLS, a Unix socket or SSH, with a deadline for every wait.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ enum Line {
 
 impl Timed {
     pub(crate) fn over_tcp(tcp: TcpStream) -> io::Result<Self> {
-        // A message is one write, and somebody waits for it.
+        // A message is one write, and the other end waits for it.
         tcp.set_nodelay(true)?;
         Ok(Self {
             line: Line::Tcp(tcp),

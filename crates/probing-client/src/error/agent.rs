@@ -120,7 +120,7 @@ impl AgentError {
             Self::NoCa { .. } => "name a PEM file with one certificate or more: --ca FILE",
             Self::FirstContact { seen, .. } => {
                 return Some(format!(
-                    "compare it with what the agent printed, then add --fingerprint {seen}; or trust it unseen with \
+                    "compare it with the agent's output, then add --fingerprint {seen}; or trust it unseen with \
                      --accept-new, or agents whose certificates an authority signed with --ca FILE"
                 ));
             }

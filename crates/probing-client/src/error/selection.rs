@@ -30,7 +30,7 @@ pub enum SelectionError {
     /// Nobody is missing, as far as can be told.
     #[error("no rank has failed")]
     NoneFailed,
-    #[error("no thread is called {wanted}; there are: {}", .threads.join(", "))]
+    #[error("no thread is named {wanted}; there are: {}", .threads.join(", "))]
     NoThread {
         wanted: ThreadSelector,
         /// Names and ids of those that there are.

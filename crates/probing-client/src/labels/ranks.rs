@@ -36,7 +36,7 @@ impl FromStr for RankSelector {
 /// The text names no ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRanks {
-    #[error("ranks are numbers and ranges: 0,2-5; or all, or failed")]
+    #[error("not ranks (0,2-5), all or failed")]
     Malformed,
     #[error("a range goes from the smaller rank to the larger: {first}-{last}")]
     Backwards { first: u32, last: u32 },
@@ -60,7 +60,7 @@ impl Ranks {
             .is_some_and(|range| range.contains(&rank))
     }
 
-    /// The first so many.
+    /// The first N.
     pub(crate) fn first(count: u32) -> Self {
         let ranges = count.checked_sub(1).map(|last| 0..=last);
         Self {

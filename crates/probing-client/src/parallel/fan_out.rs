@@ -1,4 +1,6 @@
-//! Asks many at the same time. One that never answers makes nobody wait longer than its own deadline.
+//! Fan-out of one question to many targets, each with its own deadline.
+//!
+//! One that never answers makes nobody wait longer than its own deadline.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Threads that have done their work wait a while for more: who asks again and again need not start one each time.
+//! Idle threads that wait for a while for more work, for callers that repeat a question.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};

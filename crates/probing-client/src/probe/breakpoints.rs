@@ -1,4 +1,4 @@
-//! Breakpoints, watches and stopped threads of one target: what a client arms, follows and drives.
+//! Breakpoints, watchpoints and stopped threads of one target.
 //!
 //! News come on the connection that follows, between the answers to whatever else is asked there: those that nobody waits
 //! for are kept until somebody does.
@@ -77,7 +77,7 @@ impl Probe {
         self.ask_stops(Call::Stops)
     }
 
-    /// Has these stopped threads go on, or all when none is named. Gives those that do.
+    /// Resumes these stopped threads, or all when none is named. Gives the resumed ones.
     pub fn release(&mut self, stops: Vec<StopId>) -> Result<Vec<Stop>, ClientError> {
         self.ask_stops(Call::Release { stops })
     }
@@ -106,7 +106,7 @@ impl Probe {
             .map(drop)
     }
 
-    /// Has a thread that is driven from here go on. Where it stops next is news.
+    /// Resumes a thread that this client controls. Its next stop is news.
     pub fn step(&mut self, step: StepCall) -> Result<(), ClientError> {
         self.ask(Call::Step(step), CONNECT_TIMEOUT).map(drop)
     }

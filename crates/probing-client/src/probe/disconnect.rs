@@ -1,4 +1,4 @@
-//! Notices that the other end of a connection has gone, while nobody reads from it.
+//! Detects the end of a connection that no thread reads from.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Where the Python package lies, which `probing run` brings into programs that do not have it.
+//! The path of the Python package, which `probing run` gives to programs without it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

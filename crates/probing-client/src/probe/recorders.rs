@@ -1,4 +1,4 @@
-//! Tracers of one target: switched, and asked what they have seen.
+//! The recorders of memory and of collectives of one target.
 
 use std::time::Duration;
 

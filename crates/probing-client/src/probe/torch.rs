@@ -1,4 +1,4 @@
-//! What is recorded of torch in one target.
+//! The recorder of torch of one target.
 
 use std::time::Duration;
 

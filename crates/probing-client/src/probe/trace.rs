@@ -1,4 +1,4 @@
-//! Traces of one target: functions that are followed.
+//! Traces of functions of one target.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who called whom, and how often it was seen so: many stacks as one tree.
+//! A tree of calls with their counts, made of many stacks.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Many readings of one target's stacks, counted as they come.
+//! Sampled stacks of one target, counted as they come.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::stacks;
 use crate::stacks::access::{Access, Subject};
 
 /// Stands for frames that a thread changed each time they were read.
-const MOVING: &str = "[moved too fast to be seen]";
+const MOVING: &str = "[changed during the read]";
 /// Stands for frames that are too many or could not be read.
 const BEYOND: &str = "[further calls not read]";
 

@@ -1,4 +1,4 @@
-//! A steady beat for what is done again and again, and a way to end it early.
+//! A ticker with a steady interval, which can be ended early.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! How a process is read: from outside, or where that is not permitted through its probe, if it has one.
+//! The access to a process: from outside, or else through its probe.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Access {
         let process = match subject {
             Subject::Process(process) => process,
             Subject::Unseen(socket) => {
-                let why = "the process behind this socket cannot be seen from here".to_owned();
+                let why = "the process of this socket is not visible here".to_owned();
                 return Self::through(Probe::at(socket, CONNECT_TIMEOUT)?, None, why);
             }
         };

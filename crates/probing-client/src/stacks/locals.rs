@@ -1,4 +1,4 @@
-//! What the probe of a target, if there is one, adds to locals that were read from outside: the program's own words.
+//! Values of locals that the probe of a target adds to those that were read from outside.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Many stacks as one tree: what they have in common once, then where they part and who went which way.
+//! The merged tree of many stacks: common frames once, then the branches with their targets.
 //!
 //! A stack is a path from its outermost frame to where the thread is now (which may be the only thing that differs: one
 //! is stopped where the others wait). Frames are the same when function, file and line are: two lines of one function

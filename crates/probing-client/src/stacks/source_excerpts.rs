@@ -1,4 +1,4 @@
-//! The source of the functions that threads are in, for who looks later, without the files.
+//! Source of the functions on a stack, kept for readers without the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 

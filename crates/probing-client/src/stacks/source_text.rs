@@ -1,5 +1,7 @@
-//! Source files by the names that a target gives them, which may be any: devices, pipes, files of the kernel that never
-//! end, file systems whose server does not answer.
+//! Source files by the names that a target reports, which may be devices, pipes or files of the kernel.
+//!
+//! Source files by the names that a target gives them, which may be any: devices, pipes, files of the kernel that
+//! never end, file systems whose server does not answer.
 //!
 //! Only regular files are read that the target itself may read, without waiting, at most as much as they say they have, and
 //! by a thread that is left behind when a file system keeps it too long.

@@ -1,4 +1,4 @@
-//! Taking away what the dead left: sockets at once, recorded rows when they are old or too many.
+//! The cleanup after ended processes: sockets at once, recorded rows by age and size.
 //!
 //! What goes is dead beyond doubt: no process of that pid and start time here, nobody who takes connections or holds the
 //! lock beside the rings. Somebody else may sweep at the same time, and may be killed half-way: each step leaves

@@ -1,4 +1,6 @@
-//! What a core file tells about the process that left it. Its stacks are not read: that is other tools' work.
+//! Facts about an ended process from its core file.
+//!
+//! Its stacks are not read: that is other tools' work.
 
 use std::fmt;
 use std::fs::File;
@@ -88,7 +90,7 @@ fn read(file: &File, at: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A little-endian number of so many bytes.
+/// A little-endian number of this size.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(
@@ -109,7 +111,7 @@ impl fmt::Display for CoreFileInfo {
             write!(f, " ({command})")?;
         }
         match self.signal {
-            Some(signal @ 1..) => write!(f, ", brought down by {}", signal_name(signal)),
+            Some(signal @ 1..) => write!(f, ", ended by {}", signal_name(signal)),
             // By `gcore`, for instance.
             _ => Ok(()),
         }
@@ -159,7 +161,7 @@ mod tests {
         left.learn(&[note(1, &status), note(3, &info), note(1, &[9; 336])].concat());
         assert_eq!(
             left.to_string(),
-            "process 4242 (python train.py), brought down by SIGSEGV"
+            "process 4242 (python train.py), ended by SIGSEGV"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Brings the probe into a process that nobody prepared.
+//! Attaches the probe to a process without preparation.
 //!
 //! The library comes from beside this command, never from the target's environment. A target that sees other files
 //! than we do (a container), or may not read ours (another user), gets a copy in its own private folder, which goes
@@ -58,8 +58,9 @@ fn run(
     options: &probing_attach::Options,
 ) -> Result<Report, ClientError> {
     let source = format!(
-        "{loader}\nstart({})\ndel start\n",
-        python_text(library.as_os_str())
+        "{loader}\nstart({}, {})\ndel start\n",
+        python_text(library.as_os_str()),
+        process.key().start_ticks
     );
     probing_attach::run(process.pid, &source, options).map_err(|error| explained(process, error))
 }

@@ -1,4 +1,4 @@
-//! Processes that may belong to a set, and which of them are what people mean by a rank.
+//! Candidates for a set of targets, and the process of a rank that users mean.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error as _;

@@ -1,4 +1,6 @@
-//! Every process that can be looked at. Each is asked at the same time, so one that hangs delays nobody.
+//! The list of Python processes, all asked at the same time.
+//!
+//! Each is asked at the same time, so one that hangs delays nobody.
 
 use std::collections::HashMap;
 use std::iter::zip;

@@ -1,4 +1,4 @@
-//! The processes that an agent offers: those of its user that meet their clients in its own private folder.
+//! The processes that an agent offers: those of its user in its own runtime folder.
 
 use probing_process::procfs::processes::{self, Process};
 use probing_proto::agent::NodeTarget;

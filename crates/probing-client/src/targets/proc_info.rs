@@ -1,4 +1,4 @@
-//! What the kernel knows of a target: read from `/proc`, so it is there whatever state the target is in.
+//! Facts about a target from `/proc`, which exist in every state of the target.
 
 use std::fs;
 use std::io;

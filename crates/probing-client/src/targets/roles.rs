@@ -1,4 +1,4 @@
-//! The role of a process in its program: what launches ranks, loads data for one, or is a child of another Python process.
+//! The role of a process in its program: launcher of ranks, data loader, or child of another Python process.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! What all the targets on a command line mean together: which processes a command is for.
+//! The set of targets that a command line selects.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -36,13 +36,13 @@ impl Target {
         match thread {
             Some(thread) if thread.state == "running" => {
                 let name = thread.title();
-                format!("thread {name} is busy and has not come to it yet")
+                format!("thread {name} is busy and has not begun it yet")
             }
             Some(thread) => {
                 let (name, state) = (thread.title(), state_words(&thread.state, thread.gil));
                 format!("thread {name} is inside a C call: {state}")
             }
-            None => format!("thread {ident} has not come to it yet"),
+            None => format!("thread {ident} has not begun it yet"),
         }
     }
 }

@@ -78,7 +78,7 @@ impl fmt::Display for Remote {
 /// The text names no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotATarget {
-    #[error("a target is a pid, a program's name, HOST:PORT of an agent, unix:PATH, or all")]
+    #[error("not a pid, a program's name, HOST:PORT, unix:PATH or all")]
     Empty,
     #[error("unix: needs the path of a socket")]
     NoPath,

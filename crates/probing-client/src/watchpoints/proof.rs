@@ -1,4 +1,6 @@
-//! The proof that a process of our own survives debug registers on this machine. It is given once a boot.
+//! The proof that a test process survives debug registers on this machine.
+//!
+//! It is given once a boot.
 
 use std::fs;
 use std::io::{self, Write as _};

@@ -26,7 +26,7 @@ use crate::watchpoints::proof::prove_once;
 
 /// For an expression to be evaluated.
 const EVALUATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// More than so many writes in a second are not read: each takes us longer than the program.
+/// Writes beyond this number in a second are not read: each takes us longer than the program.
 const MAX_WRITES_PER_SECOND: usize = 1000;
 const SECOND: Duration = Duration::from_secs(1);
 /// How often we look whether the process is still there.

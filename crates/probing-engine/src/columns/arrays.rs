@@ -1,4 +1,6 @@
-//! Columns of a store as Arrow arrays. The bytes stay where they are: a store lays them out as Arrow does.
+//! Columns of a store as Arrow arrays.
+//!
+//! The bytes stay where they are: a store lays them out as Arrow does.
 #![expect(
     unsafe_code,
     reason = "texts were checked when they were read, and are not checked again"

@@ -1,4 +1,4 @@
-//! Rows as they are read, kept as columns: only those that the query names.
+//! Rows as columns, of which only those are kept that the query names.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Several questions about the same moment: what a capture is made of.
+//! Several queries about the same moment, as a capture needs them.
 
 use std::sync::Arc;
 

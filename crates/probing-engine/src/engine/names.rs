@@ -1,4 +1,4 @@
-//! The names that a query may use, for those who help typing it.
+//! Names of tables, columns and functions, for completion.
 
 use datafusion::functions::all_default_functions;
 use datafusion::functions_aggregate::all_default_aggregate_functions;

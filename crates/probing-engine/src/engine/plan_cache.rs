@@ -1,5 +1,7 @@
-//! Plans of statements that were asked before. A page, a prompt and `--every` ask the same again and again, of tables that
-//! have more rows by then but the same columns.
+//! Plans of earlier statements, for pages, prompts and `--every` that repeat them.
+//!
+//! A page, a prompt and `--every` ask the same again and again, of tables that have more rows by then but the same
+//! columns.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +17,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volati
 
 use crate::session::DEFAULT_SCHEMA;
 
-/// Those of so many statements.
+/// The number of statements whose plans are kept.
 const MAX_PLANS: usize = 32;
 /// Longer statements are not asked by hand or by a page.
 const MAX_SQL_BYTES: usize = 8 << 10;

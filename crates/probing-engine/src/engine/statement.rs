@@ -1,4 +1,6 @@
-//! What may be asked. Only what reads is let through, by name: whatever else the parser learns to understand is refused.
+//! Statements that a query may contain: only those that read.
+//!
+//! Only what reads is let through, by name: whatever else the parser learns to understand is refused.
 
 use datafusion::common::TableReference;
 use datafusion::execution::SessionState;

@@ -1,4 +1,4 @@
-//! The name that somebody may have meant.
+//! The nearest name to a misspelled one.
 
 /// The one of `names` that is most like `wanted`, if one is like it at all.
 pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

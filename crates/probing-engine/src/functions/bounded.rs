@@ -1,5 +1,7 @@
-//! Functions of SQL that make a text of any length from a short one, with a bound: their results are counted only when
-//! they are there, and then it may be too late.
+//! SQL functions that make long texts from short ones, with a bound on their results.
+//!
+//! Functions of SQL that make a text of any length from a short one, with a bound: their results are counted only
+//! when they are there, and then it may be too late.
 
 use std::sync::Arc;
 
@@ -73,7 +75,7 @@ impl Bounded {
     }
 }
 
-/// What is said instead of so many bytes.
+/// The error in place of too many bytes.
 pub(super) fn too_large(name: &str, bytes: i64) -> DataFusionError {
     let most = MAX_BYTES >> 20;
     let message = format!("{name} makes more than {most} MB of text at once: {bytes} bytes");

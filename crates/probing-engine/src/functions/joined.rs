@@ -1,5 +1,7 @@
-//! `string_agg` with a bound: of the text that it makes little is counted before it is there, and over a window it makes
-//! one for each row.
+//! `string_agg` with a bound on its result, also over windows.
+//!
+//! `string_agg` with a bound: of the text that it makes little is counted before it is there, and over a window it
+//! makes one for each row.
 
 use std::sync::{Arc, LazyLock};
 

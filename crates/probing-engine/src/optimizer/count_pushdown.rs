@@ -1,4 +1,4 @@
-//! How many rows a table has is known as soon as it is looked at: who asks for no more than that needs no plan.
+//! Counts of whole tables from their statistics, without a plan.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Nodes of a plan that are done here: in the place of a node of the engine's own, to which all but the work is left.
+//! Nodes of a plan that replace those of DataFusion and leave it everything but the work.
 
 use std::fmt;
 use std::marker::PhantomData;

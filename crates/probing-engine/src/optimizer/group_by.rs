@@ -1,4 +1,4 @@
-//! Rows by group, as they are recorded: neighbours mostly belong to one step, and the same few names come again and again.
+//! Groups of recorded rows, whose neighbours mostly belong to one group.
 //! Values get small numbers, which are quicker to compare and to look up than the values themselves, and what stands together
 //! is put together before it comes to its group.
 

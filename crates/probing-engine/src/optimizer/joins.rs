@@ -1,5 +1,6 @@
-//! Rows of two tables that belong together, found by small numbers in place of their keys, as groups are. What is joined was
-//! mostly recorded or grouped in the same order, and then stands together on both sides.
+//! Joins by small numbers in place of their keys, as groups are made.
+//!
+//! What is joined was mostly recorded or grouped in the same order, and then stands together on both sides.
 
 mod held;
 mod joining;

@@ -1,4 +1,4 @@
-//! Whoever wants no more than sums of a whole table has them from the scan, which need not read for that.
+//! Sums of whole tables from their statistics, without reading the rows.
 
 use std::sync::Arc;
 

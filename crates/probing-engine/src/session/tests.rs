@@ -1,4 +1,4 @@
-//! Recorded tables against what was written into them.
+//! Recorded tables compared with the rows that were written.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! What one query sees of its targets. Each is looked at once, when the first scan needs it, so that all tables of a
-//! query speak of the same moment.
+//! Snapshots of targets: each target is read once for all tables of a query.
+//!
+//! Each is looked at once, when the first scan needs it, so that all tables of a query speak of the same moment.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -328,7 +329,7 @@ impl TargetSnapshot {
                 return Ok(None);
             };
             let store = recording.store().map_err(|error| ReadFailure {
-                message: format!("cannot read what was recorded: {error}"),
+                message: format!("cannot read recorded rows: {error}"),
                 hint: None,
             })?;
             Ok(Some(Recorded { recording, store }))

@@ -70,7 +70,7 @@ fn read(bytes: &mut dyn Read, left: &mut usize) -> Result<TableBatches, EngineEr
         let batch = batch?;
         let room = left.checked_sub(memory::weight(&batch));
         *left = room.ok_or_else(|| EngineError::TooLarge {
-            message: "the rows of the captures are more than it may take".to_owned(),
+            message: "the rows of the captures are more than its limit".to_owned(),
         })?;
         batches.push(batch);
     }

@@ -312,7 +312,7 @@ fn left_out(recording: &Recording, table: &str) -> Option<ReadFailure> {
     let LeftOut { column, columns } = recording.recorder.as_ref()?.left_out.get(table)?;
     Some(ReadFailure {
         message: format!(
-            "values were left out, those of column {column} among them: {table} has {columns} columns and takes no others"
+            "values of column {column} and others were not recorded: {table} has the maximum of {columns} columns"
         ),
         hint: Some("record names that change as values of a column, not as columns".to_owned()),
     })

@@ -1,4 +1,4 @@
-//! Tables of targets on several machines: the agent of each reads its own, and only what a query needs of them travels.
+//! Tables of targets on several machines, of which the agents send the rows that a query needs.
 //!
 //! Columns, conditions and limits go to where the rows are; the rest of the query is done here, over all of them. Each
 //! table is a question of its own: what two tables say of a target elsewhere was not so at the same moment.

@@ -1,4 +1,4 @@
-//! The leaf of every plan: reads a table in one or more parts, and tells `EXPLAIN` what it reads.
+//! The scan at the leaf of every plan: reads a table in one or more parts.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The first columns of every table, which say whose a row is: conditions on them choose targets before any is read.
+//! The first columns of every table, which name the target; conditions on them select targets.
 
 use std::sync::Arc;
 

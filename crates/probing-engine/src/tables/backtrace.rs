@@ -72,7 +72,7 @@ const COLUMNS: &[Column] = &[
 
 pub(crate) const TABLE: Table = Table {
     name: "python.backtrace",
-    doc: "Where every thread of Python is: one row for each frame, the main thread first, the innermost frame of each \
+    doc: "Stacks of all Python threads: one row for each frame, the main thread first, the innermost frame of each \
           first. Read from outside: the process may hang, be stopped or hold its GIL, and nothing runs in it.",
     columns: COLUMNS,
     example: "SELECT func, file, lineno, depth FROM python.backtrace WHERE main ORDER BY depth LIMIT 10",
@@ -85,8 +85,8 @@ pub(crate) const TABLE: Table = Table {
 
 pub(crate) const WITH_NATIVE: Table = Table {
     name: "python.native_backtrace",
-    doc: "The same with the frames of C, C++ and Rust in their true order among Python's, and with threads that Python \
-          does not know. A thread that is on a CPU is held for a fraction of a millisecond while its stack is copied.",
+    doc: "Stacks with frames of C, C++ and Rust in their true order among those of Python, and with threads without \
+          Python. A thread that is on a CPU is held for a fraction of a millisecond while its stack is copied.",
     columns: COLUMNS,
     example: "SELECT frame_type, count(*) AS frames FROM python.native_backtrace WHERE main GROUP BY frame_type",
     needs: |wants| Needs {

@@ -1,4 +1,4 @@
-//! `python.breakpoints`: what is armed.
+//! `python.breakpoints`: breakpoints and watchpoints with their hits.
 
 use probing_proto::message::breakpoints::{Action, Breakpoint, BreakpointLocation};
 
@@ -9,23 +9,23 @@ use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "python.breakpoints",
-    doc: "Breakpoints and watches that are armed, as `probing breakpoints` shows them. Told by the probe; a process without \
-          one has none.",
+    doc: "Breakpoints and watchpoints that are set, as `probing breakpoints` shows them. The probe reports them; a \
+          process without a probe has none.",
     columns: &[
         col(
             "point",
             Kind::Int,
-            "its number, as `probing disarm` takes it",
+            "its number, as `probing delete` takes it",
         ),
         col(
             "kind",
             Kind::Text,
             "line, function, raise, uncaught, local, value, environment or memory",
         ),
-        col("place", Kind::Text, "what was asked for, as it was written"),
+        col("place", Kind::Text, "its place, as it was written"),
         col("condition", Kind::Text, "expression that must be true"),
         col("action", Kind::Text, "stop, log, snapshot or count"),
-        col("text", Kind::Text, "what is logged"),
+        col("text", Kind::Text, "text of the log line"),
         col(
             "func",
             Kind::Text,
@@ -36,7 +36,7 @@ pub(crate) const TABLE: Table = Table {
         col(
             "places",
             Kind::Int,
-            "how many places it was bound to; 0 while no such code is loaded",
+            "number of places it was bound to; 0 while its code is not loaded",
         ),
         col(
             "hits",
@@ -52,13 +52,13 @@ pub(crate) const TABLE: Table = Table {
         col(
             "expires_in",
             Kind::Float,
-            "seconds until it is disarmed by itself; null: never",
+            "seconds until it expires; null: never",
         ),
-        col("cost", Kind::Text, "what it costs the program"),
+        col("cost", Kind::Text, "its cost to the program"),
         col(
             "told_by",
             Kind::Text,
-            "how we hear of it: sys.monitoring, PyDict_Watch, sys.excepthook; before Python 3.12 calls in its code or a trace \
+            "mechanism: sys.monitoring, PyDict_Watch, sys.excepthook; before Python 3.12 bytecode instrumentation or a trace \
              function",
         ),
         col("note", Kind::Text, "why it cannot do all that it should"),

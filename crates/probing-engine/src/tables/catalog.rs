@@ -1,4 +1,4 @@
-//! `probing.tables` and `probing.columns`: what can be asked for, as rows.
+//! `probing.tables` and `probing.columns`: the tables and columns as rows.
 
 use probing_proto::tables::builtin;
 
@@ -11,20 +11,20 @@ use crate::tables::definition::Table;
 
 pub(crate) const TABLES: Table = Table {
     name: "probing.tables",
-    doc: "The tables that there are for each process; `SHOW TABLES` shows them once.",
+    doc: "The tables of each process; `SHOW TABLES` shows each table once.",
     columns: &[
         col("table_name", Kind::Text, "its name, as a query writes it"),
         col(
             "kind",
             Kind::Text,
-            "live: read when it is asked for; recorded: kept by the process as it ran",
+            "live: read at the time of the query; recorded: written by the process as it ran",
         ),
         col(
             "rows",
             Kind::Int,
             "how many rows it has now; null for live ones, which are not read to be counted, and where they cannot be read",
         ),
-        col("description", Kind::Text, "what it holds"),
+        col("description", Kind::Text, "contents"),
         col("example", Kind::Text, "a query of it"),
     ],
     example: "SELECT DISTINCT table_name, description FROM probing.tables ORDER BY table_name",
@@ -44,7 +44,7 @@ pub(crate) const COLUMNS: Table = Table {
             Kind::Text,
             "integer, number, boolean, text or time",
         ),
-        col("description", Kind::Text, "what it holds"),
+        col("description", Kind::Text, "contents"),
     ],
     example: "SELECT DISTINCT table_name, column_name, description FROM probing.columns WHERE description LIKE '%GIL%'",
     needs: |_| Needs::default(),

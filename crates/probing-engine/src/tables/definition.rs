@@ -1,5 +1,6 @@
-//! A table is one value: its name, its columns with their documentation, an example, and what fills it. `DESCRIBE`,
-//! `docs/tables.md` and the schema that queries are checked against come from it.
+//! The definition of a table: its name, its documented columns, an example, and its source of rows.
+//!
+//! `DESCRIBE`, `docs/tables.md` and the schema that queries are checked against come from it.
 
 use std::sync::Arc;
 

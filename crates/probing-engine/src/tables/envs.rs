@@ -9,8 +9,8 @@ use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "process.envs",
-    doc: "Environment variables that the process was started with. What looks like a secret, by its name or its value, \
-          is not shown.",
+    doc: "Environment variables that the process was started with. Values that look like secrets, by name or value, \
+          are not shown.",
     columns: &[
         col("name", Kind::Text, "the variable"),
         col(

@@ -18,7 +18,7 @@ pub(crate) const TABLE: Table = Table {
         col(
             "name",
             Kind::Text,
-            "what the kernel calls it, at most 15 bytes",
+            "name of the thread in the kernel, at most 15 bytes",
         ),
         col(
             "state",
@@ -28,7 +28,7 @@ pub(crate) const TABLE: Table = Table {
         col(
             "system_call",
             Kind::Text,
-            "what it sleeps in; null when it does not, or when we may not look",
+            "function of the kernel in which it sleeps; null when it does not, or when reading is not permitted",
         ),
         col("user_ns", Kind::Int, "CPU time in its own code"),
         col("system_ns", Kind::Int, "CPU time in the kernel"),

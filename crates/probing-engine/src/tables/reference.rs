@@ -9,6 +9,9 @@ use crate::columns::arrays;
 use crate::functions;
 use crate::tables;
 
+/// Columns of the prose of a document.
+const MAX_COLUMNS: usize = 100;
+
 /// The text of the document.
 pub fn reference() -> String {
     let mut text = String::from(
@@ -20,14 +23,14 @@ pub fn reference() -> String {
          (`-t A -t B`, `-t all`, `--ranks 0-7`):\n\n",
     );
     text.push_str(&columns(WHOSE.iter().map(of_live)));
-    text.push_str("\nThese are read when they are asked for:\n");
+    text.push_str("\nThese tables are read at the time of the query:\n");
     for table in tables::ALL {
         let columns = columns(table.columns.iter().map(of_live));
         text.push_str(&section(table.name, table.doc, &columns, table.example));
     }
     text.push_str(
-        "\nThese are recorded by what is switched on, and stay when the process is gone; so do those of the program \
-         itself (`probing.record`), which are in the schema `user`:\n",
+        "\nRecorders that are switched on fill these tables; the rows stay after the process has ended. The program's \
+         own tables (`probing.record`) are in the schema `user`:\n",
     );
     for table in builtin::ALL {
         let all = table.all_columns();
@@ -38,14 +41,40 @@ pub fn reference() -> String {
         let columns = columns(all.iter().map(of_own));
         text.push_str(&section(table.name, table.doc, &columns, table.example));
     }
-    text.push_str("\n## Functions\n\nBeside those of SQL, which are DataFusion's:\n");
+    text.push_str("\n## Functions\n\nIn addition to the SQL functions of DataFusion:\n");
     for function in functions::ALL {
         text.push_str(&format!(
             "\n`{}`: {}.\n\n```sql\n{}\n```\n",
             function.call, function.doc, function.example
         ));
     }
-    text
+    wrapped(&text)
+}
+
+/// The text with prose in lines of at most `MAX_COLUMNS`. Tables, headings and code stay as they are.
+fn wrapped(text: &str) -> String {
+    let (mut wrapped, mut is_code) = (String::with_capacity(text.len()), false);
+    for line in text.lines() {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        if is_code || is_fence || line.starts_with(['|', '#']) {
+            wrapped.push_str(line);
+        } else {
+            let mut column = 0;
+            for word in line.split(' ') {
+                let length = word.chars().count();
+                if column > 0 {
+                    let fits = column + 1 + length <= MAX_COLUMNS;
+                    wrapped.push(if fits { ' ' } else { '\n' });
+                    column = if fits { column + 1 } else { 0 };
+                }
+                wrapped.push_str(word);
+                column += length;
+            }
+        }
+        wrapped.push('\n');
+    }
+    wrapped
 }
 
 fn section(name: &str, doc: &str, columns: &str, example: &str) -> String {

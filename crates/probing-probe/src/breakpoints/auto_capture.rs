@@ -1,7 +1,9 @@
-//! Stops that nobody could look at leave a capture, where `PROBING_CAPTURE_DIR` says where: those whose time was over, and those
-//! at an exception that nobody catches. It is a folder with the parts of a capture as JSON, and with copies of the rings of what
-//! the process has recorded; `probing -t x.probe` reads it like the file that it writes itself. So the guest needs no archive, and
-//! starts no process in somebody else's program.
+//! Captures of stops that timed out or met an uncaught exception, in the folder `PROBING_CAPTURE_DIR`.
+//!
+//! Stops that nobody could look at leave a capture, where `PROBING_CAPTURE_DIR` says where: those whose time was
+//! over, and those at an exception that nobody catches. It is a folder with the parts of a capture as JSON, and
+//! with copies of the rings of what the process has recorded; `probing -t x.probe` reads it like the file that it
+//! writes itself. So the guest needs no archive, and starts no process in somebody else's program.
 
 mod folder;
 
@@ -53,7 +55,9 @@ pub(crate) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
     let folder = PathBuf::from(PROBING_CAPTURE_DIR.value()?);
     let py = stack.first()?.py();
     if WRITTEN.fetch_add(1, Ordering::AcqRel) >= MAX_CAPTURES {
-        return Some(format!("not captured: {MAX_CAPTURES} captures are enough"));
+        return Some(format!(
+            "not captured: {MAX_CAPTURES} captures are the limit"
+        ));
     }
     let began = SystemTime::now();
     let threads = threads(py, stack);

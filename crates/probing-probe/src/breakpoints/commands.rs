@@ -7,16 +7,15 @@ use probing_proto::message::{Evaluated, Event, Failure, FrameSelector, Message, 
 use pyo3::prelude::*;
 
 use crate::breakpoints::events::in_words;
-use crate::breakpoints::session::Stack;
+use crate::breakpoints::session::{Stack, StoppedEval};
 use crate::eval::active::Evals;
 use crate::eval::evaluation::{self, EvalOptions, Evaluation};
 use crate::eval::output_sink::OutputReceiver;
 use crate::eval::stdout_capture;
 use crate::process::fork_child;
-use crate::requests::worker::{Job, RequestWork};
 
 /// Evaluates code in a frame of this thread, and answers.
-pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWork) {
+pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: StoppedEval) {
     let py = stack.0.py();
     let started = Instant::now();
     let generation = fork_child::generation();
@@ -39,7 +38,7 @@ pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWor
         Ok(Err(failure)) => Event::Failed(failure),
         Err(_) => Event::Failed(
             Failure::new("the probe failed")
-                .with_hint("this is a defect of Probing; the target goes on"),
+                .with_hint("this is a defect of Probing; the target keeps running"),
         ),
     };
     sink.outbox.push(Message {
@@ -49,11 +48,9 @@ pub(crate) fn evaluate(stack: Stack<'_, '_>, thread_name: &str, work: RequestWor
     Evals::of_this_process().leave(&interrupt);
 }
 
-fn outcome((innermost, stack): Stack<'_, '_>, work: RequestWork) -> Result<Outcome, Failure> {
+fn outcome((innermost, stack): Stack<'_, '_>, work: StoppedEval) -> Result<Outcome, Failure> {
     let py = innermost.py();
-    let Job::Eval(asked) = work.job else {
-        return Err(Failure::new("only code is run by a stopped thread"));
-    };
+    let asked = work.eval;
     let chosen = chosen(stack, asked.frame.as_ref())?;
     let code = match evaluation::compile(py, &asked.code) {
         Ok(code) => code,
@@ -63,11 +60,11 @@ fn outcome((innermost, stack): Stack<'_, '_>, work: RequestWork) -> Result<Outco
         return Err(Failure::new(
             "a stopped thread runs no event loop: this code awaits something",
         )
-        .with_hint("without a stop, code that awaits finds a loop"));
+        .with_hint("run it without a stop: then code that awaits uses the program's loop"));
     }
     let client = (work.sink, work.held, EvalOptions::of(&asked));
     let evaluation = Evaluation::at_stop(py, code, chosen, client)
-        .map_err(|error| Failure::new(format!("the frame's names cannot be had: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot read the names of the frame: {error}")))?;
     Ok(evaluation.run(py))
 }
 
@@ -115,7 +112,7 @@ pub(crate) fn jump(frame: &Bound<'_, PyAny>, line: u32) -> Result<(), Failure> {
             "Python cannot jump to line {line}: {}",
             in_words(py, error)
         ))
-        .with_hint("it can from a line of a function to another one of the same block")
+        .with_hint("jump to a line of the same function and block")
     })
 }
 

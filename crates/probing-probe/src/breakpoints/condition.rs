@@ -1,6 +1,8 @@
+//! Conditions of breakpoints: simple ones are evaluated natively, others as compiled Python.
+//!
 //! Conditions. Simple ones are answered natively, without a Python frame: `name op constant`, `x.attr op constant`,
-//! `len(x) op n`, `x is None`, and `and`, `or`, `not` of these. What cannot be told without running code of the program
-//! (a property, a number of a class of its own) is left to the same condition as compiled Python.
+//! `len(x) op n`, `x is None`, and `and`, `or`, `not` of these. What cannot be told without running code of the
+//! program (a property, a number of a class of its own) is left to the same condition as compiled Python.
 
 mod reader;
 

@@ -396,7 +396,7 @@ impl Evaluations {
         });
         stuck.map(|(slot, _)| {
             format!(
-                "thread {} is still inside: a call into C cannot be interrupted",
+                "thread {} still runs it: a call into C cannot be interrupted",
                 slot.thread_id
             )
         })
@@ -455,8 +455,8 @@ fn turn_off(point: Arc<Breakpoint>, what: EvaluationKind) {
 }
 
 fn still_inside(inside: &[String]) -> Failure {
-    Failure::new(format!("still inside after an interrupt: {}", inside.join(", "))).with_hint(
-        "it is off, but a call into C cannot be interrupted: the thread leaves when the call returns; `probing backtrace --all --native` shows it",
+    Failure::new(format!("not ended by an interrupt: {}", inside.join(", "))).with_hint(
+        "the breakpoint is disabled, but a call into C cannot be interrupted: it ends when the call returns; `probing backtrace --all --native` shows the thread",
     )
 }
 

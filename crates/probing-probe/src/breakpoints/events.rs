@@ -102,7 +102,7 @@ pub(crate) fn line<'py>(
     } else {
         Arrival::Line
     };
-    let met = breakpoint_index().at_line(code, line, || Some(frame.as_borrowed()));
+    let met = breakpoint_index(py).at_line(code, line, || Some(frame.as_borrowed()));
     match (met, arrival) {
         (EventMatch::Hits(points), arrival) => reached(&frame, points, arrival),
         (_, Arrival::EndOfStep) => reached(&frame, Vec::new(), arrival),
@@ -113,6 +113,7 @@ pub(crate) fn line<'py>(
 
 /// The same where a twin calls out next, on Pythons that have them.
 pub(crate) fn line_of_call(frame: &Bound<'_, PyAny>, (code, line, begins): (usize, u32, bool)) {
+    let py = frame.py();
     if is_quiet() {
         return;
     }
@@ -123,7 +124,7 @@ pub(crate) fn line_of_call(frame: &Bound<'_, PyAny>, (code, line, begins): (usiz
             arrival = Arrival::EndOfStep;
         }
     }
-    let met = try_breakpoint_index()
+    let met = try_breakpoint_index(py)
         .and_then(|armed| Some(armed.code(code)?.at_call((line, begins), frame)));
     match met {
         Some(EventMatch::Hits(points)) => {
@@ -142,7 +143,7 @@ pub(crate) fn called(frame: &Bound<'_, PyAny>, points: Vec<BreakpointHit>) -> bo
         return false;
     }
     reached(frame, points, Arrival::Start);
-    is_special() && stepping::is_under_way()
+    is_special() && stepping::is_under_way(frame.py())
 }
 
 /// A thread is where points are.
@@ -171,7 +172,7 @@ pub(crate) fn start<'py>(code: &Bound<'py, PyAny>, frame: Option<&Bound<'py, PyA
     };
     seek(code, &frame);
     let is_stepped_into = is_special() && stepping::at_start(&frame);
-    let Some(armed) = try_breakpoint_index() else {
+    let Some(armed) = try_breakpoint_index(py) else {
         return After::Again;
     };
     let met = armed.at_start(code.as_ptr() as usize, &frame);
@@ -238,10 +239,11 @@ pub(crate) fn raised<'py>(
 
 /// Code that begins may be what points wait for.
 fn seek(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) {
+    let py = code.py();
     // One that has a point already may run in its twin.
     let own = probe_call::own_code(code.clone());
     let address = own.as_ptr() as usize;
-    let Some(seekers) = try_breakpoint_index().map(|mut armed| armed.seekers_of(address)) else {
+    let Some(seekers) = try_breakpoint_index(py).map(|mut armed| armed.seekers_of(address)) else {
         return;
     };
     if !seekers.is_empty() {
@@ -322,7 +324,7 @@ pub(crate) fn has_fired(
     // One that is to stop has not yet, where no thread may.
     let is_passed = point.request.action == Action::Stop && fork_guard::are_handled(py);
     if point.request.once && !is_passed {
-        setting::disarm_itself(py, point, "it was to be met once, and was");
+        setting::disarm_itself(py, point, "it was set for one hit");
     }
     true
 }

@@ -1,5 +1,6 @@
-//! Exceptions: as they are raised, by type, and those that nobody catches. Each is a row of `python.exceptions`, with the
-//! stack of the moment; it may stop the thread.
+//! Breakpoints on raised and on uncaught exceptions.
+//!
+//! Each is a row of `python.exceptions`, with the stack of the moment; it may stop the thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -73,7 +74,7 @@ pub(crate) fn check(py: Python<'_>, place: &BreakpointLocation) -> Result<Option
         Ok((false, reason)) => Err(Failure::new(reason.unwrap_or_default()).with_hint(
             "name a class as the program does: ValueError, json.JSONDecodeError, my_package.MyError",
         )),
-        Err(error) => Err(Failure::new(format!("cannot look for {wanted}: {error}"))),
+        Err(error) => Err(Failure::new(format!("cannot find {wanted}: {error}"))),
     }
 }
 
@@ -81,8 +82,8 @@ pub(crate) fn check(py: Python<'_>, place: &BreakpointLocation) -> Result<Option
 pub(crate) fn arm(py: Python<'_>, point: &Arc<Breakpoint>) -> PyResult<()> {
     match point.request.place {
         BreakpointLocation::Raise { .. } => {
-            breakpoint_index().raises.push(Arc::clone(point));
-            forget_unwanted();
+            breakpoint_index(py).raises.push(Arc::clone(point));
+            forget_unwanted(py);
         }
         BreakpointLocation::Uncaught => {
             let needs_hooks = {
@@ -162,12 +163,12 @@ fn tell(args: &Bound<'_, PyTuple>) {
     signal_handlers::run_soon();
 }
 
-fn unwanted() -> GilGuard<'static, IgnoredClasses> {
-    UNWANTED.borrow_mut()
+fn unwanted(py: Python<'_>) -> GilGuard<'_, IgnoredClasses> {
+    UNWANTED.borrow_mut(py)
 }
 
-fn forget_unwanted() {
-    let forgotten = std::mem::take(&mut unwanted().classes);
+fn forget_unwanted(py: Python<'_>) {
+    let forgotten = std::mem::take(&mut unwanted(py).classes);
     drop(forgotten);
 }
 
@@ -181,24 +182,26 @@ fn module_count(_py: Python<'_>) -> isize {
 /// Whether a point may wait for exceptions of this class. Told quickly, as any may be raised a million times a second.
 #[inline]
 pub(crate) fn may_be_wanted(class: &Bound<'_, PyType>) -> bool {
+    let py = class.py();
     let address = class.as_ptr() as usize;
     let is_it = |unwanted: &IgnoredClass| {
         // Another class may have the address of one that is no more.
         let is_alive = || unwanted.class.bind(class.py()).upgrade().is_some();
         unwanted.address == address && is_alive()
     };
-    let unwanted = unwanted();
+    let unwanted = unwanted(py);
     !unwanted.classes.iter().any(is_it) || unwanted.modules != module_count(class.py())
 }
 
 /// No point waits for exceptions of this class.
 fn is_unwanted(class: &Bound<'_, PyType>) {
+    let py = class.py();
     let modules = module_count(class.py());
-    if unwanted().modules != modules {
-        forget_unwanted();
+    if unwanted(py).modules != modules {
+        forget_unwanted(py);
     }
     if let Ok(reference) = PyWeakrefReference::new(class) {
-        let mut unwanted = unwanted();
+        let mut unwanted = unwanted(py);
         unwanted.modules = modules;
         let classes = &mut unwanted.classes;
         let dropped = (classes.len() >= MAX_UNWANTED).then(|| classes.remove(0));
@@ -213,7 +216,8 @@ fn is_unwanted(class: &Bound<'_, PyType>) {
 
 /// An exception is raised in a frame, the first that it comes through.
 pub(crate) fn raised(frame: &Bound<'_, PyAny>, exception: &Bound<'_, PyAny>) {
-    let Some(points) = try_breakpoint_index().map(|armed| armed.raises.clone()) else {
+    let py = frame.py();
+    let Some(points) = try_breakpoint_index(py).map(|armed| armed.raises.clone()) else {
         return;
     };
     let stop = Handled::aside(frame.py(), || met(&points, frame, exception));

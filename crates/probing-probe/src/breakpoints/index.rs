@@ -1,5 +1,6 @@
-//! What the events of the interpreter are compared with: the code objects that something is armed in, and the threads
-//! that take a step. Changed and read with the GIL held only; nothing here runs code of the program.
+//! The index of breakpoints that events are compared with: code objects and threads that step.
+//!
+//! Changed and read with the GIL held only; nothing here runs code of the program.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,18 +15,18 @@ use crate::python::frame::{self, Names};
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::watchpoints::Store;
 
-static ARMED: GilCell<BreakpointIndex> = GilCell::new(BreakpointIndex::new());
+static INDEX: GilCell<BreakpointIndex> = GilCell::new(BreakpointIndex::new());
 
-/// For who has the GIL, and does not let go of it meanwhile.
+/// The index. Whoever has it does not release the GIL meanwhile.
 #[inline]
-pub(crate) fn breakpoint_index() -> GilGuard<'static, BreakpointIndex> {
-    ARMED.borrow_mut()
+pub(crate) fn breakpoint_index(py: Python<'_>) -> GilGuard<'_, BreakpointIndex> {
+    INDEX.borrow_mut(py)
 }
 
-/// The same, for events: one that comes while this thread changes what is armed is none of ours.
+/// The index, for events: one that comes while this thread changes the index is none of ours.
 #[inline]
-pub(crate) fn try_breakpoint_index() -> Option<GilGuard<'static, BreakpointIndex>> {
-    ARMED.try_borrow_mut()
+pub(crate) fn try_breakpoint_index(py: Python<'_>) -> Option<GilGuard<'_, BreakpointIndex>> {
+    INDEX.try_borrow_mut(py)
 }
 
 /// All of it.

@@ -122,11 +122,12 @@ pub(crate) fn set_everywhere(py: Python<'_>, wanted: &[GlobalEvent]) -> PyResult
 
 /// Sets what is told in a code object, and makes it tell again what was disabled.
 pub(crate) fn set_local(code: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = code.py();
     let Some(tool) = asked(code.py()) else {
         return Ok(());
     };
     let wanted: Vec<usize> = {
-        let armed = breakpoint_index();
+        let armed = breakpoint_index(py);
         let arms = armed.code(code.as_ptr() as usize);
         let has = |is_wanted: fn(&CodeBreakpoints) -> bool| arms.is_some_and(is_wanted);
         let lines = has(|it| !it.lines.is_empty() || it.steppers > 0);
@@ -148,7 +149,11 @@ pub(crate) fn set_local(code: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// Whether a code object tells of its instructions whoever else comes; from now on it does.
 fn is_for_good(code: &Bound<'_, PyAny>) -> bool {
-    std::mem::replace(&mut breakpoint_index().code_mut(code).tells_for_good, true)
+    let py = code.py();
+    std::mem::replace(
+        &mut breakpoint_index(py).code_mut(code).tells_for_good,
+        true,
+    )
 }
 
 /// Makes all code tell again what was disabled, by anybody.
@@ -276,7 +281,7 @@ fn at_line(py: Python<'_>, code: usize, line: u32) -> After {
         let after = events::line(py, code, line, None);
         return if compares { After::Again } else { after };
     }
-    let Some(armed) = try_breakpoint_index() else {
+    let Some(armed) = try_breakpoint_index(py) else {
         return After::Again;
     };
     let met = armed.at_line(code, line, || frame::current_borrowed(py));

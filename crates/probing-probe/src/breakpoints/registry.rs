@@ -1,4 +1,6 @@
-//! What is armed: each point with what it has seen so far. Read by the server's thread, which has no GIL.
+//! The registry of breakpoints, each with its hits.
+//!
+//! Read by the server's thread, which has no GIL.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -290,9 +292,9 @@ impl Breakpoint {
             }
             LastValue::InWords(value) => format!("now {value}"),
             LastValue::Unbound if is_behind || was_passed => {
-                "not bound: armed for when it is".to_owned()
+                "not bound: set for when it is".to_owned()
             }
-            LastValue::Unbound => "not bound yet: armed for when it is".to_owned(),
+            LastValue::Unbound => "not bound yet: set for when it is".to_owned(),
         })
     }
 

@@ -1,5 +1,7 @@
-//! A thread that stopped. It waits in its own thread, without the GIL, and does what its driver asks: evaluates code in
-//! its frames, jumps, goes on. Every wait has a deadline, after which the stack is recorded and the program goes on.
+//! The session of a stopped thread, which waits without the GIL and runs the commands of its controlling client.
+//!
+//! It waits in its own thread, without the GIL, and does what its driver asks: evaluates code in its frames, jumps,
+//! goes on. Every wait has a deadline, after which the stack is recorded and the program goes on.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,7 @@ use probing_proto::message::breakpoints::{
     self, BreakpointEvent, Controller, DisconnectPolicy, ResumeReason, SourceLocation, StepCall,
     StopId, StopPolicy, StopReason,
 };
-use probing_proto::message::{Event, Failure, Message};
+use probing_proto::message::{Eval, Event, Failure, Message};
 use pyo3::prelude::*;
 
 use crate::breakpoints::{
@@ -17,6 +19,7 @@ use crate::breakpoints::{
 };
 use crate::eval::active::Evals;
 use crate::eval::interrupt::{Interrupt, own_thread};
+use crate::eval::last_value::ConnectionValue;
 use crate::eval::output_sink::Sink;
 use crate::process::fork_guard;
 use crate::python::current_thread;
@@ -25,7 +28,6 @@ use crate::python::frame;
 use crate::python::signal_handlers;
 use crate::requests::outbox::Outbox;
 use crate::requests::request::{Pending, given_up};
-use crate::requests::worker::RequestWork;
 
 /// How often the main thread looks whether a Ctrl-C has come.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -66,13 +68,21 @@ struct State {
 
 /// What a driver wants.
 pub(crate) enum Order {
-    Eval(Box<RequestWork>),
+    Eval(Box<StoppedEval>),
     Step(StepCall),
     /// Answered when it is done, or cannot be.
     Jump {
         line: u32,
         sink: Sink,
     },
+}
+
+/// Code for a stopped thread to run.
+pub(crate) struct StoppedEval {
+    pub(crate) eval: Eval,
+    pub(crate) sink: Sink,
+    /// What `_` is for this client.
+    pub(crate) held: ConnectionValue,
 }
 
 /// The innermost frame, and all with it.
@@ -182,7 +192,7 @@ impl Session {
         if is_uncaught {
             // The program may end before anybody comes.
             Handled::aside(py, || {
-                events::quietly(|| self.leave_capture(frames, "nobody caught the exception"))
+                events::quietly(|| self.leave_capture(frames, "uncaught exception"))
             });
         }
         of_this_process().stopped(self);
@@ -255,7 +265,7 @@ impl Session {
                 Next::GoOn(because) => {
                     if because == ResumeReason::Deadline {
                         let why = self.state().why.to_string();
-                        let leave = || self.leave_capture(frames, "its time was over");
+                        let leave = || self.leave_capture(frames, "its timeout expired");
                         let kept = signal_handlers::kept_out(py, leave);
                         let why = kept.map_or_else(|| why.clone(), |kept| format!("{why}; {kept}"));
                         actions::keep((frame, None), self.point(), "expired", Some(&why));
@@ -328,10 +338,10 @@ impl Session {
         let refusal = if state.ends.is_some() || !state.stands {
             self.not_stopped()
         } else if !is_driver {
-            Failure::new(format!("another client drives stop {}", self.id.0))
-                .with_hint("drive it first; `take` takes it from another")
+            Failure::new(format!("another client controls stop {}", self.id.0))
+                .with_hint("take control first; `take` takes it from another client")
         } else if state.orders.len() >= MAX_ORDERS {
-            Failure::new("more than this stop can remember was asked of it")
+            Failure::new("too many requests wait at this stop")
         } else {
             if matches!(order, Order::Step(_)) {
                 // What was asked before it is done before it; a second step is too late.
@@ -361,8 +371,11 @@ impl Session {
     }
 
     pub(crate) fn not_stopped(&self) -> Failure {
-        Failure::new(format!("the thread of stop {} goes on already", self.id.0))
-            .with_hint("`probing stops` tells which threads are stopped")
+        Failure::new(format!(
+            "the thread of stop {} is resumed already",
+            self.id.0
+        ))
+        .with_hint("`probing stops` lists stopped threads")
     }
 
     /// Makes it go on.
@@ -423,7 +436,7 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// What becomes of it when its driver has gone.
+    /// What becomes of it when its controlling client disconnected.
     pub(crate) fn when_gone(&self) -> DisconnectPolicy {
         self.hold.gone
     }

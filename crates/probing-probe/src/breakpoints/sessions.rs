@@ -230,8 +230,8 @@ impl Stops {
         let has_another = driver.is_some_and(|driver| !Arc::ptr_eq(&driver, outbox));
         if has_another && !take {
             return Err(
-                Failure::new(format!("another client drives stop {}", stop.0))
-                    .with_hint("`take` takes it from them"),
+                Failure::new(format!("another client controls stop {}", stop.0))
+                    .with_hint("`take` takes control"),
             );
         }
         session.set_driver(Some(Arc::clone(outbox)));
@@ -287,5 +287,5 @@ fn driven(session: &Session, to: &Arc<Outbox>) -> BreakpointEvent {
 
 fn no_such(stop: StopId) -> Failure {
     Failure::new(format!("no such stop: {}", stop.0))
-        .with_hint("`probing stops` tells which threads are stopped")
+        .with_hint("`probing stops` lists stopped threads")
 }

@@ -63,8 +63,8 @@ pub(crate) fn try_arm(
     let stops = of_this_process();
     if stops.points().is_full() {
         return Err(
-            Failure::new(format!("{MAX_POINTS} points are armed already"))
-                .with_hint("disarm some: `probing disarm ID`"),
+            Failure::new(format!("{MAX_POINTS} breakpoints are set already"))
+                .with_hint("delete some: `probing delete ID`"),
         );
     }
     let owner = client.filter(|_| wanted.own).map(Arc::downgrade);
@@ -98,7 +98,7 @@ fn prepare(py: Python<'_>, point: &Arc<Breakpoint>, pending: &Pending<'_>) -> Re
     if let Some(finder) = &point.finder {
         let _alone = code_search::SearchGuard::wait(py, pending)?;
         let (found, note) = finder.find(py, pending)?;
-        breakpoint_index().add_seeker(Arc::clone(point));
+        breakpoint_index(py).add_seeker(Arc::clone(point));
         let bound = bind(point, found, None);
         code_search::forget_globals(py);
         bound?;
@@ -110,7 +110,7 @@ fn prepare(py: Python<'_>, point: &Arc<Breakpoint>, pending: &Pending<'_>) -> Re
         watchpoints::begin(py, point)?;
     } else {
         exceptions::arm(py, point)
-            .map_err(|error| Failure::new(format!("the hooks cannot be set: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot set the hooks: {error}")))?;
     }
     refresh(py);
     Ok(())
@@ -187,7 +187,7 @@ fn parts(py: Python<'_>, wanted: &SetBreakpoint) -> Result<Parts, Failure> {
         _ => None,
     };
     let finder = Finder::new(py, &wanted.place)
-        .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot search for code: {error}")))?;
     let is_native = condition.as_ref().is_none_or(Condition::is_native);
     let (watch, by, cost) = if let Some((watch, by, cost)) = watchpoints::watch(py, wanted)? {
         (Some(watch), by, cost)
@@ -242,8 +242,9 @@ pub(crate) fn bind<'py>(
     }
     for found in found {
         let FoundCode { code, spot } = &found;
+        let py = code.py();
         let is_start = matches!(point.request.place, BreakpointLocation::Function { .. });
-        let is_known = breakpoint_index()
+        let is_known = breakpoint_index(py)
             .code(code.as_ptr() as usize)
             .is_some_and(|arms| arms.has(point));
         if is_known {
@@ -257,7 +258,7 @@ pub(crate) fn bind<'py>(
                 .expressions()
                 .for_each(|it| it.prepare_for(code, &globals));
         }
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         let arms = armed.code_mut(code);
         // Another thread may have come here meanwhile.
         if arms.has(point) || point.is_over() {
@@ -294,8 +295,8 @@ pub(crate) fn disarm(py: Python<'_>, wanted: &[BreakpointId]) -> Event {
     };
     if !unknown.is_empty() {
         return Event::Failed(
-            Failure::new(format!("no such point: {}", unknown.join(", ")))
-                .with_hint("`probing breakpoints` tells which there are"),
+            Failure::new(format!("no such breakpoint: {}", unknown.join(", ")))
+                .with_hint("`probing breakpoints` lists them"),
         );
     }
     let taken = stops.points().take(wanted);
@@ -306,7 +307,7 @@ pub(crate) fn disarm(py: Python<'_>, wanted: &[BreakpointId]) -> Event {
         if was_armed {
             stops.announce(&BreakpointEvent::Disarmed {
                 point: point.id,
-                reason: "it was disarmed".to_owned(),
+                reason: "deleted by a client".to_owned(),
             });
         }
     }
@@ -319,7 +320,7 @@ pub(crate) fn disarm_itself(py: Python<'_>, point: &Arc<Breakpoint>, reason: &st
     if !point.disarm() {
         return;
     }
-    point.note(Some(format!("disarmed: {reason}")));
+    point.note(Some(format!("deleted: {reason}")));
     take_out(py, point);
     of_this_process().announce(&BreakpointEvent::Disarmed {
         point: point.id,
@@ -331,7 +332,7 @@ pub(crate) fn disarm_itself(py: Python<'_>, point: &Arc<Breakpoint>, reason: &st
 /// Takes a point out of everything that is looked at.
 fn take_out(py: Python<'_>, point: &Arc<Breakpoint>) {
     exceptions::disarm(py, point);
-    let changed = breakpoint_index().remove(py, point);
+    let changed = breakpoint_index(py).remove(py, point);
     point.expressions().for_each(Expression::forget);
     watchpoints::end(py, point);
     for code in &changed {
@@ -341,7 +342,7 @@ fn take_out(py: Python<'_>, point: &Arc<Breakpoint>) {
 
 /// After something was taken out: nothing is told that nobody wants.
 pub(crate) fn settle(py: Python<'_>) {
-    let forgotten = breakpoint_index().forget_empty();
+    let forgotten = breakpoint_index(py).forget_empty();
     drop(forgotten);
     refresh(py);
     release_if_idle(py);
@@ -375,16 +376,16 @@ pub(crate) fn refresh(py: Python<'_>) {
         return;
     }
     let (seeks, raises) = {
-        let armed = breakpoint_index();
+        let armed = breakpoint_index(py);
         (!armed.seekers.is_empty(), !armed.raises.is_empty())
     };
-    let into = stepping::go_into();
+    let into = stepping::go_into(py);
     let everywhere = [
         (seeks || into, GlobalEvent::Starts),
         (seeks || into, GlobalEvent::Resumes),
         (into, GlobalEvent::Throws),
         (raises, GlobalEvent::Raises),
-        (stepping::wait_for_ends(), GlobalEvent::Unwinds),
+        (stepping::wait_for_ends(py), GlobalEvent::Unwinds),
         (
             suspend_threads::is_on() || watchpoints::look_at_lines(),
             GlobalEvent::Lines,
@@ -399,7 +400,7 @@ pub(crate) fn refresh(py: Python<'_>) {
 /// What threads have to tell before 3.12. Runs nothing, so that it still holds when they are told.
 pub(crate) fn wanted_of_threads(py: Python<'_>) -> settrace::TraceRequirements {
     let (raises, by_line) = {
-        let armed = breakpoint_index();
+        let armed = breakpoint_index(py);
         // What is bound is where it was found. What is loaded later is another's.
         let seeks = armed.seekers.iter().any(|point| !point.is_bound());
         (
@@ -440,20 +441,20 @@ pub(crate) fn claim(py: Python<'_>) -> Result<(), Failure> {
 
 /// What a point is told by is kept while it is being set. A search lets other threads run, where the last point that is armed may
 /// come to its end.
-struct Claimed;
+struct Claimed<'py>(Python<'py>);
 
-impl Claimed {
-    fn new(py: Python<'_>) -> Result<Self, Failure> {
+impl<'py> Claimed<'py> {
+    fn new(py: Python<'py>) -> Result<Self, Failure> {
         claim(py)?;
-        breakpoint_index().preparing += 1;
-        Ok(Self)
+        breakpoint_index(py).preparing += 1;
+        Ok(Self(py))
     }
 }
 
-impl Drop for Claimed {
+impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         // It is lent only while a panic unwinds; then what was claimed is kept.
-        if let Some(mut armed) = try_breakpoint_index() {
+        if let Some(mut armed) = try_breakpoint_index(self.0) {
             // A fork has forgotten it.
             armed.preparing = armed.preparing.saturating_sub(1);
         }
@@ -461,7 +462,7 @@ impl Drop for Claimed {
 }
 
 fn release_if_idle(py: Python<'_>) {
-    let is_idle = breakpoint_index().is_empty() && !suspend_threads::is_on();
+    let is_idle = breakpoint_index(py).is_empty() && !suspend_threads::is_on();
     if is_idle && has_monitoring(py) {
         monitoring::release(py);
     }
@@ -469,13 +470,13 @@ fn release_if_idle(py: Python<'_>) {
 
 /// In a forked child, and at the end: whatever is told is told no more.
 pub(crate) fn forget_all(py: Python<'_>) {
-    let codes = breakpoint_index().codes(py);
-    let steps: Vec<u64> = breakpoint_index().steps.keys().copied().collect();
+    let codes = breakpoint_index(py).codes(py);
+    let steps: Vec<u64> = breakpoint_index(py).steps.keys().copied().collect();
     for thread in steps {
         drop(stepping::finish(py, thread));
     }
     let values = {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         armed.seekers.clear();
         armed.raises.clear();
         armed.preparing = 0;
@@ -483,7 +484,7 @@ pub(crate) fn forget_all(py: Python<'_>) {
     };
     watchpoints::forget(py, &values);
     for code in &codes {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         let arms = armed.code_mut(code);
         let lines = std::mem::take(&mut arms.lines);
         let starts = std::mem::take(&mut arms.starts);
@@ -494,7 +495,7 @@ pub(crate) fn forget_all(py: Python<'_>) {
         tell_again(code);
     }
     exceptions::forget(py);
-    let forgotten = breakpoint_index().forget_empty();
+    let forgotten = breakpoint_index(py).forget_empty();
     drop(forgotten);
     refresh(py);
     release_if_idle(py);

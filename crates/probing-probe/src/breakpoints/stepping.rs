@@ -71,9 +71,8 @@ fn begun(
     setting::claim(py)?;
     if !setting::has_monitoring(py) && settrace::is_left_out(py) {
         return Err(
-            Failure::new("this thread cannot take steps: another tool traces it").with_hint(
-                "`c` lets it go on; Python before 3.12 lets only one tool trace a thread",
-            ),
+            Failure::new("this thread cannot take steps: another tool traces it")
+                .with_hint("`c` resumes it; Python before 3.12 lets one tool trace a thread"),
         );
     }
     let mut own = frame.clone();
@@ -109,11 +108,11 @@ fn begun(
         watched: Vec::new(),
     };
     let ending = step.ending(py);
-    breakpoint_index().steps.insert(own_thread(), step);
+    breakpoint_index(py).steps.insert(own_thread(), step);
     events::begin_special();
     watch(targets.iter().map(code_of).collect());
     for code in ending {
-        breakpoint_index().code_mut(&code).enders += 1;
+        breakpoint_index(py).code_mut(&code).enders += 1;
         setting::tell_again(&code);
     }
     setting::refresh(py);
@@ -130,16 +129,16 @@ pub(crate) fn finish(py: Python<'_>, thread: u64) -> Option<(Arc<Session>, Optio
 }
 
 fn finished(py: Python<'_>, thread: u64) -> Option<(Arc<Session>, Option<StopReason>)> {
-    let step = breakpoint_index().steps.remove(&thread)?;
+    let step = breakpoint_index(py).steps.remove(&thread)?;
     events::end_special();
     let mut codes: Vec<_> = step.watched.iter().map(|it| it.bind(py).clone()).collect();
     for code in &codes {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         let arms = armed.code_mut(code);
         arms.steppers = arms.steppers.saturating_sub(1);
     }
     for code in step.ending(py) {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         let arms = armed.code_mut(&code);
         arms.enders = arms.enders.saturating_sub(1);
         drop(armed);
@@ -165,7 +164,7 @@ impl Step {
 /// The thread is at a line; whether its step ends there.
 pub(crate) fn at_line(frame: &Bound<'_, PyAny>, line: u32) -> bool {
     let py = frame.py();
-    let armed = breakpoint_index();
+    let armed = breakpoint_index(py);
     let Some(step) = armed.steps.get(&own_thread()) else {
         return false;
     };
@@ -183,7 +182,7 @@ pub(crate) fn at_line(frame: &Bound<'_, PyAny>, line: u32) -> bool {
 /// A function begins or goes on; whether the step looks at it.
 pub(crate) fn at_start(frame: &Bound<'_, PyAny>) -> bool {
     let py = frame.py();
-    let mut armed = breakpoint_index();
+    let mut armed = breakpoint_index(py);
     let Some(step) = armed.steps.get_mut(&own_thread()) else {
         // Other threads take steps: what they come to must still be told.
         return armed
@@ -200,7 +199,7 @@ pub(crate) fn at_start(frame: &Bound<'_, PyAny>) -> bool {
     if my_code && is_of_library(py, &code) {
         return true;
     }
-    let mut armed = crate::breakpoints::index::breakpoint_index();
+    let mut armed = crate::breakpoints::index::breakpoint_index(py);
     if let Some(step) = armed.steps.get_mut(&own_thread()) {
         step.targets.push(frame.clone().unbind());
     }
@@ -211,7 +210,8 @@ pub(crate) fn at_start(frame: &Bound<'_, PyAny>) -> bool {
 
 /// A function of this thread ends; whether the step ends there, where it `returns`.
 pub(crate) fn at_end(frame: &Bound<'_, PyAny>, returns: bool) -> bool {
-    let is_awaited = breakpoint_index()
+    let py = frame.py();
+    let is_awaited = breakpoint_index(py)
         .steps
         .get(&own_thread())
         .is_some_and(|step| {
@@ -226,7 +226,7 @@ pub(crate) fn at_end(frame: &Bound<'_, PyAny>, returns: bool) -> bool {
 /// A function of this thread has ended.
 fn ended(frame: &Bound<'_, PyAny>) {
     let py = frame.py();
-    let mut armed = breakpoint_index();
+    let mut armed = breakpoint_index(py);
     let Some(step) = armed.steps.get_mut(&own_thread()) else {
         return;
     };
@@ -243,7 +243,7 @@ fn ended(frame: &Bound<'_, PyAny>) {
     let ended = step.until_end_of.take();
     drop(armed);
     let callers = callers_of(frame);
-    let mut armed = crate::breakpoints::index::breakpoint_index();
+    let mut armed = crate::breakpoints::index::breakpoint_index(py);
     if let Some(step) = armed.steps.get_mut(&own_thread()) {
         step.targets
             .extend(callers.iter().map(|it| it.clone().unbind()));
@@ -259,18 +259,18 @@ fn ended(frame: &Bound<'_, PyAny>) {
 }
 
 /// Whether any step is under way: it waits for the end of a frame, be it the thread's last one.
-pub(crate) fn wait_for_ends() -> bool {
-    !breakpoint_index().steps.is_empty()
+pub(crate) fn wait_for_ends(py: Python<'_>) -> bool {
+    !breakpoint_index(py).steps.is_empty()
 }
 
 /// Whether this thread takes one.
-pub(crate) fn is_under_way() -> bool {
-    breakpoint_index().steps.contains_key(&own_thread())
+pub(crate) fn is_under_way(py: Python<'_>) -> bool {
+    breakpoint_index(py).steps.contains_key(&own_thread())
 }
 
 /// Whether any step goes into what begins.
-pub(crate) fn go_into() -> bool {
-    let armed = breakpoint_index();
+pub(crate) fn go_into(py: Python<'_>) -> bool {
+    let armed = breakpoint_index(py);
     armed.steps.values().any(|it| it.kind == proto::Step::Into)
 }
 
@@ -282,7 +282,7 @@ fn callers_of<'py>(frame: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
 /// Has the lines of these told, for this thread's step.
 fn watch(codes: Vec<Bound<'_, PyAny>>) {
     for code in codes {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(code.py());
         let Some(step) = armed.steps.get_mut(&own_thread()) else {
             return;
         };

@@ -1,5 +1,7 @@
-//! The other threads of the program wait while one is stopped, where that was asked for: each at its next line. A thread
-//! that is in a call of C comes to no line, and goes on in there.
+//! Threads that are suspended at their next line while another thread is stopped.
+//!
+//! The other threads of the program wait while one is stopped, where that was asked for: each at its next line. A
+//! thread that is in a call of C comes to no line, and goes on in there.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -55,7 +55,7 @@ pub(crate) fn prepare(py: Python<'_>) {
 /// In a forked child only this thread is left.
 pub(crate) fn after_fork(py: Python<'_>) {
     let is_caught = CAUGHT.with_borrow(Option::is_some);
-    SHOWING.borrow_mut().catching = u32::from(is_caught);
+    SHOWING.borrow_mut(py).catching = u32::from(is_caught);
     if !is_caught {
         put_back(py);
     }
@@ -71,10 +71,10 @@ impl<'py> Catching<'py> {
         let there = names.get_item(interned!(py, "_showwarnmsg")).ok()??;
         if !there.is(ours) {
             names.set_item(interned!(py, "_showwarnmsg"), ours).ok()?;
-            let replaced = SHOWING.borrow_mut().before.replace(there.unbind());
+            let replaced = SHOWING.borrow_mut(py).before.replace(there.unbind());
             drop(replaced);
         }
-        SHOWING.borrow_mut().catching += 1;
+        SHOWING.borrow_mut(py).catching += 1;
         CAUGHT.set(Some(Vec::new()));
         Some(Self(py))
     }
@@ -84,7 +84,7 @@ impl Drop for Catching<'_> {
     fn drop(&mut self) {
         CAUGHT.set(None);
         let is_last = {
-            let mut showing = SHOWING.borrow_mut();
+            let mut showing = SHOWING.borrow_mut(self.0);
             showing.catching = showing.catching.saturating_sub(1);
             showing.catching == 0
         };
@@ -97,7 +97,7 @@ impl Drop for Catching<'_> {
 /// Puts the function back that was there, unless the program has put another.
 fn put_back(py: Python<'_>) {
     let before = SHOWING
-        .borrow_mut()
+        .borrow_mut(py)
         .before
         .as_ref()
         .map(|it| it.clone_ref(py));
@@ -134,7 +134,7 @@ fn ours(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
                 return Ok(py.None());
             }
             let before = SHOWING
-                .borrow_mut()
+                .borrow_mut(py)
                 .before
                 .as_ref()
                 .map(|it| it.clone_ref(py));

@@ -1,18 +1,12 @@
 //! The evals that run in this process now, whichever server started them: the end of the process waits for them.
-#![expect(
-    unsafe_code,
-    reason = "reached through an atomic pointer, because a fork may come at any moment"
-)]
 
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::eval::interrupt::Interrupt;
+use crate::process::per_process::PerProcess;
 
-/// This process's; null in a forked child until it starts a probe of its own.
-static OF_THIS_PROCESS: AtomicPtr<Evals> = AtomicPtr::new(ptr::null_mut());
+static EVALS: PerProcess<Evals> = PerProcess::new();
 
 #[derive(Debug, Default)]
 pub(crate) struct Evals {
@@ -21,21 +15,8 @@ pub(crate) struct Evals {
 }
 
 impl Evals {
-    /// Made by who starts the probe, with the GIL held.
     pub(crate) fn of_this_process() -> &'static Self {
-        let evals = OF_THIS_PROCESS.load(Ordering::Acquire);
-        // SAFETY: null, or leaked below and never freed.
-        if let Some(evals) = unsafe { evals.as_ref() } {
-            return evals;
-        }
-        let evals: &'static mut Self = Box::leak(Box::default());
-        OF_THIS_PROCESS.store(evals, Ordering::Release);
-        evals
-    }
-
-    /// In a forked child: those of the parent are not ours, and their lock may be held by a thread that is not here.
-    pub(crate) fn after_fork() {
-        OF_THIS_PROCESS.store(ptr::null_mut(), Ordering::Release);
+        EVALS.get_or_init(Self::default)
     }
 
     pub(crate) fn enter(&self, interrupt: &Arc<Interrupt>) {

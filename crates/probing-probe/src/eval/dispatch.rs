@@ -190,7 +190,7 @@ fn evaluation(
         EvalOptions::of(work.eval),
     );
     Evaluation::new(py, code, frame, client)
-        .map_err(|error| Failure::new(format!("the program's names cannot be had: {error}")))
+        .map_err(|error| Failure::new(format!("cannot read the names of the program: {error}")))
 }
 
 fn as_task(
@@ -222,7 +222,7 @@ fn as_errand(evaluation: Evaluation, is_async: bool, thread: String) -> Result<E
     });
     if !pending_call::send(errand) {
         return Err(
-            Failure::new("the interpreter takes no more calls for the main thread now")
+            Failure::new("the interpreter's queue of calls for the main thread is full")
                 .with_hint("the main thread is stuck: `probing backtrace` shows where"),
         );
     }
@@ -251,7 +251,8 @@ fn as_visit(
 ) -> Result<EvalStart, Failure> {
     if is_async {
         let why = format!("no event loop runs on thread {}", thread.name);
-        return Err(Failure::new(why).with_hint("without --thread, code that awaits finds a loop"));
+        return Err(Failure::new(why)
+            .with_hint("omit --thread: then code that awaits uses the program's loop"));
     }
     let handoff = Handoff::default();
     let receiver = handoff.clone();

@@ -1,5 +1,4 @@
-//! Interrupting evaluated code: a `KeyboardInterrupt` at its next bytecode where that does no harm (`interrupt_safety.rs`); a task
-//! that waits is cancelled.
+//! Interrupts of evaluated code: a `KeyboardInterrupt` at a safe bytecode, or the cancellation of a task that waits.
 #![expect(unsafe_code, reason = "PyThreadState_SetAsyncExc has no safe face")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

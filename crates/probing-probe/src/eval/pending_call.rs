@@ -7,20 +7,20 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::process::per_process::PerProcess;
 use crate::python::exc_info::Handled;
 use crate::python::signal_handlers;
 
 /// Something to do with the GIL.
 pub(crate) type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
 
-/// This process's; null in a forked child until it has some of its own: the lock may be held by a thread that is not here.
-static OF_THIS_PROCESS: AtomicPtr<Errands> = AtomicPtr::new(ptr::null_mut());
+static ERRANDS: PerProcess<Errands> = PerProcess::new();
 
 #[derive(Default)]
 struct Errands {
@@ -31,7 +31,7 @@ struct Errands {
 
 /// Has the main thread run it. False when the interpreter has too much to do for it already. Called with the GIL held.
 pub(crate) fn send(errand: Errand) -> bool {
-    let errands = of_this_process();
+    let errands = ERRANDS.get_or_init(Errands::default);
     errands.lock().push_back(errand);
     if errands.announced.swap(true, Ordering::AcqRel) {
         return true;
@@ -45,22 +45,6 @@ pub(crate) fn send(errand: Errand) -> bool {
     taken
 }
 
-/// In a forked child.
-pub(crate) fn after_fork() {
-    OF_THIS_PROCESS.store(ptr::null_mut(), Ordering::Release);
-}
-
-fn of_this_process() -> &'static Errands {
-    let errands = OF_THIS_PROCESS.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below and never freed.
-    if let Some(errands) = unsafe { errands.as_ref() } {
-        return errands;
-    }
-    let errands: &'static mut Errands = Box::leak(Box::default());
-    OF_THIS_PROCESS.store(errands, Ordering::Release);
-    errands
-}
-
 impl Errands {
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Errand>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,7 +56,7 @@ extern "C" fn run(_: *mut c_void) -> c_int {
     // Nothing may get out of here but what handlers of the program have raised.
     let is_quiet = panic::catch_unwind(|| {
         Python::try_attach(|py| {
-            let errands = of_this_process();
+            let errands = ERRANDS.get_or_init(Errands::default);
             errands.announced.store(false, Ordering::Release);
             let run_all = || {
                 loop {

@@ -295,9 +295,7 @@ impl StreamMethod {
             Self::WriteBytes(stream) => sent(stream, bytes, args),
             Self::Flush => return OutputReceiver::Program.lend(call_original),
             Self::Read if !matches!(OutputReceiver::current(py), OutputReceiver::Program) => {
-                return Err(PyEOFError::new_err(
-                    "standard input is the program's; evaluated code has none",
-                ));
+                return Err(PyEOFError::new_err("evaluated code has no standard input"));
             }
             Self::Read => None,
         };

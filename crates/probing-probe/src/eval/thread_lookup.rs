@@ -1,5 +1,6 @@
-//! Where evaluated code can run: threads, frames, event loops. The looking is done by `places.py`, loaded when first
-//! asked for.
+//! Threads, frames and event loops in which evaluated code can run.
+//!
+//! The looking is done by `places.py`, loaded when first asked for.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::eval::interrupt::own_thread;
 use crate::eval::traceback::text_of;
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::call::{call, call_with};
 use crate::python::embedded::embedded;
 use crate::python::exc_info::Handled;
@@ -110,7 +111,6 @@ type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
 /// A visit that has not come to pass.
 struct PendingVisit {
     number: u64,
-    generation: u32,
     /// The thread.
     ident: u64,
     errand: Errand,
@@ -118,7 +118,8 @@ struct PendingVisit {
     visit: Option<Py<PyAny>>,
 }
 
-static AWAITED: GilCell<Vec<PendingVisit>> = GilCell::new(Vec::new());
+/// A child of a fork leaves its parent's visits alone.
+static AWAITED: PerProcess<GilCell<Vec<PendingVisit>>> = PerProcess::new();
 
 impl Visit {
     /// `arrived` is called in that thread, once, with the GIL held.
@@ -143,18 +144,17 @@ impl Visit {
         });
         let arrive = arrive.map_err(|error| failure(py, &error))?;
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        AWAITED.borrow_mut().push(PendingVisit {
+        awaited().borrow_mut(py).push(PendingVisit {
             number,
-            generation: fork_child::generation(),
             ident: thread.ident,
             errand: Box::new(arrived),
             visit: None,
         });
         let visit = ask(py, "Visit", (thread.ident, arrive.bind(py), tool));
-        let visit = visit.inspect_err(|_| drop(take_awaited(|it| it.number == number)))?;
+        let visit = visit.inspect_err(|_| drop(take_awaited(py, |it| it.number == number)))?;
         // It may have arrived by now: Python code of ours ran.
-        if let Some(awaited) = AWAITED
-            .borrow_mut()
+        if let Some(awaited) = awaited()
+            .borrow_mut(py)
             .iter_mut()
             .find(|it| it.number == number)
         {
@@ -174,7 +174,7 @@ impl Visit {
 
     /// Takes everything back.
     pub(crate) fn end(&self, py: Python<'_>) {
-        drop(take_awaited(|it| it.number == self.number));
+        drop(take_awaited(py, |it| it.number == self.number));
         drop(call_method(self.visit.bind(py), "end"));
     }
 }
@@ -182,9 +182,9 @@ impl Visit {
 /// A thread has come to a line of a function that somebody waits in. Other threads may be in the same functions; and a second
 /// line comes while the first is served.
 fn arrive(py: Python<'_>) {
-    let (ident, generation) = (own_thread(), fork_child::generation());
-    let is_here = |it: &PendingVisit| it.ident == ident && it.generation == generation;
-    let Some(PendingVisit { errand, visit, .. }) = take_awaited(is_here) else {
+    let ident = own_thread();
+    let is_here = |it: &PendingVisit| it.ident == ident;
+    let Some(PendingVisit { errand, visit, .. }) = take_awaited(py, is_here) else {
         return;
     };
     if let Some(visit) = visit {
@@ -195,9 +195,13 @@ fn arrive(py: Python<'_>) {
     drop(panic::catch_unwind(served));
 }
 
+fn awaited() -> &'static GilCell<Vec<PendingVisit>> {
+    AWAITED.get_or_init(|| GilCell::new(Vec::new()))
+}
+
 /// Taken out, to be dropped outside.
-fn take_awaited(is_it: impl Fn(&PendingVisit) -> bool) -> Option<PendingVisit> {
-    let mut awaited = AWAITED.try_borrow_mut()?;
+fn take_awaited(py: Python<'_>, is_it: impl Fn(&PendingVisit) -> bool) -> Option<PendingVisit> {
+    let mut awaited = AWAITED.get()?.try_borrow_mut(py)?;
     let place = awaited.iter().position(is_it)?;
     Some(awaited.remove(place))
 }
@@ -252,6 +256,6 @@ fn failure(py: Python<'_>, error: &PyErr) -> Failure {
     };
     match words() {
         Ok((why, hint)) => Failure::new(why).with_hint(hint),
-        Err(_) => Failure::new(format!("cannot look for a place to run: {error}")),
+        Err(_) => Failure::new(format!("cannot find a thread or frame to run in: {error}")),
     }
 }

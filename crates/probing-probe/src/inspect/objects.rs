@@ -1,4 +1,6 @@
-//! Answers what a prompt asks about live objects. The looking is done by `objects.py`, loaded when the first asks.
+//! Live objects for the completion and help of a prompt.
+//!
+//! The looking is done by `objects.py`, loaded when the first asks.
 
 use probing_proto::message::completion::{
     Complete, Completion, CompletionKind, Describe, Description, Scope, Step,
@@ -120,9 +122,7 @@ fn pair(pair: &Bound<'_, PyAny>) -> PyResult<(String, String)> {
 
 fn failed(error: impl Into<PyErr>) -> Failure {
     let error = error.into();
-    Failure::new(format!(
-        "the program's objects cannot be looked at: {error}"
-    ))
+    Failure::new(format!("cannot read the program's objects: {error}"))
 }
 
 /// A function of `objects.py`.

@@ -1,7 +1,9 @@
-//! What stands in code where it calls out: in a twin (`sites.rs`), and in what is put around a function that is traced and can
-//! have none (`trace_instrument.rs`). A constant whose truth is asked for: that takes two instructions and no call, so that a
-//! profiler of the program sees none, and is half the price of one. Where a function ends, a site that is true is shown what it
-//! ends with, as if it were asked for an item.
+//! The call of the probe in instrumented code: a constant whose truth is asked for.
+//!
+//! What stands in code where it calls out: in a twin (`sites.rs`), and in what is put around a function that is
+//! traced and can have none (`trace_instrument.rs`). A constant whose truth is asked for: that takes two
+//! instructions and no call, so that a profiler of the program sees none, and is half the price of one. Where a
+//! function ends, a site that is true is shown what it ends with, as if it were asked for an item.
 #![expect(unsafe_code, reason = "a class whose truth is a bare C function")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};

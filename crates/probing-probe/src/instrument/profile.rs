@@ -1,5 +1,8 @@
-//! Python 3.10 and 3.11: a profile function in C, for what has no function that could get code that tells (`trace_instrument.rs`): all
-//! of a module, and what a function calls, on the threads that need it. All that these threads call has to pass by here.
+//! The profile function in C of Python 3.10 and 3.11, for traced code that cannot be instrumented.
+//!
+//! Python 3.10 and 3.11: a profile function in C, for what has no function that could get code that tells
+//! (`trace_instrument.rs`): all of a module, and what a function calls, on the threads that need it. All that these
+//! threads call has to pass by here.
 //!
 //! A thread that has a profile function already keeps it.
 #![expect(unsafe_code, reason = "profile functions are set by the C interface")]
@@ -70,7 +73,7 @@ pub(crate) fn set_on_this_thread() {
 /// Sets it on all threads, or on those that are inside a function whose calls are followed, or takes it from them, as is
 /// wanted now.
 pub(crate) fn refresh(py: Python<'_>) {
-    let everywhere = setting::seeks_now() || table().needs_profile();
+    let everywhere = setting::seeks_now() || table(py).needs_profile();
     let inside = traces::follow_calls_now();
     let was_everywhere = EVERYWHERE.swap(everywhere, Ordering::AcqRel);
     let was_inside = INSIDE.swap(inside, Ordering::AcqRel);
@@ -231,12 +234,13 @@ fn look_what_runs(frame: &Bound<'_, PyAny>, did: TraceEventKind) {
 /// What most calls need: whether no more is to be done about one.
 #[inline]
 fn is_done_with(frame: &Bound<'_, PyAny>, code: usize, did: TraceEventKind) -> bool {
-    let Some(mut table) = table_if_free() else {
+    let py = frame.py();
+    let Some(mut table) = table_if_free(py) else {
         return true;
     };
     let Some(entry) = table.entry(code) else {
         drop(table);
-        return is_nobodys(code, did);
+        return is_nobodys(py, code, did);
     };
     if entry.tells {
         return true;
@@ -268,10 +272,10 @@ fn exactly(
 
 /// Whether code that nobody knows of is passed by: of such only the beginning may be news.
 #[inline]
-fn is_nobodys(code: usize, did: TraceEventKind) -> bool {
+fn is_nobodys(py: Python<'_>, code: usize, did: TraceEventKind) -> bool {
     let passed_by = pass_by();
     let is_news = did == TraceEventKind::Call
-        && (follows().is_some() || setting::is_seeking() && !STRANGERS.know(code));
+        && (follows().is_some() || setting::is_seeking() && !STRANGERS.know(py, code));
     !is_news && passed_by < LOOK_EVERY
 }
 
@@ -290,9 +294,10 @@ fn follows() -> Option<(usize, u32)> {
 }
 
 fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
+    let py = frame.py();
     let code = probe_call::own_code(running.clone());
     let address = code.as_ptr() as usize;
-    let known = table_if_free().map(|table| table.entry(address).map(|entry| entry.tells));
+    let known = table_if_free(py).map(|table| table.entry(address).map(|entry| entry.tells));
     match known {
         None | Some(Some(true)) => return,
         Some(Some(false)) => {}
@@ -309,9 +314,10 @@ fn at_call(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>) {
 }
 
 fn at_return(frame: &Bound<'_, PyAny>, running: Bound<'_, PyAny>, did: TraceEventKind) {
+    let py = frame.py();
     let address = probe_call::own_code(running.clone()).as_ptr() as usize;
     let is_told = |entry: &Entry| !entry.tells;
-    if table_if_free().is_some_and(|table| table.entry(address).is_some_and(is_told)) {
+    if table_if_free(py).is_some_and(|table| table.entry(address).is_some_and(is_told)) {
         tell(frame, (&running, address), did);
     }
 }
@@ -322,12 +328,13 @@ fn tell(
     (running, code): (&Bound<'_, PyAny>, usize),
     did: TraceEventKind,
 ) {
+    let py = frame.py();
     let is_twin = running.as_ptr() as usize != code;
     let of_twin = is_twin.then(|| YieldPoints::of(running)).flatten();
-    let heard = table_if_free().and_then(|mut table| {
+    let heard = table_if_free(py).and_then(|mut table| {
         let yields = of_twin.as_ref().or(table.entry(code)?.yields.as_ref());
         let did = exactly(did, frame, yields);
-        events::heard(&mut table, code, did)
+        events::heard(py, &mut table, code, did)
     });
     let Some(heard) = heard else {
         return;

@@ -1,5 +1,8 @@
-//! Python 3.10 and 3.11: a trace function in C, on threads that run what cannot call us (`sites.rs`), and on all while
-//! somebody takes a step or looks for code that is not loaded yet. Exceptions alone are told at no price (`thread_state.rs`).
+//! The trace function in C of Python 3.10 and 3.11, for code that cannot be instrumented and for steps.
+//!
+//! Python 3.10 and 3.11: a trace function in C, on threads that run what cannot call us (`sites.rs`), and on all
+//! while somebody takes a step or looks for code that is not loaded yet. Exceptions alone are told at no price
+//! (`thread_state.rs`).
 //!
 //! A thread that has a trace function already (a debugger, coverage) keeps it: two do not go together on these Pythons. What a
 //! program sets itself takes the place of ours: now and then we look, say so, and come back when it has gone.
@@ -70,10 +73,8 @@ pub(crate) fn claim() -> Result<(), Failure> {
     if has_all {
         return Ok(());
     }
-    Err(
-        Failure::new("this Python does not let its threads be traced")
-            .with_hint("breakpoints need CPython 3.10 or newer"),
-    )
+    Err(Failure::new("this Python does not allow trace functions")
+        .with_hint("breakpoints need CPython 3.10 or newer"))
 }
 
 /// What to say when threads are left out, because another tool traces them; as of the last look.
@@ -126,7 +127,7 @@ fn traced_by_others(py: Python<'_>) -> Option<String> {
         [first, others @ ..] => (format!("{first} and {} more threads", others.len()), "are"),
     };
     Some(format!(
-        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 lets only one in, so nothing is met there"
+        "{who} {are} traced by another tool (a debugger, coverage): Python before 3.12 allows one, so no breakpoint is hit there"
     ))
 }
 
@@ -278,8 +279,8 @@ unsafe extern "C" fn traced(
 }
 
 /// Whether local variables of this code are watched.
-fn has_stores(code: usize) -> bool {
-    try_breakpoint_index().is_some_and(|armed| {
+fn has_stores(py: Python<'_>, code: usize) -> bool {
+    try_breakpoint_index(py).is_some_and(|armed| {
         let arms = armed.code(code);
         arms.is_some_and(|arms| !arms.stores.is_empty())
     })
@@ -293,7 +294,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
     if watchpoints::look_at_lines() {
         watchpoints::compare_at(py, code, line, Some(frame));
     }
-    if watchpoints::look_at_locals() && has_stores(code) {
+    if watchpoints::look_at_locals() && has_stores(py, code) {
         watchpoints::compare_locals(frame, code, Some(line));
     }
     if let Some(begins) = seen.call {
@@ -309,7 +310,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
         events::line(py, armed_in, line, Some(frame));
         return;
     }
-    let Some(armed) = try_breakpoint_index() else {
+    let Some(armed) = try_breakpoint_index(py) else {
         return;
     };
     let met = match armed.code(armed_in) {
@@ -324,7 +325,7 @@ fn at_line(frame: &Bound<'_, PyAny>) {
 
 fn at_call(frame: &Bound<'_, PyAny>) {
     let code = code_of(frame);
-    if !events::is_special() && STRANGERS.know(code.as_ptr() as usize) {
+    if !events::is_special() && STRANGERS.know(frame.py(), code.as_ptr() as usize) {
         return;
     }
     let after = if begins(frame, &code) {
@@ -340,7 +341,7 @@ fn at_call(frame: &Bound<'_, PyAny>) {
 fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) {
     if watchpoints::look_at_locals() {
         let code = probe_call::own_code(code_of(frame)).as_ptr() as usize;
-        if has_stores(code) {
+        if has_stores(frame.py(), code) {
             watchpoints::compare_locals(frame, code, None);
         }
     }
@@ -350,7 +351,8 @@ fn at_return<'py>(frame: &Bound<'py, PyAny>, value: Option<&Bound<'py, PyAny>>) 
 }
 
 fn at_exception(frame: &Bound<'_, PyAny>, argument: *mut PyObject) {
-    if try_breakpoint_index().is_none_or(|armed| armed.raises.is_empty()) {
+    let py = frame.py();
+    if try_breakpoint_index(py).is_none_or(|armed| armed.raises.is_empty()) {
         return;
     }
     // SAFETY: for this event a tuple of class, exception and traceback; borrowed.

@@ -1,6 +1,9 @@
-//! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines and behind the writes of what is
-//! watched (`sites.py`), its *twin*; one that is traced, where it begins and ends. Nothing else pays for that, and a thread is
-//! traced only while it needs to be: when it runs a function whose frame is older than the twin, or takes a step.
+//! Instrumented code of Python 3.10 and 3.11: copies of functions that call the probe at breakpoints and writes.
+//!
+//! Python 3.10 and 3.11: a function that points are in gets code that calls us at their lines and behind the writes
+//! of what is watched (`sites.py`), its *twin*; one that is traced, where it begins and ends. Nothing else pays for
+//! that, and a thread is traced only while it needs to be: when it runs a function whose frame is older than the
+//! twin, or takes a step.
 //!
 //! Functions inside functions are not given one for points: whoever makes them would make them anew from code of their own. Nor
 //! is anything where Dynamo is at work, which would compile the twin in place of what it has compiled, nor where greenlets keep
@@ -32,9 +35,10 @@ use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::trace;
 use crate::watchpoints;
 
-pub(crate) const NAME: &str = "calls in its code";
+pub(crate) const NAME: &str = "bytecode instrumentation";
 /// What is said of its price where it does not do.
-pub(crate) const LIMIT: &str = "Python before 3.12 has to trace what runs already or is inside a function: 2 to 7 times slower";
+pub(crate) const LIMIT: &str =
+    "before Python 3.12, running calls and nested functions are traced: 2 to 7 times slower";
 
 const MAX_TRIES: u32 = 8;
 
@@ -100,14 +104,16 @@ pub(crate) fn tells_lines(code: &Bound<'_, PyAny>) -> bool {
 
 /// Where functions of this code call out now.
 fn calls_of(code: &Bound<'_, PyAny>) -> Option<Calls> {
-    let sites = sites();
+    let py = code.py();
+    let sites = sites(py);
     let sites = sites.as_ref()?;
     let given = sites.given.get(&(code.as_ptr() as usize))?;
     Some(sites.twins.get(&given.twin)?.calls.clone())
 }
 
 fn tell_to(code: &Bound<'_, PyAny>, known: &[Bound<'_, PyAny>]) {
-    let wanted = Calls::wanted(code.as_ptr() as usize);
+    let py = code.py();
+    let wanted = Calls::wanted(py, code.as_ptr() as usize);
     let has = calls_of(code);
     let is_so = has.as_ref() == Some(&wanted) && known.is_empty();
     if is_so || (has.is_none() && wanted.is_empty()) {
@@ -118,31 +124,31 @@ fn tell_to(code: &Bound<'_, PyAny>, known: &[Bound<'_, PyAny>]) {
         // Nothing is wanted, or an audit hook refuses, or the code is not what we know: then its threads are traced.
         take_back(code);
     }
-    forget_unused(code.py());
+    forget_unused(py);
 }
 
 /// Whether some armed code has no twin, so that threads have to be traced.
 pub(crate) fn are_missing(py: Python<'_>) -> bool {
-    let codes = breakpoint_index().codes(py);
+    let codes = breakpoint_index(py).codes(py);
     if codes.is_empty()
-        && let Some(sites) = sites().as_mut()
+        && let Some(sites) = sites(py).as_mut()
     {
         sites.tries.clear();
     }
     codes.iter().any(|code| {
         let address = code.as_ptr() as usize;
         let has = |sites: &Sites| sites.given.contains_key(&address);
-        Calls::wanted(address).has_points() && !sites().as_ref().is_some_and(has)
+        Calls::wanted(py, address).has_points() && !sites(py).as_ref().is_some_and(has)
     })
 }
 
 /// Tries again for code whose functions were not there yet: it has just been loaded. To look for them is to look at all there
 /// is, so that this has an end.
 pub(crate) fn try_again(py: Python<'_>) {
-    for code in breakpoint_index().codes(py) {
+    for code in breakpoint_index(py).codes(py) {
         let address = code.as_ptr() as usize;
         let may = {
-            let mut sites = sites();
+            let mut sites = sites(py);
             let tries = sites.get_or_insert_default().tries.entry(address);
             let tries = tries.or_default();
             *tries += 1;
@@ -157,7 +163,7 @@ pub(crate) fn try_again(py: Python<'_>) {
 /// Whether generators or coroutines wait that run older code: any thread may go on with them.
 pub(crate) fn have_sleepers(py: Python<'_>) -> bool {
     let all: Vec<_> = {
-        let sites = sites();
+        let sites = sites(py);
         let given = sites.iter().flat_map(|sites| sites.given.values());
         given.map(|given| given.sleepers.clone_ref(py)).collect()
     };
@@ -169,7 +175,10 @@ pub(crate) fn have_sleepers(py: Python<'_>) -> bool {
 
 /// The threads, of these or of all, that run frames older than their code's twin.
 pub(crate) fn older_in(py: Python<'_>, among: Option<&[u64]>) -> Vec<u64> {
-    if sites().as_ref().is_none_or(|sites| sites.given.is_empty()) {
+    if sites(py)
+        .as_ref()
+        .is_none_or(|sites| sites.given.is_empty())
+    {
         return Vec::new();
     }
     let frames = || -> PyResult<Bound<'_, PyDict>> {
@@ -194,7 +203,7 @@ pub(crate) fn older_in(py: Python<'_>, among: Option<&[u64]>) -> Vec<u64> {
 fn has_older(innermost: Bound<'_, PyAny>) -> bool {
     let mut frame = Some(innermost);
     while let Some(found) = frame {
-        if is_older(frame::code_of(&found).as_ptr() as usize) {
+        if is_older(found.py(), frame::code_of(&found).as_ptr() as usize) {
             return true;
         }
         frame = frame::caller_of(&found);
@@ -203,8 +212,8 @@ fn has_older(innermost: Bound<'_, PyAny>) -> bool {
 }
 
 /// Whether code that runs does not tell what is wanted of it.
-fn is_older(code: usize) -> bool {
-    let sites = sites();
+fn is_older(py: Python<'_>, code: usize) -> bool {
+    let sites = sites(py);
     let Some(sites) = sites.as_ref() else {
         return false;
     };
@@ -222,7 +231,7 @@ fn is_older(code: usize) -> bool {
 /// Another function has the code of this one, or its twin, from now on.
 pub(crate) fn has_code_of(code: &Py<PyAny>, function: &Bound<'_, PyAny>) {
     let py = function.py();
-    let functions = sites().as_ref().and_then(|sites| {
+    let functions = sites(py).as_ref().and_then(|sites| {
         let given = sites.given.get(&(code.as_ptr() as usize))?;
         Some(given.functions.clone_ref(py))
     });
@@ -234,8 +243,9 @@ pub(crate) fn has_code_of(code: &Py<PyAny>, function: &Bound<'_, PyAny>) {
 
 /// A thread that is traced comes to a line.
 pub(crate) fn seen(code: usize, line: u32, frame: &Bound<'_, PyAny>) -> TraceSite {
+    let py = frame.py();
     TOLD.set(0);
-    let found = sites_if_free().and_then(|sites| {
+    let found = sites_if_free(py).and_then(|sites| {
         let twin = sites.as_ref()?.twins.get(&code)?;
         let original = twin.original.as_ptr() as usize;
         Some((original, twin.calls.lines.contains(&line)))
@@ -248,7 +258,7 @@ pub(crate) fn seen(code: usize, line: u32, frame: &Bound<'_, PyAny>) -> TraceSit
         };
     };
     let at = offset_of(frame);
-    let call = sites_if_free().and_then(|sites| {
+    let call = sites_if_free(py).and_then(|sites| {
         let twin = sites.as_ref()?.twins.get(&code)?;
         let place = twin.offsets.iter().position(|offset| *offset == at)?;
         // That of the beginning comes first. One that only a trace wants tells nothing of points.
@@ -300,7 +310,7 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls, known: &[Bound<'_, PyAny>]) -> P
         (&holders.functions, PyTuple::new(py, &older)?, &twin),
     )?;
     let replaced = {
-        let mut sites = sites();
+        let mut sites = sites(py);
         sites.get_or_insert_default().given.insert(
             address,
             Given {
@@ -313,7 +323,7 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls, known: &[Bound<'_, PyAny>]) -> P
     };
     drop(replaced);
     let replaced = {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         let is_armed = armed.code(address).is_some();
         is_armed.then(|| armed.code_mut(code).twin.replace(names))
     };
@@ -323,9 +333,10 @@ fn give(code: &Bound<'_, PyAny>, wanted: Calls, known: &[Bound<'_, PyAny>]) -> P
 
 /// Makes a twin, which is kept as long as somebody may run it.
 fn make<'py>(code: &Bound<'py, PyAny>, wanted: Calls) -> PyResult<Bound<'py, PyAny>> {
+    let py = code.py();
     let made = made(code, &wanted)?;
     let (twin, offsets) = (made.get_item(0)?, made.get_item(1)?.extract()?);
-    let mut sites = sites();
+    let mut sites = sites(py);
     let replaced = sites.get_or_insert_default().twins.insert(
         twin.as_ptr() as usize,
         InstrumentedCode {
@@ -341,7 +352,8 @@ fn make<'py>(code: &Bound<'py, PyAny>, wanted: Calls) -> PyResult<Bound<'py, PyA
 
 /// One that was made before and calls out at the same places.
 fn twin_with<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> Option<Bound<'py, PyAny>> {
-    let sites = sites();
+    let py = code.py();
+    let sites = sites(py);
     let mut twins = sites.as_ref()?.twins.values();
     let found = twins.find(|twin| twin.original.is(code) && twin.calls == *wanted)?;
     Some(found.code.bind(code.py()).clone())
@@ -364,7 +376,7 @@ impl<'py> Holders<'py> {
         known: &[Bound<'py, PyAny>],
     ) -> PyResult<Self> {
         let py = code.py();
-        let before = sites().as_ref().and_then(|sites| {
+        let before = sites(py).as_ref().and_then(|sites| {
             let given = sites.given.get(&(code.as_ptr() as usize))?;
             Some((given.functions.clone_ref(py), given.are_all))
         });
@@ -396,8 +408,9 @@ impl<'py> Holders<'py> {
 
 /// Gets the expressions of points ready for frames of a twin.
 fn prepare(code: &Bound<'_, PyAny>, twin: &Bound<'_, PyAny>) {
+    let py = code.py();
     let points: Vec<_> = {
-        let armed = breakpoint_index();
+        let armed = breakpoint_index(py);
         let arms = armed.code(code.as_ptr() as usize).into_iter();
         arms.flat_map(CodeBreakpoints::points).cloned().collect()
     };
@@ -450,7 +463,7 @@ fn made<'py>(code: &Bound<'py, PyAny>, wanted: &Calls) -> PyResult<Bound<'py, Py
 fn take_back(code: &Bound<'_, PyAny>) {
     let py = code.py();
     let address = code.as_ptr() as usize;
-    let given = sites()
+    let given = sites(py)
         .as_mut()
         .and_then(|sites| sites.given.remove(&address));
     let twins = twins_of(code);
@@ -468,7 +481,7 @@ fn take_back(code: &Bound<'_, PyAny>) {
     // Where it is refused, the twin stays, which only does more than it has to.
     drop(back);
     let names = {
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(py);
         let is_there = armed.code(address).is_some();
         is_there.then(|| armed.code_mut(code).twin.take())
     };
@@ -477,7 +490,8 @@ fn take_back(code: &Bound<'_, PyAny>) {
 }
 
 fn twins_of<'py>(code: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
-    let sites = sites();
+    let py = code.py();
+    let sites = sites(py);
     let twins = sites.iter().flat_map(|sites| sites.twins.values());
     let its = twins.filter(|twin| twin.original.is(code));
     its.map(|twin| twin.code.bind(code.py()).clone()).collect()
@@ -486,14 +500,14 @@ fn twins_of<'py>(code: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
 /// Forgets twins that no function has and no frame runs.
 fn forget_unused(py: Python<'_>) {
     let unused: Vec<InstrumentedCode> = {
-        let mut sites = sites();
+        let mut sites = sites(py);
         let Some(sites) = sites.as_mut() else {
             return;
         };
         let is_unused = |address: &usize, twin: &InstrumentedCode| {
             let is_current = sites.given.values().any(|given| given.twin == *address);
             // What is only muted is told of again soon.
-            let is_muted = twin.calls.traced && trace::knows(twin.original.as_ptr() as usize);
+            let is_muted = twin.calls.traced && trace::knows(py, twin.original.as_ptr() as usize);
             // SAFETY: a live object, and the GIL is held. The one reference is ours.
             !is_current && !is_muted && unsafe { ffi::Py_REFCNT(twin.code.as_ptr()) } == 1
         };
@@ -534,7 +548,7 @@ fn met(py: Python<'_>, site: &Site) -> bool {
     if TOLD.get() != 0 && TOLD.replace(0) == frame.as_ptr() as usize {
         return false;
     }
-    let met = match try_breakpoint_index() {
+    let met = match try_breakpoint_index(py) {
         Some(armed) => match armed.code(site.code()) {
             Some(arms) => arms.at_call(place, &frame),
             None => return false,
@@ -564,10 +578,10 @@ fn python<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     namespace.bind(py).as_any().get_item(name)
 }
 
-fn sites() -> GilGuard<'static, Option<Sites>> {
-    SITES.borrow_mut()
+fn sites(py: Python<'_>) -> GilGuard<'_, Option<Sites>> {
+    SITES.borrow_mut(py)
 }
 
-fn sites_if_free() -> Option<GilGuard<'static, Option<Sites>>> {
-    SITES.try_borrow_mut()
+fn sites_if_free(py: Python<'_>) -> Option<GilGuard<'_, Option<Sites>>> {
+    SITES.try_borrow_mut(py)
 }

@@ -1,7 +1,9 @@
-//! Python 3.10 and 3.11, which have no `sys.monitoring`: a chosen function gets code that tells when it runs, and only that
-//! function pays for it. That is its own with some calls more (`sites.rs`). Generators and coroutines, and functions that
-//! can have no such twin, get code that calls a function with their own code. What has no function that could get anything is
-//! told by a profile function (`profile.rs`).
+//! Instrumented code of Python 3.10 and 3.11 that reports calls and returns of traced functions.
+//!
+//! Python 3.10 and 3.11, which have no `sys.monitoring`: a chosen function gets code that tells when it runs, and
+//! only that function pays for it. That is its own with some calls more (`sites.rs`). Generators and coroutines,
+//! and functions that can have no such twin, get code that calls a function with their own code. What has no
+//! function that could get anything is told by a profile function (`profile.rs`).
 #![expect(unsafe_code, reason = "finds code by its address")]
 
 use std::panic::{self, AssertUnwindSafe};
@@ -29,7 +31,7 @@ use crate::trace::fast_path;
 use crate::trace::function_stats::Tracing;
 use crate::trace::monitoring_tool;
 
-pub(crate) const NAME: &str = "calls in its code";
+pub(crate) const NAME: &str = "bytecode instrumentation";
 
 /// A function that has code that tells, or may get it: here, what is put around it.
 struct Swap {
@@ -78,7 +80,7 @@ pub(crate) fn know(function: &Bound<'_, PyAny>) {
 /// Has a code object tell what is wanted of it now.
 pub(crate) fn tell(code: &Bound<'_, PyAny>) {
     let py = code.py();
-    let wanted = TraceMechanism::of(code.as_ptr() as usize);
+    let wanted = TraceMechanism::of(py, code.as_ptr() as usize);
     if wanted == TraceMechanism::ByFunction {
         learn(code);
     }
@@ -101,7 +103,7 @@ pub(crate) fn tell(code: &Bound<'_, PyAny>) {
         tells |= is_its && swap.is_on;
         wanted != TraceMechanism::Nothing || swap.is_on || !is_its
     });
-    if let Some(entry) = table().entry_there(code.as_ptr() as usize) {
+    if let Some(entry) = table(py).entry_there(code.as_ptr() as usize) {
         entry.tells = tells;
     }
     profile::refresh(py);
@@ -116,8 +118,8 @@ enum TraceMechanism {
 }
 
 impl TraceMechanism {
-    fn of(code: usize) -> Self {
-        let table = table_if_free();
+    fn of(py: Python<'_>, code: usize) -> Self {
+        let table = table_if_free(py);
         let entry = table.as_ref().and_then(|table| table.entry(code));
         let is_wanted = |entry: &&Entry| !entry.wants().is_none() && !entry.is_muted();
         let Some(entry) = entry.filter(is_wanted) else {
@@ -136,24 +138,26 @@ impl TraceMechanism {
 }
 
 /// Whether functions of this code are to tell where they begin and end, by a twin.
-pub(crate) fn wants_calls(code: usize) -> bool {
+pub(crate) fn wants_calls(py: Python<'_>, code: usize) -> bool {
     let suspends =
         |table: GilGuard<'_, Table>| table.entry(code).is_some_and(|entry| entry.suspends);
-    !table_if_free().is_some_and(suspends) && TraceMechanism::of(code) == TraceMechanism::ByFunction
+    !table_if_free(py).is_some_and(suspends)
+        && TraceMechanism::of(py, code) == TraceMechanism::ByFunction
 }
 
 /// Whether they are to tell each line, by a twin.
-pub(crate) fn wants_lines(code: usize) -> bool {
+pub(crate) fn wants_lines(py: Python<'_>, code: usize) -> bool {
     let has_lines = |table: GilGuard<'_, Table>| {
         let tracing = table.entry(code).and_then(|entry| entry.tracing.as_ref());
         tracing.is_some_and(|tracing| tracing.lines.is_some())
     };
-    table_if_free().is_some_and(has_lines) && TraceMechanism::of(code) == TraceMechanism::ByFunction
+    table_if_free(py).is_some_and(has_lines)
+        && TraceMechanism::of(py, code) == TraceMechanism::ByFunction
 }
 
 /// Whether somebody wants to know of this code, be it muted.
-pub(crate) fn knows(code: usize) -> bool {
-    table_if_free().is_some_and(|table| table.entry(code).is_some())
+pub(crate) fn knows(py: Python<'_>, code: usize) -> bool {
+    table_if_free(py).is_some_and(|table| table.entry(code).is_some())
 }
 
 /// Finds the functions of a code object that was found.
@@ -365,7 +369,7 @@ impl Around {
 pub(crate) fn called(py: Python<'_>, code: usize) -> bool {
     let quick =
         |mut table: GilGuard<'_, Table>| fast_path::began(&mut table, code, TraceEventKind::Call);
-    if table_if_free().and_then(quick).is_none() {
+    if table_if_free(py).and_then(quick).is_none() {
         hear_calmly(py, code, TraceEventKind::Call, None);
     }
     false
@@ -376,7 +380,7 @@ pub(crate) fn called(py: Python<'_>, code: usize) -> bool {
 pub(crate) fn returned(py: Python<'_>, code: usize) -> bool {
     let quick =
         |mut table: GilGuard<'_, Table>| fast_path::ended(&mut table, code, TraceEventKind::Return);
-    table_if_free().and_then(quick).is_none() && !returned_unseen(py, code)
+    table_if_free(py).and_then(quick).is_none() && !returned_unseen(py, code)
 }
 
 /// The same the long way, where nobody wants to see what; false: somebody does.
@@ -384,7 +388,7 @@ pub(crate) fn returned(py: Python<'_>, code: usize) -> bool {
 fn returned_unseen(py: Python<'_>, code: usize) -> bool {
     let has_tap =
         |table: GilGuard<'_, Table>| table.entry(code).is_some_and(|entry| entry.tap.is_some());
-    let is_seen = table_if_free().is_some_and(has_tap);
+    let is_seen = table_if_free(py).is_some_and(has_tap);
     if !is_seen {
         hear_calmly(py, code, TraceEventKind::Return, None);
     }
@@ -416,7 +420,7 @@ fn hear_calmly(py: Python<'_>, code: usize, did: TraceEventKind, value: Option<&
 
 /// Something happened to a function that tells.
 fn hear(py: Python<'_>, code: usize, did: TraceEventKind, value: Option<&Bound<'_, PyAny>>) {
-    let heard = table_if_free().and_then(|mut table| events::heard(&mut table, code, did));
+    let heard = table_if_free(py).and_then(|mut table| events::heard(py, &mut table, code, did));
     let Some(heard) = heard else {
         return;
     };

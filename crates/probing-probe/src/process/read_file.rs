@@ -18,9 +18,7 @@ pub(crate) fn read(asked: &FileCall) -> Result<(Pieces, Vec<u8>), Failure> {
         name if is_kernels(name) => part(&format!("/proc/self/{name}"), asked),
         path if is_run(path) => part(path, asked),
         other => {
-            return Err(Failure::new(format!(
-                "not a file that is read here: {other}"
-            )));
+            return Err(Failure::new(format!("not a readable file: {other}")));
         }
     };
     let bytes =

@@ -22,7 +22,7 @@ pub(crate) fn read(ranges: &[(u64, usize)]) -> Result<(Pieces, Vec<u8>), Failure
         .iter()
         .try_fold(0_usize, |sum, (_, len)| sum.checked_add(*len));
     if ranges.len() > MAX_RANGES || wanted.is_none_or(|wanted| wanted > MAX_READ) {
-        let limits = format!("at most {MAX_RANGES} ranges and {MAX_READ} bytes are read at once");
+        let limits = format!("more than {MAX_RANGES} ranges or {MAX_READ} bytes in one read");
         return Err(Failure::new(limits));
     }
     let mut pipe =

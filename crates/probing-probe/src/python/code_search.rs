@@ -1,7 +1,8 @@
-//! Finding the code that a place is in: in what is loaded when a point is armed, and in what begins to run later. The
-//! looking is done by `codes.py`.
+//! The search for the code of a breakpoint, in loaded code and in code that is loaded later.
+//!
+//! The looking is done by `codes.py`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::eval::traceback::text_of;
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::frame;
@@ -94,7 +95,7 @@ impl Finder {
         py: Python<'py>,
         pending: &Pending<'_>,
     ) -> Result<(Vec<FoundCode<'py>>, Option<String>), Failure> {
-        let failed = |error: PyErr| Failure::new(format!("cannot look for code: {error}"));
+        let failed = |error: PyErr| Failure::new(format!("cannot search for code: {error}"));
         let search = || {
             let steps = call(&self.search.bind(py).getattr("find")?, ())?;
             steps.getattr("__next__")
@@ -209,33 +210,31 @@ fn read_found<'py>(found: &Bound<'py, PyAny>) -> PyResult<Vec<FoundCode<'py>>> {
 
 /// One search at a time, with what is done about its result: the next one forgets what it saw.
 pub(crate) struct SearchGuard {
-    ours: u32,
+    is_searching: &'static AtomicBool,
 }
 
-/// The process whose thread searches, as its generation and 1; 0 when none does. A child of a fork has not got the thread.
-static SEARCHING: AtomicU32 = AtomicU32::new(0);
+/// Whether a thread of this process searches. A child of a fork has not got that thread.
+static SEARCHING: PerProcess<AtomicBool> = PerProcess::new();
 /// How long who finds somebody at it waits before it looks again.
 const NAP: Duration = Duration::from_millis(1);
 
 impl SearchGuard {
     /// Waits, without the GIL, until no other search is under way, or the client gives up.
     pub(crate) fn wait(py: Python<'_>, pending: &Pending<'_>) -> Result<Self, Failure> {
-        let ours = fork_child::generation().wrapping_add(1);
+        let is_searching = SEARCHING.get_or_init(AtomicBool::default);
         // With the GIL nobody comes between the two.
-        while SEARCHING.load(Ordering::Acquire) == ours {
+        while is_searching.load(Ordering::Acquire) {
             pending.check()?;
             py.detach(|| thread::sleep(NAP));
         }
-        SEARCHING.store(ours, Ordering::Release);
-        Ok(Self { ours })
+        is_searching.store(true, Ordering::Release);
+        Ok(Self { is_searching })
     }
 }
 
 impl Drop for SearchGuard {
     fn drop(&mut self) {
-        let (ended, seen) = (Ordering::AcqRel, Ordering::Relaxed);
-        // In a child, it may be another's already.
-        SEARCHING.compare_exchange(self.ours, 0, ended, seen).ok();
+        self.is_searching.store(false, Ordering::Release);
     }
 }
 

@@ -1,6 +1,8 @@
-//! The exception that a thread of the program handles at the moment, while we have the thread do something else: code that
-//! raises in between would carry it along, and a bare `raise` would raise it. What is done meanwhile has room for its calls
-//! (`recursion.rs`).
+//! The exception that a thread of the program handles while the probe uses the thread.
+//!
+//! The exception that a thread of the program handles at the moment, while we have the thread do something else:
+//! code that raises in between would carry it along, and a bare `raise` would raise it. What is done meanwhile has
+//! room for its calls (`recursion.rs`).
 #![expect(
     unsafe_code,
     reason = "PyErr_GetExcInfo and PyErr_SetExcInfo have no safe face"

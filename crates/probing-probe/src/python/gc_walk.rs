@@ -1,4 +1,6 @@
-//! Python 3.10 and 3.11: who has a code object. Only the garbage collector knows all functions and generators there are.
+//! Functions and generators of a code object on Python 3.10 and 3.11, found by the garbage collector.
+//!
+//! Only the garbage collector knows all functions and generators there are.
 //!
 //! `gc.get_referrers` looks at all objects at once, with the GIL held: a tenth of a second in a program with some million. So
 //! its lists are walked here piece by piece, and others run in between. What marks the place meanwhile is an object of ours
@@ -82,7 +84,7 @@ impl Walk {
             return None;
         }
         move_behind(own, first);
-        *walk.at.borrow_mut() = Some(GcCursor {
+        *walk.at.borrow_mut(py) = Some(GcCursor {
             mark: mark.unbind(),
             list: 0,
         });
@@ -147,7 +149,7 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        let Some(mut place) = self.at.try_borrow_mut().and_then(|mut at| at.take()) else {
+        let Some(mut place) = self.at.try_borrow_mut(py).and_then(|mut at| at.take()) else {
             return Ok(None);
         };
         let (found, is_more) = self.piece(&mut place);
@@ -155,12 +157,12 @@ impl Walk {
             .into_iter()
             .map(|object| {
                 let object = std::ptr::with_exposed_provenance_mut(object);
-                // SAFETY: alive when it was looked at, and nothing has run since.
+                // SAFETY: alive time of the check, and nothing has run since.
                 unsafe { Bound::from_borrowed_ptr(py, object) }
             })
             .collect();
         if is_more {
-            *self.at.borrow_mut() = Some(place);
+            *self.at.borrow_mut(py) = Some(place);
         }
         PyList::new(py, found).map(Some)
     }

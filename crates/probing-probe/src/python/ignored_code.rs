@@ -28,15 +28,15 @@ impl IgnoredCode {
 
     /// Whether it is known to be nobody's.
     #[inline]
-    pub(crate) fn know(&self, code: usize) -> bool {
+    pub(crate) fn know(&self, py: Python<'_>, code: usize) -> bool {
         self.0
-            .try_borrow_mut()
+            .try_borrow_mut(py)
             .is_some_and(|codes| codes.contains_key(&code))
     }
 
     pub(crate) fn add(&self, code: Bound<'_, PyAny>) {
         let py = code.py();
-        let forgotten = self.0.try_borrow_mut().map(|mut codes| {
+        let forgotten = self.0.try_borrow_mut(py).map(|mut codes| {
             let too_many = codes.len() >= MAX;
             let forgotten = too_many.then(|| std::mem::take(&mut *codes));
             let before = codes.insert(code.as_ptr() as usize, code.unbind());
@@ -54,7 +54,7 @@ impl IgnoredCode {
     pub(crate) fn forget(&self, py: Python<'_>) {
         let forgotten = self
             .0
-            .try_borrow_mut()
+            .try_borrow_mut(py)
             .map(|mut codes| std::mem::take(&mut *codes));
         let forgotten = forgotten.into_iter().flat_map(Codes::into_values);
         forgotten.for_each(|code| release(code.into_bound(py)));

@@ -25,6 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::gil_cell::GilCell;
 
 /// An object that is never freed: dropping this keeps its reference.
@@ -67,7 +68,8 @@ pub(crate) trait Hook: 'static {
 /// Callables of one kind, told apart by their numbers; each is made when it is first wanted.
 pub(crate) struct Numbered<H> {
     definition: Definition,
-    made: GilCell<ImmortalTable>,
+    /// By their numbers. Those of a parent stay: whoever holds them in this child may call them.
+    made: PerProcess<GilCell<Vec<Option<Immortal>>>>,
     kind: PhantomData<fn(H)>,
 }
 
@@ -75,12 +77,6 @@ struct Definition(ffi::PyMethodDef);
 
 // SAFETY: addresses of a function and of texts that are there for ever; nobody writes to it.
 unsafe impl Sync for Definition {}
-
-/// Those of one process, by their numbers.
-struct ImmortalTable {
-    generation: u32,
-    all: Vec<Option<Immortal>>,
-}
 
 /// The part of a number that tells callables apart; the rest is of the process.
 const NUMBER: u64 = u32::MAX as u64;
@@ -100,10 +96,7 @@ impl<H: Hook> Numbered<H> {
                 ml_flags: ffi::METH_O,
                 ml_doc: c"".as_ptr(),
             }),
-            made: GilCell::new(ImmortalTable {
-                generation: 0,
-                all: Vec::new(),
-            }),
+            made: PerProcess::new(),
             kind: PhantomData,
         }
     }
@@ -118,23 +111,19 @@ impl<H: Hook> Numbered<H> {
             return Ok(known);
         }
         let new = self.make(py, number)?;
-        let mut made = self.made.borrow_mut();
-        if made.all.len() <= number {
-            made.all.resize_with(number + 1, || None);
+        let made = self.made.get_or_init(|| GilCell::new(Vec::new()));
+        let mut made = made.borrow_mut(py);
+        if made.len() <= number {
+            made.resize_with(number + 1, || None);
         }
         // Making one may have run code of the program, which may have made it, too.
-        let one = made.all[number].get_or_insert(new);
+        let one = made[number].get_or_insert(new);
         Ok(one.bind(py).clone())
     }
 
     fn known<'py>(&self, py: Python<'py>, number: usize) -> Option<Bound<'py, PyAny>> {
-        let mut made = self.made.borrow_mut();
-        if made.generation != fork_child::generation() {
-            made.generation = fork_child::generation();
-            // They stay: whoever holds them in this child may call them.
-            made.all.clear();
-        }
-        let known = made.all.get(number)?.as_ref()?;
+        let made = self.made.get()?.borrow_mut(py);
+        let known = made.get(number)?.as_ref()?;
         Some(known.bind(py).clone())
     }
 

@@ -1,5 +1,4 @@
-//! Modules that the program has not imported yet: awaited by a finder before Python's own, which stays there and is silent
-//! while nobody awaits anything.
+//! A finder of modules that waits for modules which the program has not imported yet.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

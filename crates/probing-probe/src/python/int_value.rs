@@ -1,5 +1,7 @@
-//! Whole numbers of Python's, read where they are: a watched variable is looked at each time it is written, a condition each
-//! time its line is passed, and half of what there is to do is a call that asks for a number.
+//! Integers of Python, read in place without a call.
+//!
+//! Whole numbers of Python's, read where they are: a watched variable is looked at each time it is written, a
+//! condition each time its line is passed, and half of what there is to do is a call that asks for a number.
 #![expect(unsafe_code, reason = "reads the memory of numbers")]
 
 use std::sync::OnceLock;

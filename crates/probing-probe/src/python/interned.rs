@@ -1,5 +1,7 @@
-//! Names of attributes that are made once, with the GIL held all the while. `pyo3::intern!` lets go of it when it makes one:
-//! whoever holds a lock then, or is in the middle of an assignment, would meet another thread there.
+//! Names of attributes that are interned without a release of the GIL.
+//!
+//! `pyo3::intern!` lets go of it when it makes one: whoever holds a lock then, or is in the middle of an
+//! assignment, would meet another thread there.
 
 macro_rules! interned {
     ($py:expr, $name:literal) => {{

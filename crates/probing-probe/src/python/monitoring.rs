@@ -256,8 +256,8 @@ fn free_tool(monitoring: &Bound<'_, PyAny>) -> PyResult<Option<u8>> {
 }
 
 fn all_taken() -> Failure {
-    Failure::new("tools of the program use up all of sys.monitoring")
-        .with_hint("try again when they have ended")
+    Failure::new("no free tool id of sys.monitoring: the program's tools use all")
+        .with_hint("try again when one of them has ended")
 }
 
 fn refused(error: &PyErr) -> Failure {

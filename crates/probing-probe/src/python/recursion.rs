@@ -1,5 +1,4 @@
-//! Room for calls of ours in a thread of the program that is at its recursion limit: there every call into Python would
-//! fail, and what we look at is often just that.
+//! Room for calls of the probe in a thread at its recursion limit.
 //!
 //! A thread counts in its state how much deeper it may call. While code of ours runs in it, the count is higher; only this
 //! thread reads it, and `sys.getrecursionlimit` is another word.

@@ -58,7 +58,7 @@ fn remembered(py: Python<'_>, file: &str) -> Option<Vec<String>> {
 fn read(file: &str) -> Result<Vec<String>, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read the source: {file}: {error}"))
-            .with_hint("the program was moved, or its code is in no file")
+            .with_hint("the program was moved, or its code has no file")
     };
     // Nothing is waited for: neither a pipe, nor what the kernel may say some day (/proc/kmsg), which says that it is empty.
     let opened = fs::OpenOptions::new()

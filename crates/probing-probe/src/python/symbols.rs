@@ -36,8 +36,6 @@ pub(crate) struct Symbols {
     /// From 3.12 on: a variable of a frame, by name.
     pub(crate) frame_variable:
         Option<unsafe extern "C" fn(*mut PyFrameObject, *mut PyObject) -> *mut PyObject>,
-    /// Whether the calling thread has the GIL.
-    pub(crate) has_gil: Option<unsafe extern "C" fn() -> c_int>,
     /// The line of an offset in code.
     pub(crate) line_at: Option<unsafe extern "C" fn(*mut PyObject, c_int) -> c_int>,
     /// From 3.11 on.
@@ -80,7 +78,6 @@ pub(crate) fn symbols() -> &'static Symbols {
     SYMBOLS.get_or_init(|| unsafe {
         Symbols {
             frame_variable: found(c"PyFrame_GetVar"),
-            has_gil: found(c"PyGILState_Check"),
             line_at: found(c"PyCode_Addr2Line"),
             frame_globals: found(c"PyFrame_GetGlobals"),
             locals_to_fast: found(c"PyFrame_LocalsToFast"),

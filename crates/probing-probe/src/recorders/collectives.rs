@@ -27,8 +27,7 @@ pub(crate) mod world;
 
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use probing_proto::message::Failure;
@@ -43,8 +42,9 @@ use self::sequence::{Count, Counted};
 use self::sites::Sites;
 use self::tensors::Tensors;
 use self::work_status::WorkReader;
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::call::call;
+use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::python::interned::interned;
 use crate::python::weak::{is_target, target};
 use crate::recording::step;
@@ -59,8 +59,8 @@ const MAX_QUERIED: usize = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
 static ON: AtomicBool = AtomicBool::new(false);
-/// Null while it was never on. With the GIL held only.
-static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// There since recording was first switched on.
+static STATE: PerProcess<GilCell<State>> = PerProcess::new();
 /// How many operations are pending, for the probe's thread.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 /// Of [`tick`].
@@ -68,7 +68,6 @@ static LOOK: SingleFlight = SingleFlight::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 struct State {
-    generation: u32,
     watch: Py<PyAny>,
     ledger: Ledger,
     sites: Sites,
@@ -133,16 +132,17 @@ struct GroupInfo {
     has_after: bool,
 }
 
-fn state(py: Python<'_>) -> Option<&mut State> {
-    state_of_any_process(py).filter(|state| state.generation == fork_child::generation())
+/// This process's state. `None` also while it is borrowed: what runs in the middle of our work is not recorded. Whoever has
+/// it runs no code of the program.
+#[inline]
+fn state(py: Python<'_>) -> Option<GilGuard<'_, State>> {
+    STATE.get()?.try_borrow_mut(py)
 }
 
-/// Also the state that a forked child has from its parent.
-#[expect(unsafe_code, reason = "reached through an atomic pointer")]
-fn state_of_any_process(_: Python<'_>) -> Option<&mut State> {
-    // SAFETY: null or leaked by `begin`, and never freed. The GIL is held, and whoever has the reference calls nothing that
-    // comes here again.
-    unsafe { STATE.load(Ordering::Acquire).as_mut() }
+/// What is known of torch, once it is there.
+#[inline]
+fn with_torch<T>(py: Python<'_>, work: impl FnOnce(&mut Torch) -> T) -> Option<T> {
+    state(py)?.torch.as_mut().map(work)
 }
 
 /// Keeps the groups that the program has not destroyed, before the interpreter goes.
@@ -151,7 +151,8 @@ fn state_of_any_process(_: Python<'_>) -> Option<&mut State> {
 /// then, and pybind11 takes the GIL for that, of an interpreter that is no more: a crash. One that we have a reference to
 /// is never destroyed; what it has goes with the process. A forked child destroys the groups of its parent.
 pub(crate) fn keep_groups(py: Python<'_>) {
-    let Some(state) = state_of_any_process(py) else {
+    let state = STATE.of_any_process();
+    let Some(state) = state.and_then(|state| state.try_borrow_mut(py)) else {
         return;
     };
     for group in &state.groups {
@@ -168,22 +169,23 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
     let failed = |error: PyErr| Failure::new(format!("collectives cannot be traced: {error}"));
     crate::server::exit::follow(py).map_err(failed)?;
     let ledger = recording::ledger(py);
-    if state(py).is_none() {
+    if STATE.get().is_none() {
         let watch = watch(py).map_err(failed)?;
-        let state = Box::new(State {
-            generation: fork_child::generation(),
-            watch: watch.unbind(),
-            ledger,
-            sites: Sites::new(py),
-            known: tensors::TensorCache::default(),
-            pending: Operations::default(),
-            groups: Vec::new(),
-            torch: None,
-            taps: Vec::new(),
+        let sites = Sites::new(py);
+        STATE.get_or_init(|| {
+            GilCell::new(State {
+                watch: watch.unbind(),
+                ledger,
+                sites,
+                known: tensors::TensorCache::default(),
+                pending: Operations::default(),
+                groups: Vec::new(),
+                torch: None,
+                taps: Vec::new(),
+            })
         });
-        STATE.store(Box::into_raw(state), Ordering::Release);
     }
-    if let Some(state) = state(py) {
+    if let Some(mut state) = state(py) {
         // What they have done meanwhile was not counted.
         let groups = state.groups.iter_mut();
         groups.for_each(|group| group.count = Count::default());
@@ -203,7 +205,7 @@ pub(crate) fn end(py: Python<'_>) -> bool {
     }
     poll(py);
     ON.store(false, Ordering::Release);
-    let left = state(py).map(|state| {
+    let left = state(py).map(|mut state| {
         let taps = std::mem::take(&mut state.taps);
         (state.pending.clear(), taps)
     });
@@ -266,7 +268,7 @@ pub(crate) fn poll(py: Python<'_>) {
         return;
     }
     // Taken out: asking torch may let others run, who may come here, too.
-    let taken = state(py).map(|state| (state.ledger, state.pending.take_askable()));
+    let taken = state(py).map(|mut state| (state.ledger, state.pending.take_askable()));
     let Some((ledger, mut taken)) = taken else {
         return;
     };
@@ -278,16 +280,16 @@ pub(crate) fn poll(py: Python<'_>) {
         }
         goes_on
     });
-    if let Some(state) = state(py) {
+    if let Some(mut state) = state(py) {
         state.pending.put_back(taken.into_iter());
-        count(state);
+        count(&state);
     }
 }
 
 /// Notes which of a group's oldest operations are done by now. Mostly those that came later are not, when one is not.
 fn poll_group(py: Python<'_>, group: usize, now: i64) {
     for _ in 0..MAX_QUERIED {
-        let taken = state(py).and_then(|state| {
+        let taken = state(py).and_then(|mut state| {
             let oldest = state.pending.take_oldest(group, now)?;
             Some((state.ledger, oldest))
         });
@@ -295,14 +297,14 @@ fn poll_group(py: Python<'_>, group: usize, now: i64) {
             break;
         };
         if goes_on(py, &ledger, &mut oldest) {
-            if let Some(state) = state(py) {
+            if let Some(mut state) = state(py) {
                 state.pending.put_oldest_back(oldest, now);
             }
             break;
         }
     }
     if let Some(state) = state(py) {
-        count(state);
+        count(&state);
     }
 }
 
@@ -332,10 +334,9 @@ fn quietly(work: impl FnOnce()) {
 }
 
 fn number_of_group(group: &Bound<'_, PyAny>) -> Option<usize> {
-    let groups = &state(group.py())?.groups;
-    groups
-        .iter()
-        .position(|known| is_target(&known.weak, group))
+    let state = state(group.py())?;
+    let mut groups = state.groups.iter();
+    groups.position(|known| is_target(&known.weak, group))
 }
 
 /// Notes an operation that begins.
@@ -346,19 +347,16 @@ fn noted(
     look: &OperationInfo,
     tensors: Tensors,
 ) -> PyResult<()> {
-    let Some(state_now) = state(py) else {
+    let recorded =
+        state(py).and_then(|state| Some((state.ledger, state.groups.get(number)?.about)));
+    let Some((ledger, about)) = recorded else {
         return Ok(());
     };
-    let ledger = state_now.ledger;
-    let Some(group) = state_now.groups.get(number) else {
-        return Ok(());
-    };
-    let about = group.about;
     let &OperationInfo { kind, is_async, .. } = look;
     let seq = number_of(py, number, look);
     let has_root = kind.has_root || kind.is_between_two;
     let root = Some(look.root).filter(|root| has_root && *root >= 0);
-    let asked = state(py).map(|state| state.sites.here(py));
+    let asked = state(py).map(|mut state| state.sites.here(py));
     let asked = asked.unwrap_or_default();
     let operation = Operation {
         job: about.job,
@@ -403,7 +401,7 @@ fn noted(
 
 /// One that this thread began before in this group and that was never issued has failed.
 fn forget_unissued(py: Python<'_>, group: usize, thread: u32) {
-    let taken = state(py).and_then(|state| {
+    let taken = state(py).and_then(|mut state| {
         let failed = state.pending.take_unissued(thread, group)?;
         Some((state.ledger, failed))
     });
@@ -421,13 +419,14 @@ fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
         let is_new = !std::mem::replace(&mut group.about.has_after, true);
         is_new.then(|| target(py, &group.weak)).flatten()
     };
-    let Some(group) = state(py).and_then(unheard) else {
+    let Some(group) = state(py).and_then(|mut state| unheard(&mut state)) else {
         return Ok(());
     };
     let heard =
         hooks::after(py, number).and_then(|after| asked_of_watch(py, "hear_after", (group, after)));
     if heard.is_err()
-        && let Some(group) = state(py).and_then(|state| state.groups.get_mut(number))
+        && let Some(mut state) = state(py)
+        && let Some(group) = state.groups.get_mut(number)
     {
         group.about.has_after = false;
     }
@@ -436,21 +435,24 @@ fn hear_after(py: Python<'_>, number: usize) -> PyResult<()> {
 
 /// The number of an operation in its group, among those that all ranks do.
 fn number_of(py: Python<'_>, group: usize, look: &OperationInfo) -> Option<i64> {
-    let state_now = state(py)?;
-    let failures_tell = state_now.torch.as_ref().is_some_and(|it| it.calls_tell);
-    let group_now = state_now.groups.get_mut(group)?;
     let next = Counted {
         kind: look.op,
         is_between_two: look.kind.is_between_two,
     };
-    let known = failures_tell.then(|| group_now.count.next(next)).flatten();
-    let seq = match known {
-        Some(seq) => Some(seq),
-        None if group_now.count.is_untold() => None,
-        None => {
-            let number = target(py, &group_now.weak).and_then(|it| next_sequence(&it).ok());
-            let group_now = state(py)?.groups.get_mut(group)?;
-            group_now.count.told(number, next)
+    let (known, asked) = {
+        let mut state = state(py)?;
+        let failures_tell = state.torch.as_ref().is_some_and(|it| it.calls_tell);
+        let group = state.groups.get_mut(group)?;
+        let known = failures_tell.then(|| group.count.next(next)).flatten();
+        let is_asked = known.is_none() && !group.count.is_untold();
+        (known, is_asked.then(|| target(py, &group.weak)))
+    };
+    let seq = match asked {
+        None => known,
+        // Torch is asked with nothing borrowed: it may let other threads run.
+        Some(target) => {
+            let number = target.and_then(|it| next_sequence(&it).ok());
+            state(py)?.groups.get_mut(group)?.count.told(number, next)
         }
     };
     seq.filter(|_| !next.is_between_two)
@@ -470,9 +472,9 @@ fn take_issued(py: Python<'_>, group: usize) -> Option<Pending> {
 
 /// Has torch asked about it from now on.
 fn wait_for(py: Python<'_>, pending: Pending) {
-    let forgotten = state(py).and_then(|state| {
+    let forgotten = state(py).and_then(|mut state| {
         let oldest = state.pending.push(pending);
-        count(state);
+        count(&state);
         oldest
     });
     drop(forgotten);

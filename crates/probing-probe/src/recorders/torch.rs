@@ -24,6 +24,7 @@ pub(crate) mod tensors;
 pub(crate) mod torch_api;
 
 use probing_proto::env::PROBING_TORCH;
+use probing_proto::message::recorders::Tracer;
 use probing_proto::message::torch::{
     TensorKind, Tensors, TorchCall, TorchOptions, TorchState, TorchStatus, Trace,
 };
@@ -33,8 +34,10 @@ use pyo3::prelude::*;
 
 use self::torch_api::Torch;
 use crate::python::embedded;
+use crate::recorders;
 use crate::recording::step;
 use crate::requests::request::Pending;
+use crate::requests::subsystem::Subsystem;
 use crate::requests::worker;
 
 pub(crate) use self::statistics::Statistics;
@@ -50,7 +53,7 @@ pub(crate) fn answer(
 ) -> Result<Event, Failure> {
     match asked {
         TorchCall::On(wanted) => {
-            let before = state::state().map(|state| state.wanted.clone());
+            let before = state::state(py).map(|state| state.wanted.clone());
             on(py, wanted)?;
             pending.commit().inspect_err(|_| take_back(py, before))?;
         }
@@ -65,7 +68,7 @@ pub(crate) fn answer(
 
 /// Makes it what it was before a client asked for more, which gave that up.
 fn take_back(py: Python<'_>, before: Option<TorchOptions>) {
-    match (before, state::state()) {
+    match (before, state::state(py)) {
         (None, state) => {
             drop(state);
             forget_asked(py);
@@ -79,7 +82,7 @@ fn take_back(py: Python<'_>, before: Option<TorchOptions>) {
 }
 
 /// What the program's environment asks for, when the probe starts. What is wrong with it [`status`] tells who asks.
-pub(crate) fn start(py: Python<'_>) {
+fn start(py: Python<'_>) {
     let Some(asked) = PROBING_TORCH.value() else {
         return;
     };
@@ -92,7 +95,7 @@ pub(crate) fn start(py: Python<'_>) {
 
 /// Words that ask for something, or for nothing.
 const KNOWN: [&str; 6] = ["0", "1", "trace", "tensors", "nan", "collectives"];
-const NOT_INSTALLED: &str = "torch is not installed where this program runs";
+const NOT_INSTALLED: &str = "torch is not installed in this program's environment";
 
 /// `1`, or words: `trace`, `tensors`, `nan`. Other words are for others.
 fn asked_for(text: &str) -> TorchOptions {
@@ -134,10 +137,10 @@ pub(crate) fn check_installed(py: Python<'_>) -> Result<(), Failure> {
 pub(crate) fn watch_nan(py: Python<'_>, wanted: bool) -> Result<(), Failure> {
     if wanted {
         check_installed(py)?;
-        state::begin().ok_or_else(being_set_up)?.is_nan_borrowed = true;
+        state::begin(py).ok_or_else(being_set_up)?.is_nan_borrowed = true;
         return attend(py);
     }
-    let Some(mut state) = state::state() else {
+    let Some(mut state) = state::state(py) else {
         return Ok(());
     };
     state.is_nan_borrowed = false;
@@ -157,7 +160,7 @@ pub(crate) fn looks_for_nan() -> bool {
 
 /// Ends what clients have asked for.
 fn forget_asked(py: Python<'_>) {
-    match state::state() {
+    match state::state(py) {
         Some(mut state) if state.is_nan_borrowed => {
             state.wanted = TorchOptions::default();
             state::apply(&state.in_effect());
@@ -175,7 +178,7 @@ fn being_set_up() -> Failure {
 
 fn begin(py: Python<'_>, wanted: &TorchOptions) -> Result<(), Failure> {
     {
-        let mut state = state::begin().ok_or_else(being_set_up)?;
+        let mut state = state::begin(py).ok_or_else(being_set_up)?;
         let before = &mut state.wanted;
         before.trace = wanted.trace.clone().or(before.trace.take());
         before.tensors = wanted.tensors.clone().or(before.tensors.take());
@@ -195,17 +198,17 @@ fn attend(py: Python<'_>) -> Result<(), Failure> {
 /// torch is there: has it tell.
 fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
     let py = torch.py();
-    let is_new = state::state().is_some_and(|state| state.torch.is_none());
+    let is_new = state::state(py).is_some_and(|state| state.torch.is_none());
     if is_new {
         let mut found = Torch::find(torch)?;
         found.listen(py).inspect_err(|_| found.leave(py))?;
-        match state::state() {
+        match state::state(py) {
             Some(mut state) => state.torch = Some(found),
             // Another thread has switched it off meanwhile.
             None => found.leave(py),
         }
     }
-    if let Some(state) = state::state() {
+    if let Some(state) = state::state(py) {
         step::begin();
         state::apply(&state.in_effect());
     }
@@ -215,7 +218,7 @@ fn listen(torch: &Bound<'_, PyAny>) -> Result<(), Failure> {
 /// Ends all of it.
 fn off(py: Python<'_>) {
     import_hook::forget(py);
-    let Some(state) = state::end() else {
+    let Some(state) = state::end(py) else {
         return;
     };
     let mut state = *state;
@@ -229,17 +232,29 @@ fn off(py: Python<'_>) {
     step::end();
 }
 
-/// When the probe leaves.
-pub(crate) fn leave(py: Python<'_>) {
-    off(py);
-}
+/// What is recorded of torch, and the look for values that are not finite.
+pub(crate) struct TorchSubsystem;
 
-/// The same, for who must not wait for the GIL: it is done when that can be had.
-pub(crate) fn leave_soon() {
-    if state::is_used() {
-        drop(worker::start(|| {
-            worker::with_interpreter(leave);
-        }));
+impl Subsystem for TorchSubsystem {
+    fn start(&self, py: Python<'_>) {
+        start(py);
+    }
+
+    fn after_fork(&self, _py: Python<'_>) {
+        recorders::forget_demand(&[Tracer::Nan]);
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        off(py);
+        recorders::end(py, &[Tracer::Nan]);
+    }
+
+    fn leave_soon(&self) {
+        if state::is_used() {
+            drop(worker::start(|| {
+                worker::with_interpreter(|py| Self.leave(py));
+            }));
+        }
     }
 }
 
@@ -262,7 +277,7 @@ fn misspelt() -> Option<String> {
     let [_, known @ ..] = KNOWN;
     (!unknown.is_empty()).then(|| {
         format!(
-            "{} asks for what nobody knows: {}; known are {}",
+            "{} has unknown words: {}; known are {}",
             PROBING_TORCH.name,
             unknown.join(", "),
             known.join(", ")
@@ -274,7 +289,7 @@ fn status_of_now(py: Python<'_>, since: u64) -> TorchStatus {
     let version = torch_api::imported(py)
         .and_then(|torch| torch.getattr("__version__").ok()?.str().ok())
         .map(|version| crate::eval::traceback::text_of(version.as_any()));
-    let state = state::state();
+    let state = state::state(py);
     let Some(state) = state.as_ref() else {
         return TorchStatus {
             state: TorchState::Off,

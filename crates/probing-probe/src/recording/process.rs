@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use probing_proto::process::{Pid, ProcessKey, Stat};
+use probing_proto::process::{Pid, ProcessKey};
 use probing_proto::tables::schema::{Recorder, Storage};
 use pyo3::prelude::*;
 
+use crate::process::own_key::own_key;
 use crate::recorders::collectives;
 
 /// Words of the command line that are kept, and bytes of them.
 const MAX_COMMAND: usize = 4096;
 
-/// This process; start time 0 where `/proc` cannot be read.
+/// This process; start time 0 where that is not known.
 pub(super) fn key() -> ProcessKey {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    ProcessKey {
+    own_key().unwrap_or(ProcessKey {
         pid: Pid(std::process::id()),
-        start_ticks: Stat::parse(&stat).map_or(0, |stat| stat.start_ticks),
-    }
+        start_ticks: 0,
+    })
 }
 
 pub(super) fn recorder(

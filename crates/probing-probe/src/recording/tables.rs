@@ -15,6 +15,7 @@ use probing_proto::text::byte_size;
 use probing_store::{Budget, PlaceError, RingDir, Value, Writer, make_runtime_dir};
 use pyo3::prelude::*;
 
+use crate::process::fork_child;
 use crate::recorders::collectives;
 use crate::recording::RecordError;
 use crate::recording::call_site_cache::{LEFT_OUT, NO_COLUMN_YET, Sites};
@@ -40,7 +41,7 @@ pub(super) struct Tables {
     pub(super) all: Vec<Table>,
     by_name: HashMap<String, usize>,
     /// What the program has declared, for children to begin with.
-    declared: HashMap<String, Vec<Column>>,
+    declared: Declared,
     pub(super) sites: Sites,
 }
 
@@ -60,8 +61,11 @@ pub(crate) struct Table {
     pub(super) kinds: Vec<Kind>,
 }
 
+/// Columns that the program has declared, by the names of their tables.
+type Declared = HashMap<String, Vec<Column>>;
+
 impl Tables {
-    pub(super) fn new(py: Python<'_>, generation: u32, parent: Option<&Self>) -> Self {
+    pub(super) fn new(py: Python<'_>, declared: Declared) -> Self {
         let key = process::key();
         let uid = rustix::process::geteuid().as_raw();
         let made = make_runtime_dir(uid, PROBING_DIR.value());
@@ -80,7 +84,7 @@ impl Tables {
             },
         };
         let tables = Self {
-            generation,
+            generation: fork_child::generation(),
             key,
             runtime_dir,
             recorder: process::recorder(py, key, budget_bytes, storage),
@@ -89,12 +93,15 @@ impl Tables {
             all: Vec::new(),
             by_name: HashMap::new(),
             sites: Sites::default(),
-            declared: parent
-                .map(|parent| parent.declared.clone())
-                .unwrap_or_default(),
+            declared,
         };
         tables.describe();
         tables
+    }
+
+    /// What was declared, for a child of a fork.
+    pub(super) fn declared(&self) -> Declared {
+        self.declared.clone()
     }
 
     pub(super) fn generation(&self) -> u32 {

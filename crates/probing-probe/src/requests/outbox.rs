@@ -1,4 +1,6 @@
-//! What a connection still has to be told. Filled by workers, emptied by the server's thread.
+//! The outbox of a connection, filled by workers and emptied by the server's thread.
+//!
+//! Filled by workers, emptied by the server's thread.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

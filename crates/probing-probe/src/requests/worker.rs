@@ -1,79 +1,38 @@
-//! The thread that runs one eval, or looks at locals and objects: made for it, gone after it.
+//! The thread that does the work of one request: made for it, gone after it.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_proto::message::breakpoints::{BreakpointId, ObservedChange, SetBreakpoint};
-use probing_proto::message::completion::{Complete, Describe};
-use probing_proto::message::recorders::TracerCall;
-use probing_proto::message::torch::TorchCall;
-use probing_proto::message::trace::{Trace, TraceId};
-use probing_proto::message::{Eval, Event, Failure, LocalsCall, Message};
+use probing_proto::message::{Event, Failure, Message};
 use pyo3::prelude::*;
 
 use crate::breakpoints;
 use crate::eval::active::Evals;
-use crate::eval::dispatch;
-use crate::eval::last_value::ConnectionValue;
 use crate::eval::output_sink::{OutputReceiver, Sink};
 use crate::eval::stdout_capture;
-use crate::inspect::locals;
-use crate::inspect::objects;
 use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::process::signal_mask::Mask;
 use crate::python::main_thread_name;
-use crate::recorders::collectives;
-use crate::recorders::torch;
-use crate::recorders::{self, Borrowed};
-use crate::requests::request::Pending;
 use crate::server::lifecycle;
-use crate::trace;
 
 /// As large as the main thread's usually is: evaluated code may recurse as deep as the program's.
 const STACK: usize = 8 << 20;
 
-/// What a client wants that needs the interpreter.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Eval(Eval),
-    Locals(LocalsCall),
-    Complete(Complete),
-    Describe(Describe),
-    Arm(Box<SetBreakpoint>),
-    Disarm(Vec<BreakpointId>),
-    Record(ObservedChange),
-    Trace(Box<Trace>),
-    Untrace(Vec<TraceId>),
-    Traces,
-    Torch(TorchCall),
-    /// Lines of a file: its name, the first, how many.
-    Source(String, u32, u32),
-    Tracer(TracerCall, Arc<Borrowed>),
-    Heap,
-}
-
-/// What is to be done for whom.
-#[derive(Debug)]
-pub(crate) struct RequestWork {
-    pub(crate) job: Job,
-    pub(crate) sink: Sink,
-    /// What `_` is for this client.
-    pub(crate) held: ConnectionValue,
-}
+/// Work for a client: its answer, or `None` when the interpreter ends.
+pub(crate) type Work = Box<dyn FnOnce(&Sink) -> Option<Event> + Send>;
 
 /// Starts a thread that does the work and answers into the sink.
-pub(crate) fn spawn(evals: &'static Evals, work: RequestWork) -> io::Result<()> {
-    let sink = work.sink.clone();
+pub(crate) fn spawn(evals: &'static Evals, sink: Sink, work: Work) -> io::Result<()> {
     evals.enter(&sink.interrupt);
     let spawned = start({
         let sink = sink.clone();
         let generation = fork_child::generation();
         move || {
-            let event = answer(&work);
+            let event = answer(work, &sink);
             sink.interrupt.end();
             // The code forked and this is the child: the client and the list of evals are the parent's.
             if generation != fork_child::generation() {
@@ -114,32 +73,30 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Something that the probe's thread has others look after, from time to time: one at a time. Who holds the GIL may do so for
 /// minutes, and all that wait for it would be there then.
 pub(crate) struct SingleFlight {
-    /// The process whose thread is at it, as its generation and 1; 0 when none is. A child of a fork has not got the thread.
-    whose: AtomicU32,
+    /// Whether a thread of this process is at it. A child of a fork has not got that thread.
+    is_taken: PerProcess<AtomicBool>,
 }
 
 impl SingleFlight {
     pub(crate) const fn new() -> Self {
         Self {
-            whose: AtomicU32::new(0),
+            is_taken: PerProcess::new(),
         }
     }
 
-    fn ours() -> u32 {
-        fork_child::generation().wrapping_add(1)
-    }
-
     pub(crate) fn is_taken(&self) -> bool {
-        self.whose.load(Ordering::Acquire) == Self::ours()
+        self.is_taken
+            .get()
+            .is_some_and(|is_taken| is_taken.load(Ordering::Acquire))
     }
 
     /// Starts a thread that does this with the interpreter, unless one is at it. Without a thread it is done the next time.
     pub(crate) fn start(&'static self, body: impl FnOnce(Python<'_>) + Send + 'static) {
-        let ours = Self::ours();
-        if self.whose.swap(ours, Ordering::AcqRel) == ours {
+        let is_taken = self.is_taken.get_or_init(AtomicBool::default);
+        if is_taken.swap(true, Ordering::AcqRel) {
             return;
         }
-        let ending = FlightGuard { turn: self, ours };
+        let ending = FlightGuard { is_taken };
         // Without a thread it is dropped, with all that it was to do.
         drop(start(move || {
             let _ending = ending;
@@ -157,18 +114,14 @@ impl SingleFlight {
     }
 }
 
-/// The end of a turn, however that comes.
+/// Ends a flight when it is dropped, however that comes. In a child of a fork it is the parent's that ends.
 struct FlightGuard {
-    turn: &'static SingleFlight,
-    ours: u32,
+    is_taken: &'static AtomicBool,
 }
 
 impl Drop for FlightGuard {
     fn drop(&mut self) {
-        let (ended, seen) = (Ordering::AcqRel, Ordering::Relaxed);
-        let whose = &self.turn.whose;
-        // In a child, it may be another's already.
-        whose.compare_exchange(self.ours, 0, ended, seen).ok();
+        self.is_taken.store(false, Ordering::Release);
     }
 }
 
@@ -197,47 +150,15 @@ pub(crate) fn with_interpreter<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<
     })
 }
 
-/// Does the job. Whatever goes wrong stays inside the answer.
-fn answer(RequestWork { job, sink, held }: &RequestWork) -> Event {
-    let done = panic::catch_unwind(AssertUnwindSafe(|| match job {
-        // Both begin when code of the program does.
-        Job::Eval(eval) => dispatch::answer(eval, sink, held),
-        Job::Locals(asked) => locals::answer(sink, asked),
-        job => with_interpreter(|py| {
-            collectives::look_for_rank(py);
-            let pending = Pending::of_client(&sink.interrupt);
-            let checked = pending.check();
-            let done = checked.and_then(|()| done(py, job, sink, pending));
-            done.unwrap_or_else(Event::Failed)
-        }),
-    }));
-    match done {
+/// Does the work. Whatever goes wrong stays inside the answer.
+fn answer(work: Work, sink: &Sink) -> Event {
+    match panic::catch_unwind(AssertUnwindSafe(|| work(sink))) {
         Ok(Some(event)) => event,
         Ok(None) => Event::Failed(Failure::new("the interpreter is shutting down")),
         Err(panic) => Event::Failed(
             Failure::new(format!("the probe failed: {}", panic_message(&*panic)))
-                .with_hint("this is a defect of Probing; the target goes on"),
+                .with_hint("this is a defect of Probing; the target keeps running"),
         ),
-    }
-}
-
-/// Does what a client still waits for. What sets something commits when all of it is there, what takes something out before.
-fn done(py: Python<'_>, job: &Job, sink: &Sink, pending: Pending<'_>) -> Result<Event, Failure> {
-    match job {
-        Job::Arm(wanted) => breakpoints::arm(py, (**wanted).clone(), &sink.outbox, pending),
-        Job::Trace(wanted) => trace::begin(py, (**wanted).clone(), pending),
-        Job::Torch(asked) => torch::answer(py, asked, pending),
-        Job::Tracer(wanted, borrowed) => recorders::switch(py, *wanted, borrowed, pending),
-        Job::Disarm(wanted) => pending.commit().map(|()| breakpoints::disarm(py, wanted)),
-        Job::Untrace(wanted) => pending.commit().map(|()| trace::end(py, wanted)),
-        Job::Record(seen) => pending.commit().map(|()| breakpoints::record(py, seen)),
-        // These look.
-        Job::Complete(wanted) => Ok(objects::complete(py, wanted)),
-        Job::Describe(wanted) => Ok(objects::describe(py, wanted)),
-        Job::Traces => Ok(trace::report_traces(py)),
-        Job::Source(file, first, count) => Ok(breakpoints::source(py, file, *first, *count)),
-        Job::Heap => Ok(recorders::heap(py)),
-        Job::Eval(_) | Job::Locals(_) => Err(Failure::new("it begins by itself")),
     }
 }
 

@@ -10,13 +10,14 @@ use probing_proto::message::reads::Pieces;
 use probing_proto::message::{Call, Event, Failure, Message, Progress, Request, RequestId};
 use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST, WireError};
 
-use crate::breakpoints;
 use crate::eval::interrupt::Interrupt;
 use crate::eval::last_value::ConnectionValue;
 use crate::eval::output_sink::Sink;
 use crate::process::fork_child::ClosedInChildren;
 use crate::recorders::Borrowed;
 use crate::requests::outbox::{Outbox, OutgoingMessage, Waker};
+use crate::requests::subsystem::Subsystem;
+use crate::server::subsystems::SUBSYSTEMS;
 
 /// Bytes taken from one client before the others have their turn.
 const TURN: usize = 256 << 10;
@@ -219,7 +220,7 @@ impl Connection {
         &mut self,
         id: RequestId,
         max_output: Option<u64>,
-    ) -> Result<(Sink, ConnectionValue), Failure> {
+    ) -> Result<Sink, Failure> {
         self.in_flight.retain(|_, interrupt| !interrupt.is_over());
         if self.in_flight.len() == MAX_IN_FLIGHT {
             return Err(Failure::new(format!(
@@ -237,7 +238,12 @@ impl Connection {
             sink.interrupt.request();
         }
         self.in_flight.insert(id, Arc::clone(&sink.interrupt));
-        Ok((sink, self.held.clone()))
+        Ok(sink)
+    }
+
+    /// What `_` is for this client.
+    pub(crate) fn held(&self) -> ConnectionValue {
+        self.held.clone()
     }
 
     /// What it has borrowed.
@@ -264,7 +270,8 @@ impl Connection {
             interrupt.request_after(say);
         } else {
             say(ENDED);
-            if breakpoints::if_any().is_some_and(|stops| stops.unfollow(&self.outbox, request)) {
+            let is_kept = |it: &&dyn Subsystem| it.cancel(&self.outbox, request);
+            if SUBSYSTEMS.iter().any(is_kept) {
                 self.say(Some(request), Event::Done);
             }
         }
@@ -282,9 +289,9 @@ impl Drop for Connection {
     /// The client is gone: nobody wants the answers of its evals.
     fn drop(&mut self) {
         self.outbox.close();
-        if let Some(stops) = breakpoints::if_any() {
-            stops.gone(&self.outbox);
-        }
+        SUBSYSTEMS
+            .iter()
+            .for_each(|it| it.client_gone(&self.outbox));
         for interrupt in self.in_flight.values() {
             interrupt.request();
         }

@@ -1,4 +1,6 @@
-//! What the probe's one thread does: waits on the socket, reads requests, sends answers. It never touches the interpreter.
+//! The event loop of the probe's thread: waits on the socket, reads requests, sends answers.
+//!
+//! It never touches the interpreter.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -8,28 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probing_proto::message::breakpoints::Step;
-use probing_proto::message::{Call, Eval, Event, Failure, Hello, Message, Request, RequestId};
+use probing_proto::message::{Event, Failure, Hello, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::breakpoints::{self, Order, Stops};
+use crate::breakpoints::{self, Stops};
 use crate::eval::active::Evals;
 use crate::process::credentials;
 use crate::process::fork_child::ClosedInChildren;
-use crate::process::read_file;
-use crate::process::read_memory;
-use crate::recorders;
 use crate::recorders::collectives;
-use crate::recorders::torch;
 use crate::requests::outbox::Waker;
-use crate::requests::request::{Pending, given_up};
-use crate::requests::worker::{self, Job, RequestWork};
 use crate::server::agent_launcher::AgentLaunch;
+use crate::server::calls::{self, CallContext};
 use crate::server::connection::{Connection, ConnectionState};
 use crate::server::runtime_dir::Directory;
-use crate::trace;
-use crate::watchpoints::trap_handler;
+use crate::server::subsystems::SUBSYSTEMS;
 
 const ROOT: u32 = 0;
 /// Clients served at once.
@@ -111,11 +106,7 @@ impl EventLoop {
             let ready = self.wait();
             self.waker.reset();
             self.turn(&ready.connections);
-            if let Some(stops) = breakpoints::if_any() {
-                stops.tick();
-            }
-            trace::tick();
-            recorders::tick();
+            SUBSYSTEMS.iter().for_each(|it| it.tick());
             if ready.listener {
                 self.accept();
             }
@@ -129,10 +120,7 @@ impl EventLoop {
     /// Gives clients that still read their last answers, and removes the files.
     pub(crate) fn end(mut self) {
         self.wishes.end.store(true, Ordering::Release);
-        torch::leave_soon();
-        breakpoints::leave_soon();
-        trace::leave_soon();
-        recorders::leave_soon();
+        SUBSYSTEMS.iter().for_each(|it| it.leave_soon());
         self.say_farewell();
         // Before the connections end: a client that sees that finds no files any more.
         self.directory.remove();
@@ -146,9 +134,6 @@ impl EventLoop {
             .accept_again
             .map(until)
             .filter(|pause| !pause.is_zero());
-        let deadline = breakpoints::if_any()
-            .and_then(Stops::next_deadline)
-            .map(until);
         if pause.is_none() {
             self.accept_again = None;
         }
@@ -167,9 +152,8 @@ impl EventLoop {
             events.set(PollFlags::OUT, connection.has_more_to_say());
             PollFd::from_borrowed_fd(connection.as_fd(), events)
         }));
-        let tracing = recorders::next_deadline().map(until);
-        let traces = trace::next_deadline().map(until);
-        let deadlines = deadline.into_iter().chain(tracing).chain(traces);
+        let deadlines = SUBSYSTEMS.iter().filter_map(|it| it.next_deadline());
+        let deadlines = deadlines.map(until);
         let timeout = pause.into_iter().chain(deadlines).min();
         let timeout = timeout.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
@@ -198,12 +182,20 @@ impl EventLoop {
             evals,
             ..
         } = self;
+        let (shutdown, evals): (&Arc<ShutdownRequest>, &'static Evals) = (wishes, evals);
         connections.retain_mut(|connection| {
             let events = ready.next().unwrap_or(PollFlags::empty());
             let mut fate = ConnectionState::Open;
             if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                fate = connection
-                    .read(|connection, request| handle(wishes, evals, connection, request));
+                fate = connection.read(|connection, Request { id, call }| {
+                    let context = CallContext {
+                        shutdown,
+                        evals,
+                        connection,
+                        id,
+                    };
+                    calls::handle(context, call);
+                });
             }
             if fate == ConnectionState::Open && connection.has_more_to_say() {
                 fate = connection.write();
@@ -235,10 +227,8 @@ impl EventLoop {
                 "run `probing` as uid {own}, who owns the process, or as root"
             ))
         } else if self.connections.len() == MAX_CONNECTIONS {
-            Failure::new(format!(
-                "the probe serves {MAX_CONNECTIONS} clients already"
-            ))
-            .with_hint("end one of them and try again")
+            Failure::new(format!("the probe has {MAX_CONNECTIONS} clients already"))
+                .with_hint("end one of them and try again")
         } else {
             let stops = breakpoints::if_any().map_or(0, Stops::count);
             let hello = self.hello.clone();
@@ -281,190 +271,4 @@ impl EventLoop {
 struct Ready {
     listener: bool,
     connections: Vec<PollFlags>,
-}
-
-/// Serves one request, or starts serving it.
-fn handle(
-    wishes: &Arc<ShutdownRequest>,
-    evals: &'static Evals,
-    connection: &mut Connection,
-    request: Request,
-) {
-    let id = request.id;
-    if connection.has_given_up(id) && is_done_at_once(&request.call) {
-        connection.say(Some(id), Event::Failed(given_up()));
-        return;
-    }
-    match request.call {
-        Call::Eval(eval) if eval.stop.is_some() => {
-            if let Err(failure) = evaluate_at_stop(evals, connection, id, eval) {
-                connection.say(Some(id), Event::Failed(failure));
-            }
-        }
-        Call::Eval(eval) => begin(evals, connection, id, Job::Eval(eval)),
-        Call::Locals(asked) => begin(evals, connection, id, Job::Locals(asked)),
-        Call::Memory { ranges } => connection.say_read(id, || read_memory::read(&ranges)),
-        Call::File(asked) => connection.say_read(id, || read_file::read(&asked)),
-        Call::Complete(wanted) => begin(evals, connection, id, Job::Complete(wanted)),
-        Call::Describe(wanted) => begin(evals, connection, id, Job::Describe(wanted)),
-        Call::Progress { request } => {
-            let progress = connection.progress(request);
-            connection.say(Some(id), Event::Progress(progress));
-        }
-        Call::Cancel { request } => connection.cancel(id, request),
-        Call::Arm(wanted) => begin(evals, connection, id, Job::Arm(Box::new(wanted))),
-        Call::Disarm { points } => begin(evals, connection, id, Job::Disarm(points)),
-        Call::Record(seen) => begin(evals, connection, id, Job::Record(seen)),
-        Call::GuardTraps => connection.say(Some(id), trap_handler::guard()),
-        Call::Torch(asked) => begin(evals, connection, id, Job::Torch(asked)),
-        Call::Source { file, first, count } => {
-            begin(evals, connection, id, Job::Source(file, first, count));
-        }
-        Call::Trace(wanted) => begin(evals, connection, id, Job::Trace(Box::new(wanted))),
-        Call::Untrace { traces } => begin(evals, connection, id, Job::Untrace(traces)),
-        Call::Traces => begin(evals, connection, id, Job::Traces),
-        call @ (Call::Points
-        | Call::Stops
-        | Call::Follow { .. }
-        | Call::Drive { .. }
-        | Call::Step(_)
-        | Call::Release { .. }) => {
-            if let Some(event) = at_stops(connection, id, call) {
-                connection.say(Some(id), event);
-            }
-        }
-        Call::Tracer(wanted) => {
-            let borrowed = Arc::clone(connection.borrowed());
-            begin(evals, connection, id, Job::Tracer(wanted, borrowed));
-        }
-        Call::Heap => begin(evals, connection, id, Job::Heap),
-        Call::Detach if breakpoints::are_evaluating() => {
-            if let Err(failure) = detach_later(wishes, connection, id) {
-                connection.say(Some(id), Event::Failed(failure));
-            }
-        }
-        Call::Detach => {
-            connection.say(Some(id), Event::Done);
-            wishes.end.store(true, Ordering::Release);
-        }
-    }
-}
-
-/// Whether this thread itself does what is asked: nothing else could leave it undone.
-fn is_done_at_once(call: &Call) -> bool {
-    matches!(
-        call,
-        Call::Follow { .. }
-            | Call::Drive { .. }
-            | Call::Step(_)
-            | Call::Release { .. }
-            | Call::Detach
-    )
-}
-
-/// Ends the probe when no thread is inside of an expression of ours any more, or says that one is. This thread must not
-/// wait for that: it is the one that interrupts them. Until then the client may give it up.
-fn detach_later(
-    wishes: &Arc<ShutdownRequest>,
-    connection: &mut Connection,
-    id: RequestId,
-) -> Result<(), Failure> {
-    let (sink, _) = connection.begin(id, None)?;
-    let wishes = Arc::clone(wishes);
-    let interrupt = Arc::clone(&sink.interrupt);
-    let detach = move || {
-        let pending = Pending::of_client(&sink.interrupt);
-        let left = breakpoints::interrupt_expressions(|| pending.check().is_ok());
-        let detached = pending.commit().and_then(|()| {
-            // Others may have begun one meanwhile; from now on none does.
-            let left = left.and_then(|()| breakpoints::leave_expressions());
-            wishes.end.store(true, Ordering::Release);
-            left
-        });
-        sink.interrupt.end();
-        // Wakes the probe's thread, which sends it before it ends.
-        sink.outbox.push(Message {
-            id: Some(sink.id),
-            event: detached.map_or_else(Event::Failed, |()| Event::Done),
-        });
-    };
-    worker::start(detach).map_err(|error| {
-        interrupt.end();
-        Failure::new(format!("cannot start a thread in the target: {error}"))
-    })
-}
-
-/// What is asked of stopped threads; the answer, unless somebody else gives it.
-fn at_stops(connection: &mut Connection, id: RequestId, call: Call) -> Option<Event> {
-    let stops = breakpoints::of_this_process();
-    let outbox = &Arc::clone(connection.outbox());
-    let done = |result: Result<(), Failure>| match result {
-        Ok(()) => Event::Done,
-        Err(failure) => Event::Failed(failure),
-    };
-    match call {
-        Call::Points => Some(stops.points_told()),
-        Call::Stops => Some(stops.told(outbox)),
-        Call::Follow { driving } => {
-            stops.follow(outbox, id, driving);
-            None
-        }
-        Call::Drive { stop, take } => Some(done(stops.drive(outbox, stop, take))),
-        Call::Step(asked) => {
-            if let Step::Jump { line } = asked.step {
-                let (sink, _) = match connection.begin(id, None) {
-                    Ok(begun) => begun,
-                    Err(failure) => return Some(Event::Failed(failure)),
-                };
-                let jump = Order::Jump { line, sink };
-                if let Err((jump, failure)) = stops.order(outbox, asked.stop, jump) {
-                    jump.refuse(failure);
-                }
-                return None;
-            }
-            let ordered = stops.order(outbox, asked.stop, Order::Step(asked));
-            Some(done(ordered.map_err(|(_, failure)| failure)))
-        }
-        Call::Release { stops: wanted } => {
-            let released = stops.release(outbox, &wanted);
-            Some(released.unwrap_or_else(Event::Failed))
-        }
-        _ => None,
-    }
-}
-
-/// Has a stopped thread run code.
-fn evaluate_at_stop(
-    evals: &'static Evals,
-    connection: &mut Connection,
-    id: RequestId,
-    eval: Eval,
-) -> Result<(), Failure> {
-    let Some(stop) = eval.stop else {
-        return Ok(());
-    };
-    let (sink, held) = connection.begin(id, eval.max_output)?;
-    let job = Job::Eval(eval);
-    evals.enter(&sink.interrupt);
-    let order = Order::Eval(Box::new(RequestWork { job, sink, held }));
-    let ordered = breakpoints::of_this_process().order(connection.outbox(), stop, order);
-    if let Err((order, failure)) = ordered {
-        order.refuse(failure);
-    }
-    Ok(())
-}
-
-/// Starts what needs the interpreter on a thread of its own.
-fn begin(evals: &'static Evals, connection: &mut Connection, id: RequestId, job: Job) {
-    let max_output = match &job {
-        Job::Eval(eval) => eval.max_output,
-        _ => None,
-    };
-    let started = connection.begin(id, max_output).and_then(|(sink, held)| {
-        worker::spawn(evals, RequestWork { job, sink, held })
-            .map_err(|error| Failure::new(format!("cannot start a thread in the target: {error}")))
-    });
-    if let Err(failure) = started {
-        connection.say(Some(id), Event::Failed(failure));
-    }
 }

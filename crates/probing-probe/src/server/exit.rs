@@ -15,11 +15,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
+use crate::breakpoints;
 use crate::eval::active::Evals;
 use crate::python::call::call;
-use crate::recorders::{self, collectives, torch};
 use crate::server::lifecycle;
-use crate::{breakpoints, trace};
+use crate::server::subsystems::SUBSYSTEMS;
 
 /// How long the end of the process may wait for evaluated code that still runs.
 const EVAL_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -61,11 +61,8 @@ fn at_exit(py: Python<'_>) {
 
 /// Evaluated code is asked to end, then the probe leaves.
 fn leave(py: Python<'_>) {
-    torch::leave(py);
-    breakpoints::leave(py);
-    recorders::leave(py);
-    trace::leave(py);
-    collectives::keep_groups(py);
+    SUBSYSTEMS.iter().for_each(|it| it.leave(py));
+    SUBSYSTEMS.iter().for_each(|it| it.at_exit(py));
     let evals = Evals::of_this_process();
     py.detach(|| evals.interrupt(EVAL_EXIT_TIMEOUT));
     lifecycle::reap(py);

@@ -6,36 +6,37 @@ use std::ffi::{c_int, c_void};
 use std::fs;
 use std::io;
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use probing_proto::message::{Hello, PROTOCOL};
-use probing_proto::process::{Pid, ProcessKey, Stat};
+use probing_proto::process::ProcessKey;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::eval::active::Evals;
-use crate::eval::{interrupt_safety, pending_call, stdout_capture};
+use crate::eval::{interrupt_safety, stdout_capture};
+use crate::process::own_key::{own_key, own_stat};
+use crate::process::per_process::PerProcess;
 use crate::process::{fork_child, fork_guard};
 use crate::python::embedded;
 use crate::python::signal_handlers;
-use crate::recorders;
-use crate::recorders::{collectives, torch};
+use crate::recorders::collectives;
 use crate::server::agent_launcher::AgentLaunch;
 use crate::server::exit;
 use crate::server::runtime_dir::{Directory, DirectoryError};
+use crate::server::subsystems::SUBSYSTEMS;
 use crate::server::thread::Server;
-use crate::{breakpoints, trace};
 
 /// How long a fork may wait for our threads to be put away.
 const GOODBYE: Duration = Duration::from_millis(2);
 
-/// The server of this process, or null. An atomic and not a lock: a fork may come at any moment.
-static RUNNING: AtomicPtr<Server> = AtomicPtr::new(ptr::null_mut());
+/// The server of this process.
+static SERVER: PerProcess<Mutex<Option<Arc<Server>>>> = PerProcess::new();
 
-/// Whether a thread is about to fill [`RUNNING`].
+/// Whether a thread is about to fill [`SERVER`].
 static STARTING: AtomicBool = AtomicBool::new(false);
 
 /// Whether somebody has sent the probe away.
@@ -93,7 +94,7 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         return Ok(false);
     }
     SENT_AWAY.store(false, Ordering::Release);
-    let key = own_key()?;
+    let key = own_key().ok_or(StartError::NoStat)?;
     collectives::look_for_rank(py);
     let hello = hello(py, key);
     let prefix = py
@@ -101,18 +102,18 @@ pub(crate) fn start(py: Python<'_>) -> Result<bool, StartError> {
         .and_then(|sys| sys.getattr("prefix")?.extract());
     let wanted = AgentLaunch::here(prefix.ok());
     let starting = Starting::begin();
-    recorders::follow_environment(py);
+    SUBSYSTEMS.iter().for_each(|it| it.prepare(py));
     let started = fork_guard::kept_out(py, || {
         py.detach(|| {
             let directory = Directory::open(key)?;
             let server = Server::start(directory, hello, Evals::of_this_process(), wanted)
                 .map_err(|source| StartError::NoThread { source })?;
-            RUNNING.store(Box::into_raw(Box::new(server)), Ordering::Release);
+            server_slot().replace(Arc::new(server));
             Ok(true)
         })
     });
     drop(starting);
-    torch::start(py);
+    SUBSYSTEMS.iter().for_each(|it| it.start(py));
     started
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn stop(py: Python<'_>) -> bool {
 /// Whether the probe does not run, and nobody minds if it does.
 pub(crate) fn may_be_started() -> bool {
     // One that a client has sent away is still there.
-    RUNNING.load(Ordering::Acquire).is_null()
+    server_slot().is_none()
         && !STARTING.load(Ordering::Acquire)
         && !SENT_AWAY.load(Ordering::Acquire)
 }
@@ -198,7 +199,7 @@ fn after_fork_in_parent(py: Python<'_>) {
         0
     }
     fork_guard::after_in_parent();
-    if !running().is_some_and(Server::is_paused) {
+    if !running().is_some_and(|server| server.is_paused()) {
         return;
     }
     // SAFETY: the function lives as long as this library, which Python never unloads, and needs no argument.
@@ -213,19 +214,11 @@ fn after_fork_in_parent(py: Python<'_>) {
 fn after_fork(py: Python<'_>) {
     stdout_capture::after_fork(py);
     fork_guard::after_in_child();
-    Evals::after_fork();
     exit::after_fork();
-    pending_call::after_fork();
     signal_handlers::after_fork();
-    breakpoints::after_fork(py);
-    recorders::after_fork();
-    trace::after_fork(py);
-    let asked_for = running().is_some();
+    SUBSYSTEMS.iter().for_each(|it| it.after_fork(py));
     STARTING.store(false, Ordering::Release);
-    // Leaked on purpose: the thread behind it exists in the parent only, and dropping would close numbers that
-    // `forked` has closed already.
-    RUNNING.store(ptr::null_mut(), Ordering::Release);
-    if asked_for {
+    if parent_had_server() {
         // A child that cannot have a probe goes on without one.
         drop(start(py));
     }
@@ -238,16 +231,26 @@ pub(crate) fn wake() {
     }
 }
 
-/// The server, unless it has ended (a client may have asked it to). Not to be kept while the GIL is let go.
-#[expect(
-    unsafe_code,
-    reason = "the server is reached through an atomic pointer"
-)]
-fn running<'gil>() -> Option<&'gil Server> {
-    // SAFETY: the pointer is null or from `Box::into_raw`, and freed only by `reap`, which needs the GIL; our callers
-    // hold it for as long as they use the reference.
-    let server = unsafe { RUNNING.load(Ordering::Acquire).as_ref() };
+/// The server, unless it has ended (a client may have asked it to).
+fn running() -> Option<Arc<Server>> {
+    let server = server_slot().clone();
     server.filter(|server| !server.has_ended())
+}
+
+fn server_slot() -> MutexGuard<'static, Option<Arc<Server>>> {
+    let slot = SERVER.get_or_init(Mutex::default);
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the child of a fork that has no server of its own yet: whether its parent had one. That one is left as it is: its thread
+/// exists in the parent only, and to drop it would close numbers that `fork_child.rs` has closed already.
+fn parent_had_server() -> bool {
+    // A thread that is not here may hold the lock: to begin or end a server takes it for a moment.
+    SERVER.of_any_process().is_some_and(|slot| {
+        slot.try_lock().map_or(true, |server| {
+            server.as_ref().is_some_and(|server| !server.has_ended())
+        })
+    })
 }
 
 /// Frees a server that a client has sent away.
@@ -257,22 +260,12 @@ fn reap_ended(py: Python<'_>) {
     }
 }
 
-/// Ends the server, if there is one, and frees it.
-#[expect(
-    unsafe_code,
-    reason = "the server is reached through an atomic pointer"
-)]
+/// Ends the server, if there is one.
 pub(crate) fn reap(py: Python<'_>) {
-    let server = RUNNING.swap(ptr::null_mut(), Ordering::AcqRel);
-    if server.is_null() {
+    let Some(server) = server_slot().take() else {
         return;
-    }
-    torch::leave(py);
-    breakpoints::leave(py);
-    recorders::leave(py);
-    trace::leave(py);
-    // SAFETY: non-null values come from `Box::into_raw` and the swap made us the only owner.
-    let server = unsafe { Box::from_raw(server) };
+    };
+    SUBSYSTEMS.iter().for_each(|it| it.leave(py));
     py.detach(|| server.stop());
 }
 
@@ -294,18 +287,6 @@ fn hook_into_fork_and_exit(py: Python<'_>) -> PyResult<()> {
         fork_guard::register(py, [before_fork, after_fork_in_parent, after_fork])?;
     }
     exit::follow(py)
-}
-
-fn own_key() -> Result<ProcessKey, StartError> {
-    let stat = own_stat().ok_or(StartError::NoStat)?;
-    Ok(ProcessKey {
-        pid: Pid(std::process::id()),
-        start_ticks: stat.start_ticks,
-    })
-}
-
-fn own_stat() -> Option<Stat> {
-    Stat::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 fn hello(py: Python<'_>, key: ProcessKey) -> Hello {

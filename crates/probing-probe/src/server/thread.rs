@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// Ends the thread and removes its files.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(&self) {
         self.wish(&self.wishes.end);
         match mem::replace(&mut *self.thread(), Thread::Gone) {
             // A panic of that thread was caught inside it.

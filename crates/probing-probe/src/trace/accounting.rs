@@ -35,7 +35,7 @@ pub(crate) fn look(py: Python<'_>, at_once: bool) {
     if rows {
         LAST_ROWS.store(now, Ordering::Relaxed);
     }
-    let Some((events, sums)) = taken(rows) else {
+    let Some((events, sums)) = taken(py, rows) else {
         return;
     };
     for (trace, function, sums) in &sums {
@@ -111,8 +111,8 @@ struct TraceCounts {
 type FunctionSums = (u32, u32, Sums);
 
 /// What was seen since the last look, by trace; and sums by function. `None` while the table is being changed.
-fn taken(with_sums: bool) -> Option<(Vec<TraceCounts>, Vec<FunctionSums>)> {
-    let mut table = table_if_free()?;
+fn taken(py: Python<'_>, with_sums: bool) -> Option<(Vec<TraceCounts>, Vec<FunctionSums>)> {
+    let mut table = table_if_free(py)?;
     let mut all: Vec<TraceCounts> = Vec::new();
     let mut sums = Vec::new();
     for tracing in table.tracings() {

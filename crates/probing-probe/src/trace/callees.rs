@@ -39,6 +39,7 @@ fn is_ours(file: &str) -> bool {
 
 /// A function that is followed calls something: from now on that is followed, too.
 pub(crate) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
+    let py = callable.py();
     let Some(code) = code_of(callable) else {
         return;
     };
@@ -46,7 +47,7 @@ pub(crate) fn called(caller: usize, callable: &Bound<'_, PyAny>) {
         return;
     };
     let trace = {
-        let Some(mut table) = table_if_free() else {
+        let Some(mut table) = table_if_free(py) else {
             return;
         };
         let there = table.entry_there(code.as_ptr() as usize);
@@ -90,10 +91,11 @@ pub(crate) fn follow(
     frame: &Bound<'_, PyAny>,
     (caller, levels): (usize, u32),
 ) -> bool {
+    let py = code.py();
     let is_its = frame::caller_of(frame).is_some_and(|frame| {
         probe_call::own_code(frame::code_of(&frame)).as_ptr() as usize == caller
     });
-    let trace = table_if_free().and_then(|mut table| {
+    let trace = table_if_free(py).and_then(|mut table| {
         let tracing = table.entry_there(caller)?.tracing.as_ref()?;
         Some(Arc::clone(&tracing.trace))
     });

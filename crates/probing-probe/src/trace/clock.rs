@@ -1,5 +1,7 @@
-//! The clock of recorded rows, read by the processor's counter of time where that runs steadily: half of what the kernel's
-//! clock costs, and an event has nothing else to spend so much on.
+//! The clock of recorded rows: the processor's time counter where it is steady, else the kernel's clock.
+//!
+//! The clock of recorded rows, read by the processor's counter of time where that runs steadily: half of what the
+//! kernel's clock costs, and an event has nothing else to spend so much on.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;

@@ -18,15 +18,15 @@ static TABLE: GilCell<Table> = GilCell::new(Table::new());
 const MAX_TAPS: usize = 4;
 const FIRST_SIZE: usize = 16;
 
-/// For who has the GIL, and does not let go of it meanwhile.
-pub(crate) fn table() -> GilGuard<'static, Table> {
-    TABLE.borrow_mut()
+/// The table. Whoever has it does not release the GIL meanwhile.
+pub(crate) fn table(py: Python<'_>) -> GilGuard<'_, Table> {
+    TABLE.borrow_mut(py)
 }
 
-/// The same, for events: one that comes while this thread changes the table is none of ours.
+/// The table, for events: one that comes while this thread changes the table is none of ours.
 #[inline]
-pub(crate) fn table_if_free() -> Option<GilGuard<'static, Table>> {
-    TABLE.try_borrow_mut()
+pub(crate) fn table_if_free(py: Python<'_>) -> Option<GilGuard<'_, Table>> {
+    TABLE.try_borrow_mut(py)
 }
 
 pub(crate) type Taps = [Option<&'static dyn Tap>; MAX_TAPS];

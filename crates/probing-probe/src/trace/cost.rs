@@ -129,14 +129,14 @@ fn measured(py: Python<'_>, scope: Scope) -> PyResult<f64> {
     let none = (monitoring::NAME, 0.0);
     let trace = Arc::new(Trace::new(TraceId(0), wanted, Owner::Client, None, none));
     let function = functions::number(&spot);
-    table().entry_mut(&code).tracing = Some(Tracing::new(trace, function, Role::Root, false));
+    table(py).entry_mut(&code).tracing = Some(Tracing::new(trace, function, Role::Root, false));
     monitoring_tool::know(&nothing);
     monitoring_tool::tell(&code);
     let with = quickest();
-    let taken = table().entry_mut(&code).tracing.take();
+    let taken = table(py).entry_mut(&code).tracing.take();
     drop(taken);
     monitoring_tool::tell(&code);
-    let forgotten = table().take_if_empty(&code);
+    let forgotten = table(py).take_if_empty(&code);
     drop(forgotten);
     Ok(((with? - without) / f64::from(2 * CALLS)).max(1.0))
 }

@@ -4,6 +4,7 @@
 
 use probing_store::TraceRowId;
 use probing_store::ring::packed::TraceEventKind;
+use pyo3::Python;
 
 use crate::trace::clock;
 use crate::trace::code_table::{EventFollowUp, Table};
@@ -24,16 +25,23 @@ pub(crate) struct EventDispatch {
 
 /// A code object was met; `None` when nobody wants to know of it.
 #[inline]
-pub(crate) fn heard(table: &mut Table, code: usize, did: TraceEventKind) -> Option<EventDispatch> {
+pub(crate) fn heard(
+    py: Python<'_>,
+    table: &mut Table,
+    code: usize,
+    did: TraceEventKind,
+) -> Option<EventDispatch> {
     let entry = table.entry_there(code)?;
     let (tap, has_more) = (entry.tap, entry.has_more);
     let way = match &mut entry.tracing {
         None => EventFollowUp::ON,
         Some(tracing) => {
             let way = thread::with_own(|thread| match did {
-                TraceEventKind::Call | TraceEventKind::Resume => began(tracing, thread, code, did),
+                TraceEventKind::Call | TraceEventKind::Resume => {
+                    began(py, tracing, thread, (code, did))
+                }
                 TraceEventKind::Return | TraceEventKind::Yield | TraceEventKind::Exception => {
-                    ended(tracing, thread, code, did)
+                    ended(py, tracing, thread, (code, did))
                 }
             });
             way.unwrap_or(EventFollowUp::ON)
@@ -66,10 +74,10 @@ pub(crate) fn calls(table: &mut Table, code: usize) -> Option<EventFollowUp> {
 
 #[inline]
 fn began(
+    py: Python<'_>,
     tracing: &mut Tracing,
     thread: &mut Thread,
-    code: usize,
-    did: TraceEventKind,
+    (code, did): (usize, TraceEventKind),
 ) -> EventFollowUp {
     let levels = if tracing.is_plain() {
         tracing.levels
@@ -83,7 +91,7 @@ fn began(
     let row = if tracing.is_summed {
         TraceRowId::NOWHERE
     } else {
-        thread.write_begin(did, tracing.function, now)
+        thread.write_begin(py, did, tracing.function, now)
     };
     thread.enter(Open {
         code,
@@ -137,17 +145,17 @@ fn asked(
 
 #[inline]
 fn ended(
+    py: Python<'_>,
     tracing: &mut Tracing,
     thread: &mut Thread,
-    code: usize,
-    did: TraceEventKind,
+    (code, did): (usize, TraceEventKind),
 ) -> EventFollowUp {
     tracing.events += 1;
     let again = !(tracing.is_muted || tracing.trace.is_over());
     let left = thread.leave(code);
     let now = clock::now();
     if tracing.lines.is_some() {
-        lines::end(tracing, thread, code, now);
+        lines::end(py, tracing, thread, code, now);
     }
     let Some(open) = left.filter(|open| open.began >= tracing.since) else {
         return EventFollowUp {
@@ -164,7 +172,7 @@ fn ended(
         tracing.sums.errors += 1;
     }
     if !tracing.is_summed {
-        thread.write_end(open.row, did, tracing.function, (now, took));
+        thread.write_end(py, open.row, did, tracing.function, (now, took));
     }
     EventFollowUp {
         again,
@@ -180,7 +188,7 @@ fn over(tracing: &mut Tracing) -> EventFollowUp {
         tracing.trace.end();
         tracing
             .trace
-            .note(Some("ended: it has had its steps".to_owned()));
+            .note(Some("ended: all of its steps are recorded".to_owned()));
     }
     EventFollowUp {
         again: false,

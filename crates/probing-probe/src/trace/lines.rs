@@ -1,8 +1,11 @@
-//! Lines of functions that are followed line by line: each is a row when a thread comes to it, and is told how long it took
-//! when the thread comes to the next one of that function, or leaves it.
+//! Rows of traced lines, each with its duration.
+//!
+//! Lines of functions that are followed line by line: each is a row when a thread comes to it, and is told how long
+//! it took when the thread comes to the next one of that function, or leaves it.
 
 use probing_proto::message::breakpoints::SourceLocation;
 use probing_store::TraceRowId;
+use pyo3::Python;
 
 use crate::trace::clock;
 use crate::trace::code_table::{EventFollowUp, Table};
@@ -77,7 +80,12 @@ fn looked_up(function: u32, line: u32) -> u32 {
 }
 
 /// A thread comes to a line of some code; `None` when nobody wants to know of it.
-pub(crate) fn came(table: &mut Table, code: usize, line: u32) -> Option<EventFollowUp> {
+pub(crate) fn came(
+    py: Python<'_>,
+    table: &mut Table,
+    code: usize,
+    line: u32,
+) -> Option<EventFollowUp> {
     let tracing = table.entry_there(code)?.tracing.as_mut()?;
     let number = {
         let lines = tracing.lines.as_mut()?;
@@ -96,8 +104,8 @@ pub(crate) fn came(table: &mut Table, code: usize, line: u32) -> Option<EventFol
     let now = clock::now();
     let is_due = thread::with_own(|thread| {
         let depth = thread.depth_of(code);
-        end_at(tracing, thread, (code, depth), now);
-        let row = thread.write_line(number, depth, now);
+        end_at(py, tracing, thread, (code, depth), now);
+        let row = thread.write_line(py, number, depth, now);
         thread.lines.push(Line {
             code,
             depth,
@@ -113,14 +121,20 @@ pub(crate) fn came(table: &mut Table, code: usize, line: u32) -> Option<EventFol
 }
 
 /// A thread has left a function: the line that it was at has ended.
-pub(crate) fn end(tracing: &Tracing, thread: &mut Thread, code: usize, now: i64) {
+pub(crate) fn end(py: Python<'_>, tracing: &Tracing, thread: &mut Thread, code: usize, now: i64) {
     let depth = thread.open.len();
-    end_at(tracing, thread, (code, depth), now);
+    end_at(py, tracing, thread, (code, depth), now);
 }
 
 /// Ends the line that a thread is at in a function. Lines of functions inside that one have ended unseen: of those that are
 /// deeper, and of those that a function of this depth has called whose beginning was not seen.
-fn end_at(tracing: &Tracing, thread: &mut Thread, (code, depth): (usize, usize), now: i64) {
+fn end_at(
+    py: Python<'_>,
+    tracing: &Tracing,
+    thread: &mut Thread,
+    (code, depth): (usize, usize),
+    now: i64,
+) {
     while thread.lines.pop_if(|line| line.depth > depth).is_some() {}
     let here = thread.lines.iter().rev();
     let mut here = here.take_while(|line| line.depth == depth);
@@ -132,6 +146,6 @@ fn end_at(tracing: &Tracing, thread: &mut Thread, (code, depth): (usize, usize),
     thread.lines.truncate(place);
     let since = tracing.lines.as_ref().map_or(0, |lines| lines.since);
     if line.began >= since.max(tracing.since) {
-        thread.end_line(line.row, (now - line.began).max(0));
+        thread.end_line(py, line.row, (now - line.began).max(0));
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn claim(py: Python<'_>) -> Result<(), Failure> {
 
 /// Ceases to be one, when nothing is tapped.
 pub(crate) fn release_if_idle(py: Python<'_>) {
-    if table().is_empty()
+    if table(py).is_empty()
         && !setting::is_seeking()
         && let Some(claimed) = { tool().take() }
     {
@@ -117,7 +117,7 @@ pub(crate) fn tell_each(py: Python<'_>, codes: &[Bound<'_, PyAny>]) {
         return;
     };
     let (here, wanted) = {
-        let table = table();
+        let table = table(py);
         let wants = |code: &Bound<'_, PyAny>| table.entry(code.as_ptr() as usize).map(Entry::wants);
         let here: Vec<_> = codes.iter().map(wants).collect();
         (here, table.wants())
@@ -151,7 +151,7 @@ pub(crate) fn refresh(py: Python<'_>) {
     let Some(tool) = asked(py) else {
         return;
     };
-    let wanted = table().wants();
+    let wanted = table(py).wants();
     let starts = setting::is_seeking() || wanted.has(EventSet::CALLS);
     EVERYWHERE.store(wanted.everywhere(), Ordering::Relaxed);
     STARTS_EVERYWHERE.store(starts, Ordering::Relaxed);
@@ -210,10 +210,10 @@ unsafe extern "C" fn on_event<const DID: u8>(
     count: usize,
     _: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: as the interpreter promises; the code lives as long as it runs.
-    let code = unsafe { *arguments } as usize;
+    // SAFETY: the interpreter calls callbacks with the GIL held and with their arguments; the code lives as long as it runs.
+    let (py, code) = unsafe { (Python::assume_attached(), *arguments as usize) };
     let did = did(DID);
-    let is_told = match (table_if_free(), did) {
+    let is_told = match (table_if_free(py), did) {
         (None, _) => None,
         (Some(mut table), TraceEventKind::Call | TraceEventKind::Resume) => {
             fast_path::began(&mut table, code, did)
@@ -221,8 +221,7 @@ unsafe extern "C" fn on_event<const DID: u8>(
         (Some(mut table), _) => fast_path::ended(&mut table, code, did),
     };
     if is_told.is_some() {
-        // SAFETY: the interpreter calls callbacks with the GIL held.
-        monitoring::answer(unsafe { Python::assume_attached() }, true)
+        monitoring::answer(py, true)
     } else {
         // SAFETY: as the interpreter promises.
         unsafe { told_the_long_way(did, arguments, count) }
@@ -280,12 +279,12 @@ const fn did(number: u8) -> TraceEventKind {
 /// As above.
 #[inline]
 unsafe fn hear(did: TraceEventKind, arguments: *const *mut PyObject, count: usize) -> bool {
-    // SAFETY: as the interpreter promises; the code lives as long as it runs.
-    let code = unsafe { *arguments };
-    let Some(mut table) = table_if_free() else {
+    // SAFETY: the caller is a callback: it has the GIL and its arguments, and the code lives as long as it runs.
+    let (py, code) = unsafe { (Python::assume_attached(), *arguments) };
+    let Some(mut table) = table_if_free(py) else {
         return true;
     };
-    let heard = events::heard(&mut table, code as usize, did);
+    let heard = events::heard(py, &mut table, code as usize, did);
     drop(table);
     match heard {
         Some(EventDispatch {
@@ -302,7 +301,7 @@ unsafe fn hear(did: TraceEventKind, arguments: *const *mut PyObject, count: usiz
         Some(heard) => unsafe { tell_all(&heard, did, arguments, count) },
         // SAFETY: as above.
         None if did == TraceEventKind::Call => unsafe {
-            let code = Bound::from_borrowed_ptr(Python::assume_attached(), code);
+            let code = Bound::from_borrowed_ptr(py, code);
             meet(&code)
         },
         None => true,
@@ -312,6 +311,7 @@ unsafe fn hear(did: TraceEventKind, arguments: *const *mut PyObject, count: usiz
 /// Code that nobody knows of begins: whether to be told again.
 #[cold]
 fn meet(code: &Bound<'_, PyAny>) -> bool {
+    let py = code.py();
     if !setting::is_seeking() && !FOLLOWS.load(Ordering::Relaxed) {
         return true;
     }
@@ -322,8 +322,8 @@ fn meet(code: &Bound<'_, PyAny>) -> bool {
         }
     });
     // If a trace wants it, this call counts already.
-    let heard = table_if_free().and_then(|mut table| {
-        events::heard(&mut table, code.as_ptr() as usize, TraceEventKind::Call)
+    let heard = table_if_free(py).and_then(|mut table| {
+        events::heard(py, &mut table, code.as_ptr() as usize, TraceEventKind::Call)
     });
     heard.is_some_and(|heard| heard.way.again)
 }
@@ -377,7 +377,7 @@ pub(crate) fn pass_on(
         return tell_one(tap, did, at, value);
     }
     let taps =
-        table_if_free().and_then(|table| table.entry(code.as_ptr() as usize).map(Entry::taps));
+        table_if_free(py).and_then(|table| table.entry(code.as_ptr() as usize).map(Entry::taps));
     for tap in taps.iter().flatten().flatten() {
         tell_one(*tap, did, at, value);
     }
@@ -413,7 +413,7 @@ unsafe extern "C" fn calls(
         let py = Python::assume_attached();
         let callable = Bound::from_borrowed_ptr(py, *arguments.add(2));
         let caller = *arguments as usize;
-        let heard = table_if_free().and_then(|mut table| events::calls(&mut table, caller));
+        let heard = table_if_free(py).and_then(|mut table| events::calls(&mut table, caller));
         let way = heard.unwrap_or(EventFollowUp::ON);
         caught(|| {
             if way.again {
@@ -444,7 +444,7 @@ unsafe extern "C" fn branched(
             nanos: clock::now(),
         };
         let taps =
-            table_if_free().and_then(|table| table.entry(*arguments as usize).map(Entry::taps));
+            table_if_free(py).and_then(|table| table.entry(*arguments as usize).map(Entry::taps));
         for tap in taps.iter().flatten().flatten() {
             caught(|| tap.branched(at));
         }
@@ -493,7 +493,7 @@ unsafe extern "C" fn jumped(
 pub(crate) fn at_line(py: Python<'_>, code: usize, line: u32) -> bool {
     let mut again = true;
     caught(|| {
-        let way = table_if_free().and_then(|mut table| lines::came(&mut table, code, line));
+        let way = table_if_free(py).and_then(|mut table| lines::came(py, &mut table, code, line));
         let way = way.unwrap_or(EventFollowUp::ON);
         if way.is_due {
             accounting::look(py, false);

@@ -128,7 +128,7 @@ fn block_enter(
         callees::leave_out(&frame::file_of(&frame::code_of(frame)));
     }
     let Some(frame) = own_frame.as_ref().and_then(frame::caller_of) else {
-        return Err(PyRuntimeError::new_err("there is no code around it"));
+        return Err(PyRuntimeError::new_err("it has no calling code"));
     };
     lifecycle::prepare(py)?;
     let points = watch_in(&frame, &watch).map_err(raised)?;
@@ -202,7 +202,7 @@ fn follow_from(
     };
     thread::with_own(|thread| thread.enter(open));
     follow_here(py);
-    let looks_again = table().entry_there(key.0).is_some_and(|entry| {
+    let looks_again = table(py).entry_there(key.0).is_some_and(|entry| {
         let tracing = entry.tracing.as_mut();
         tracing.is_some_and(Tracing::looks_again)
     });

@@ -45,7 +45,7 @@ pub(crate) fn begin(
 ) -> Result<Arc<Trace>, Failure> {
     refuse_lines(py, &wanted)?;
     let finder = Finder::of_scope(py, &wanted.scope)
-        .map_err(|error| Failure::new(format!("cannot look for code: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot search for code: {error}")))?;
     // Nobody hears of it before its functions are known.
     let alone = SearchGuard::wait(py, &pending)?;
     let (found, note) = finder.find(py, &pending)?;
@@ -53,7 +53,7 @@ pub(crate) fn begin(
     let waits = found.is_empty() || matches!(trace.wanted.scope, Scope::Module { .. });
     let others = bind(&trace, found, Role::Root);
     drop(alone);
-    let note = note.map(|note| note.replace("armed for", "waits for"));
+    let note = note.map(|note| note.replace(": set for ", ": waits for "));
     // It may have had its steps meanwhile, and say so.
     if !trace.is_over() {
         trace.note(note.or(others));
@@ -96,10 +96,8 @@ pub(crate) fn new(
 ) -> Result<Arc<Trace>, Failure> {
     let traces = traces::of_this_process();
     if owner == Owner::Client && traces.is_full() {
-        return Err(
-            Failure::new(format!("{MAX_TRACES} traces are there already"))
-                .with_hint("end some: `probing untrace ID`"),
-        );
+        return Err(Failure::new(format!("{MAX_TRACES} traces exist already"))
+            .with_hint("end some: `probing untrace ID`"));
     }
     clock::prepare(py);
     let cost = cost::of_an_event(py, &wanted)?;
@@ -118,20 +116,21 @@ pub(crate) fn bind(trace: &Arc<Trace>, found: Vec<FoundCode<'_>>, role: Role) ->
         // A function begins where its name is, not at the first line that does something.
         spot.lineno = frame::first_line_of(&code);
         if trace.functions() >= MAX_FUNCTIONS {
-            let first = format!("only the first {MAX_FUNCTIONS} functions are followed");
+            let first = format!("only the first {MAX_FUNCTIONS} functions are traced");
             note = Some(first);
             break;
         }
         let py = code.py();
         if monitoring_tool::claim(py).is_err() {
-            note = Some("tools of the program use up all of sys.monitoring".to_owned());
+            note =
+                Some("no free tool id of sys.monitoring: the program's tools use all".to_owned());
             break;
         }
         let function = functions::number(&spot);
         let suspends = frame::suspends(&code);
         let yields = older_only(py, || YieldPoints::of(&code)).flatten();
         let is_new = {
-            let mut table = table();
+            let mut table = table(py);
             let entry = table.entry_mut(&code);
             match &entry.tracing {
                 None => {
@@ -172,8 +171,8 @@ fn silent(trace: &Trace, role: Role, told: &[Bound<'_, PyAny>]) -> Option<String
     };
     let is_said = are_wanted && told.iter().any(is_silent);
     is_said.then(|| {
-        "no lines: before Python 3.12 they are told by functions that get code of their own, which none does that cannot \
-         be found, or while torch.compile or greenlet is loaded"
+        "no lines: before Python 3.12 they need instrumented code, which is not possible for functions that cannot be \
+         found, nor while torch.compile or greenlet is loaded"
             .to_owned()
     })
 }
@@ -240,7 +239,7 @@ pub(crate) fn end(py: Python<'_>, wanted: &[TraceId]) -> Event {
     if !unknown.is_empty() {
         return Event::Failed(
             Failure::new(format!("no such trace: {}", unknown.join(", ")))
-                .with_hint("`probing trace --list` tells which there are"),
+                .with_hint("`probing trace --list` lists them"),
         );
     }
     accounting::look(py, true);
@@ -262,9 +261,9 @@ pub(crate) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
     }
     seekers().retain(|other| !Arc::ptr_eq(other, trace));
     seek_or_not(py);
-    let codes = table().codes_of(py, trace);
+    let codes = table(py).codes_of(py, trace);
     for code in &codes {
-        let tracing = table().entry_mut(code).tracing.take();
+        let tracing = table(py).entry_mut(code).tracing.take();
         if let Some(mut tracing) = tracing
             && tracing.sums.calls > 0
         {
@@ -272,7 +271,7 @@ pub(crate) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
         }
     }
     monitoring_tool::tell_each(py, &codes);
-    let forgotten = table().take_empty();
+    let forgotten = table(py).take_empty();
     drop(forgotten);
     monitoring_tool::release_if_idle(py);
     // It may have been put away before: then nobody need look again.
@@ -284,9 +283,9 @@ pub(crate) fn put_away(py: Python<'_>, trace: &Arc<Trace>) {
 
 /// Functions of a trace that were muted are told of again.
 pub(crate) fn unmute(py: Python<'_>, trace: &Arc<Trace>) {
-    let mut codes = table().codes_of(py, trace);
+    let mut codes = table(py).codes_of(py, trace);
     codes.retain(|code| {
-        let mut table = table();
+        let mut table = table(py);
         let tracing = table.entry_mut(code).tracing.as_mut();
         tracing.is_some_and(Tracing::unmute)
     });
@@ -453,7 +452,7 @@ pub(crate) fn tick() {
         find_again(py, &all);
         for trace in &expired {
             if trace.end() {
-                trace.note(Some("ended: its time is over".to_owned()));
+                trace.note(Some("ended: expired".to_owned()));
                 accounting::look(py, true);
                 put_away(py, trace);
             }

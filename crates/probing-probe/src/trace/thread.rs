@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use probing_proto::message::trace::TraceId;
 use probing_store::ring::packed::{LineRow, TraceEventKind, TraceRow};
 use probing_store::{TraceRowId, Writer};
+use pyo3::Python;
 
 use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::gil_cell::GilCell;
 use crate::recording;
 use crate::recording::step;
@@ -81,17 +83,13 @@ pub(crate) struct Ring {
 }
 
 /// Those that no thread has at the moment, and how many there are in all.
+#[derive(Default)]
 struct Pool {
-    generation: u32,
     free: Vec<Ring>,
     made: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    generation: 0,
-    free: Vec::new(),
-    made: 0,
-});
+static POOL: PerProcess<Mutex<Pool>> = PerProcess::new();
 
 thread_local! {
     static OWN: UnsafeCell<Thread> = const { UnsafeCell::new(Thread {
@@ -115,7 +113,7 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 /// How often threads were silent for a while.
 static SILENCES: AtomicU32 = AtomicU32::new(0);
 /// What threads write to that have no ring of their own.
-static SHARED: GilCell<Option<Ring>> = GilCell::new(None);
+static SHARED: PerProcess<GilCell<Option<Ring>>> = PerProcess::new();
 
 /// Works with the state of this thread; nothing when the thread is at its very end. `work` must not come here again, nor let
 /// go of the GIL, which the caller has.
@@ -325,6 +323,7 @@ impl Thread {
     #[inline]
     pub(crate) fn write_begin(
         &mut self,
+        py: Python<'_>,
         did: TraceEventKind,
         function: u32,
         ts: i64,
@@ -332,7 +331,7 @@ impl Thread {
         let row = self.row(did, function, (ts, None));
         match &mut self.ring {
             Some(ring) => ring.write(row),
-            None => self.with_some_ring(|ring| ring.write(row)),
+            None => self.with_some_ring(py, |ring| ring.write(row)),
         }
     }
 
@@ -340,6 +339,7 @@ impl Thread {
     #[inline]
     pub(crate) fn write_end(
         &mut self,
+        py: Python<'_>,
         began: TraceRowId,
         did: TraceEventKind,
         function: u32,
@@ -350,13 +350,14 @@ impl Thread {
             ring.writer.end_trace(began, did, took, step)
         });
         if !is_told {
-            self.write_end_alone(began, did, function, (ts, took));
+            self.write_end_alone(py, began, did, function, (ts, took));
         }
     }
 
     #[inline(never)]
     fn write_end_alone(
         &mut self,
+        py: Python<'_>,
         began: TraceRowId,
         did: TraceEventKind,
         function: u32,
@@ -371,12 +372,18 @@ impl Thread {
         };
         match &mut self.ring {
             Some(ring) => write(ring),
-            None => self.with_some_ring(write),
+            None => self.with_some_ring(py, write),
         };
     }
 
     /// Appends the row of a line.
-    pub(crate) fn write_line(&mut self, line: u32, depth: usize, ts: i64) -> TraceRowId {
+    pub(crate) fn write_line(
+        &mut self,
+        py: Python<'_>,
+        line: u32,
+        depth: usize,
+        ts: i64,
+    ) -> TraceRowId {
         let row = LineRow {
             ts,
             line,
@@ -386,12 +393,12 @@ impl Thread {
         };
         match &mut self.ring {
             Some(ring) => ring.write_line(row),
-            None => self.with_some_ring(|ring| ring.write_line(row)),
+            None => self.with_some_ring(py, |ring| ring.write_line(row)),
         }
     }
 
     /// Tells in the row of a line how long it took.
-    pub(crate) fn end_line(&mut self, place: TraceRowId, took: i64) {
+    pub(crate) fn end_line(&mut self, py: Python<'_>, place: TraceRowId, took: i64) {
         let end = |ring: &mut Ring| {
             // Where its place is full by now, nobody says how long it took.
             ring.writer.end_line(place, took);
@@ -399,7 +406,7 @@ impl Thread {
         };
         match &mut self.ring {
             Some(ring) => end(ring),
-            None => self.with_some_ring(end),
+            None => self.with_some_ring(py, end),
         };
     }
 
@@ -419,7 +426,11 @@ impl Thread {
 
     /// For a thread without a ring: it gets one, or shares one.
     #[inline(never)]
-    fn with_some_ring(&mut self, write: impl FnOnce(&mut Ring) -> TraceRowId) -> TraceRowId {
+    fn with_some_ring(
+        &mut self,
+        py: Python<'_>,
+        write: impl FnOnce(&mut Ring) -> TraceRowId,
+    ) -> TraceRowId {
         // Whether there is one again is asked only now and then.
         if !self.shares || self.until_look == 1 {
             self.ring = borrowed();
@@ -428,15 +439,11 @@ impl Thread {
         if let Some(ring) = &mut self.ring {
             return write(ring);
         }
-        let Some(mut shared) = SHARED.try_borrow_mut() else {
+        let shared = SHARED.get_or_init(|| GilCell::new(made()));
+        let Some(mut shared) = shared.try_borrow_mut(py) else {
             return TraceRowId::NOWHERE;
         };
-        if shared
-            .as_ref()
-            .is_none_or(|ring| ring.generation != fork_child::generation())
-        {
-            // That of a parent is left alone.
-            std::mem::forget(shared.take());
+        if shared.is_none() {
             *shared = made();
         }
         shared.as_mut().map_or(TraceRowId::NOWHERE, write)
@@ -506,14 +513,7 @@ impl Ring {
 }
 
 fn borrowed() -> Option<Ring> {
-    let generation = fork_child::generation();
-    // A thread that held it when another one forked holds it in the child for ever.
-    let mut pool = POOL.try_lock().ok()?;
-    if pool.generation != generation {
-        // The parent's are left alone.
-        std::mem::forget(std::mem::take(&mut pool.free));
-        (pool.generation, pool.made) = (generation, 0);
-    }
+    let mut pool = POOL.get_or_init(Mutex::default).try_lock().ok()?;
     if let Some(ring) = pool.free.pop() {
         return Some(ring);
     }
@@ -534,13 +534,9 @@ fn made() -> Option<Ring> {
 }
 
 fn give_back(ring: Ring) {
-    let Ok(mut pool) = POOL.try_lock() else {
-        std::mem::forget(ring);
-        return;
-    };
-    if ring.generation == pool.generation {
-        pool.free.push(ring);
-    } else {
-        std::mem::forget(ring);
+    let is_ours = ring.generation == fork_child::generation();
+    match POOL.get().filter(|_| is_ours).map(Mutex::try_lock) {
+        Some(Ok(mut pool)) => pool.free.push(ring),
+        _ => std::mem::forget(ring),
     }
 }

@@ -1,5 +1,7 @@
-//! The state of the thread that runs now, found again without asking the loader: a library that is loaded late reaches what
-//! is a thread's own by a call, which events of one thread after the other need not pay.
+//! The state of the current thread, cached because thread-locals of a library that is loaded late are slow.
+//!
+//! The state of the thread that runs now, found again without asking the loader: a library that is loaded late
+//! reaches what is a thread's own by a call, which events of one thread after the other need not pay.
 #![expect(
     unsafe_code,
     reason = "reads the register of the thread, and shares a pointer that the GIL guards"

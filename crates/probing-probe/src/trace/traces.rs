@@ -1,7 +1,8 @@
-//! What is traced: each trace with what it has seen and cost so far. Read by the server's thread, which has no GIL.
+//! The registry of traces, each with its events and cost.
+//!
+//! Read by the server's thread, which has no GIL.
 
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use probing_proto::message::trace as proto;
 use probing_proto::message::trace::{Scope, TraceId};
 
 use crate::instrument::profile;
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::code_search::Finder;
 use crate::trace::budget::{Budget, Verdict};
 
@@ -295,7 +296,7 @@ impl Trace {
         );
         let elsewhere = match (&self.wanted.scope, self.wanted.depth) {
             (Scope::Function { .. }, 0) => "nothing elsewhere",
-            (Scope::Function { .. }, _) => "as much each time something else calls what it calls",
+            (Scope::Function { .. }, _) => "as much each time another function calls its callees",
             (Scope::Module { .. }, _) if self.by == profile::NAME => {
                 "half as much for each call of other functions"
             }
@@ -312,45 +313,22 @@ impl Trace {
 }
 
 /// All traces of a process, in the order in which they began. One that has ended stays until somebody takes it out.
+#[derive(Default)]
 pub(crate) struct Traces {
-    generation: u32,
     all: Mutex<Vec<Arc<Trace>>>,
     last: AtomicU32,
 }
 
-/// This process's, or null. In a child of a fork the parent's is left alone.
-static OF_THIS_PROCESS: AtomicPtr<Traces> = AtomicPtr::new(ptr::null_mut());
+static TRACES: PerProcess<Traces> = PerProcess::new();
 
 /// This process's.
-#[expect(unsafe_code, reason = "reached through an atomic pointer")]
 pub(crate) fn of_this_process() -> &'static Traces {
-    let generation = fork_child::generation();
-    let there = OF_THIS_PROCESS.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below and never freed.
-    if let Some(traces) = unsafe { there.as_ref() }
-        && traces.generation == generation
-    {
-        return traces;
-    }
-    let fresh: *mut Traces = Box::leak(Box::new(Traces {
-        generation,
-        all: Mutex::default(),
-        last: AtomicU32::new(0),
-    }));
-    let stored =
-        OF_THIS_PROCESS.compare_exchange(there, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // Of two threads one was first; what the other has made is a few words that stay.
-    let chosen = stored.map_or_else(|first| first, |_| fresh);
-    // SAFETY: not null: just made here or by the other thread, and never freed.
-    unsafe { &*chosen }
+    TRACES.get_or_init(Traces::default)
 }
 
 /// This process's, if there ever was one.
-#[expect(unsafe_code, reason = "reached through an atomic pointer")]
 pub(crate) fn if_any() -> Option<&'static Traces> {
-    // SAFETY: null, or leaked and never freed.
-    let traces = unsafe { OF_THIS_PROCESS.load(Ordering::Acquire).as_ref() };
-    traces.filter(|traces| traces.generation == fork_child::generation())
+    TRACES.get()
 }
 
 /// Whether this trace is there and has not ended.

@@ -1,5 +1,7 @@
-//! Dictionaries that tell before they change: `PyDict_Watch`, from 3.12 on. What is told comes in the middle of a change, on
-//! whichever thread makes it: nothing here runs Python, and no other thread comes in between.
+//! Dictionaries that report writes by `PyDict_Watch`, from 3.12 on.
+//!
+//! What is told comes in the middle of a change, on whichever thread makes it: nothing here runs Python, and no
+//! other thread comes in between.
 #![expect(unsafe_code, reason = "the interpreter calls back with bare pointers")]
 
 use std::collections::HashMap;
@@ -55,7 +57,7 @@ pub(crate) fn can_tell(py: Python<'_>) -> bool {
 
 /// Gets ready to be told.
 pub(crate) fn claim(py: Python<'_>) -> Result<(), Failure> {
-    if !can_tell(py) || watched().is_some() {
+    if !can_tell(py) || watched(py).is_some() {
         return Ok(());
     }
     attributes::try_it(py);
@@ -65,20 +67,18 @@ pub(crate) fn claim(py: Python<'_>) -> Result<(), Failure> {
         symbols.dict_watch,
         symbols.dict_unwatch,
     ) else {
-        return Err(Failure::new(
-            "this Python does not let its dictionaries be watched",
-        ));
+        return Err(Failure::new("this Python does not allow PyDict_Watch"));
     };
     // SAFETY: the GIL is held; the function stays where it is, as the library does.
     let id = unsafe { add(at_event as DictCallback) };
     if id < 0 {
         drop(PyErr::take(py));
         return Err(
-            Failure::new("tools of the program watch all dictionaries that can be")
-                .with_hint("try again when they have ended"),
+            Failure::new("no free id of PyDict_Watch: the program's tools use all")
+                .with_hint("try again when one of them has ended"),
         );
     }
-    *watched() = Some(DictWatches {
+    *watched(py) = Some(DictWatches {
         id,
         dicts: HashMap::default(),
     });
@@ -87,7 +87,7 @@ pub(crate) fn claim(py: Python<'_>) -> Result<(), Failure> {
 
 /// Ceases to be told, if nothing is watched any more.
 pub(crate) fn release_if_idle(py: Python<'_>) {
-    let idle = watched().take_if(|watched| watched.dicts.is_empty());
+    let idle = watched(py).take_if(|watched| watched.dicts.is_empty());
     if let (Some(idle), Some(clear)) = (idle, symbols().dict_clear_watcher) {
         // SAFETY: the GIL is held, and the number is ours.
         if unsafe { clear(idle.id) } < 0 {
@@ -98,15 +98,16 @@ pub(crate) fn release_if_idle(py: Python<'_>) {
 
 /// Has a dictionary tell.
 pub(crate) fn look_at(point: &Arc<Breakpoint>, dict: &Bound<'_, PyDict>) {
+    let py = dict.py();
     let is_new = {
-        let watched = watched();
+        let watched = watched(py);
         let known = watched.as_ref().map(|it| &it.dicts);
         known.is_some_and(|known| !known.contains_key(&(dict.as_ptr() as usize)))
     };
     if is_new && !attributes::are_told(dict.py()) {
         attributes::take_apart(dict);
     }
-    let mut watched = watched();
+    let mut watched = watched(py);
     let (Some(watched), Some(watch)) = (watched.as_mut(), symbols().dict_watch) else {
         return;
     };
@@ -120,8 +121,8 @@ pub(crate) fn look_at(point: &Arc<Breakpoint>, dict: &Bound<'_, PyDict>) {
 }
 
 /// Some of the links of a watch lead through these no more.
-pub(crate) fn forget(point: &Arc<Breakpoint>, dicts: impl Iterator<Item = usize>) {
-    let mut watched = watched();
+pub(crate) fn forget(py: Python<'_>, point: &Arc<Breakpoint>, dicts: impl Iterator<Item = usize>) {
+    let mut watched = watched(py);
     let (Some(watched), Some(unwatch)) = (watched.as_mut(), symbols().dict_unwatch) else {
         return;
     };
@@ -158,7 +159,7 @@ unsafe extern "C" fn at_event(
     let told = || {
         if !is_of_this_process() || fork_guard::are_under_way() {
             if event == DEALLOCATED {
-                forget_gone(dict as usize);
+                forget_gone(py, dict as usize);
             }
             return;
         }
@@ -210,8 +211,8 @@ unsafe extern "C" fn at_event(
 }
 
 /// A dictionary goes away while nothing is told: it must not be asked anything later.
-fn forget_gone(dict: usize) {
-    let who = try_watched().and_then(|mut watched| watched.as_mut()?.dicts.remove(&dict));
+fn forget_gone(py: Python<'_>, dict: usize) {
+    let who = try_watched(py).and_then(|mut watched| watched.as_mut()?.dicts.remove(&dict));
     drop(who);
 }
 
@@ -219,7 +220,9 @@ fn on_dict_event(dict: &Bound<'_, PyAny>, event: &Event<'_>) {
     let py = dict.py();
     let points: Vec<Arc<Breakpoint>> = {
         // Held by this thread already: it is about to do this, and nobody else's business.
-        let Some(watched) = try_watched() else { return };
+        let Some(watched) = try_watched(py) else {
+            return;
+        };
         let who = watched
             .as_ref()
             .and_then(|it| it.dicts.get(&(dict.as_ptr() as usize)));
@@ -261,7 +264,7 @@ fn is_settled(address: (usize, usize), new: Option<&Bound<'_, PyAny>>) -> bool {
     let Some(new) = new else {
         return false;
     };
-    let Some(watched) = try_watched() else {
+    let Some(watched) = try_watched(new.py()) else {
         return false;
     };
     let who = watched.as_ref().and_then(|it| it.dicts.get(&address.0));
@@ -273,12 +276,12 @@ fn is_settled(address: (usize, usize), new: Option<&Bound<'_, PyAny>>) -> bool {
     })
 }
 
-fn watched() -> GilGuard<'static, Option<DictWatches>> {
-    WATCHED.borrow_mut()
+fn watched(py: Python<'_>) -> GilGuard<'_, Option<DictWatches>> {
+    WATCHED.borrow_mut(py)
 }
 
-fn try_watched() -> Option<GilGuard<'static, Option<DictWatches>>> {
-    WATCHED.try_borrow_mut()
+fn try_watched(py: Python<'_>) -> Option<GilGuard<'_, Option<DictWatches>>> {
+    WATCHED.try_borrow_mut(py)
 }
 
 /// The attributes of an object lie in the object itself as long as they can. 3.13 forgets to tell when they are written there.

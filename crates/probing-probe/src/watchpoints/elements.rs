@@ -1,4 +1,6 @@
-//! Elements of tensors in the memory of the CPU. Data of other devices is never touched: to wait for one may take for ever.
+//! Elements of tensors in the memory of the CPU.
+//!
+//! Data of other devices is never touched: to wait for one may take for ever.
 //!
 //! torch says where they are; the kernel reads them (`memory.rs`), so that memory that is gone is no fault. Nothing of the
 //! program runs, nor an operation of torch.

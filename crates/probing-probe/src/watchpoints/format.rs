@@ -1,5 +1,6 @@
-//! Values in bounded words, without running any Python: some are told in the middle of an assignment, where no other
-//! thread may come in between. What has no words of its own here is told by its class and address.
+//! Values as bounded text, without running any Python.
+//!
+//! What has no words of its own here is told by its class and address.
 
 use std::sync::OnceLock;
 

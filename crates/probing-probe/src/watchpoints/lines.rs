@@ -1,5 +1,4 @@
-//! Values that nobody tells of are compared at each line that a thread is about to run: what is another then was changed by
-//! what that thread did since the line before, or by a thread of C code meanwhile.
+//! Watched values that no mechanism reports, compared at each line.
 #![expect(unsafe_code, reason = "a code object is remembered by its address")]
 
 use std::cell::Cell;
@@ -46,7 +45,7 @@ pub(crate) fn are_on() -> bool {
 
 /// Whether some watch needs lines has changed; to be called where Python may run.
 pub(crate) fn refresh(py: Python<'_>) {
-    let points = breakpoint_index().values.clone();
+    let points = breakpoint_index(py).values.clone();
     let needs =
         |point: &_| values::watched_value(point).is_some_and(|value| value.is_compared(py).1);
     let wanted = points.iter().any(|point| needs(point));
@@ -94,7 +93,7 @@ pub(crate) fn at_line<'py>(
     let mut changes = Vec::new();
     let mut dropped = Vec::new();
     // Each is taken out first: to describe a value may let another thread come in.
-    let point_at = |index: usize| breakpoint_index().values.get(index).cloned();
+    let point_at = |index: usize| breakpoint_index(py).values.get(index).cloned();
     for point in (0..).map_while(point_at) {
         let change =
             values::watched_value(&point).and_then(|value| value.at_line(py, &point, &mut dropped));

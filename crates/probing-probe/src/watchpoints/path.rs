@@ -1,6 +1,9 @@
-//! What is watched by name: `config.lr`, `model.fc1.weight`, `layers[0]`, `cfg['lr']`; and how it is followed, from object to
-//! object, without running code of the program. Most steps lead through a dictionary: the names of a module, the attributes
-//! of an object, a dictionary itself. Those can tell when they change; the others have to be looked at.
+//! Paths to watched values (`config.lr`, `layers[0]`), followed without running code of the program.
+//!
+//! What is watched by name: `config.lr`, `model.fc1.weight`, `layers[0]`, `cfg['lr']`; and how it is followed, from
+//! object to object, without running code of the program. Most steps lead through a dictionary: the names of a
+//! module, the attributes of an object, a dictionary itself. Those can tell when they change; the others have to be
+//! looked at.
 #![expect(
     unsafe_code,
     reason = "asks classes what they have, without asking the program"
@@ -62,14 +65,14 @@ impl Path {
                 .with_hint("as in config.lr, model.fc1.weight, cfg['lr'], layers[0]; FUNCTION:NAME is a local variable")
         })?;
         Self::begin(py, parts).ok_or_else(|| {
-            Failure::new(format!("a module is no variable: {text}"))
+            Failure::new(format!("a module is not a variable: {text}"))
                 .with_hint("name one of its variables: module.NAME")
         })
     }
 
     /// A variable of the environment, as `os.environ` has it.
     pub(crate) fn of_environment(py: Python<'_>, name: &str) -> Result<Self, Failure> {
-        let missing = || Failure::new("os.environ is not what it was: nothing to watch");
+        let missing = || Failure::new("os.environ was replaced: nothing to watch");
         let os = module(py, "os").ok_or_else(missing)?;
         let environ = names_of(&os).and_then(|names| get(&names, "environ"));
         let data = environ.as_ref().and_then(environment).ok_or_else(missing)?;

@@ -1,5 +1,6 @@
-//! Changes that were seen in the middle of an assignment, where nothing may run: they wait until the thread is at its next
-//! instruction. Then conditions are asked, and it may stop.
+//! Changes that were reported in the middle of an assignment and wait for the thread's next instruction.
+//!
+//! Then conditions are asked, and it may stop.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub(crate) fn has_some() -> bool {
 
 /// Has a change wait for the next instruction of the frame; none means that lines matter now, or no more.
 pub(crate) fn add(frame: &Bound<'_, PyAny>, point: &Arc<Breakpoint>, change: Option<Change>) {
+    let py = frame.py();
     let code = frame::code_of(frame);
     let is_new = WAITING.with_borrow_mut(|waiting| {
         if waiting.changes.is_empty() {
@@ -52,7 +54,7 @@ pub(crate) fn add(frame: &Bound<'_, PyAny>, point: &Arc<Breakpoint>, change: Opt
         is_new
     });
     if is_new {
-        breakpoint_index().code_mut(&code).waits += 1;
+        breakpoint_index(py).code_mut(&code).waits += 1;
         setting::tell_again(&code);
     }
 }
@@ -72,13 +74,13 @@ pub(crate) fn settle(py: Python<'_>) {
     for code in codes {
         let code = code.into_bound(py);
         {
-            let mut armed = breakpoint_index();
+            let mut armed = breakpoint_index(py);
             let arms = armed.code_mut(&code);
             arms.waits = arms.waits.saturating_sub(1);
         }
         setting::tell_again(&code);
     }
-    let forgotten = breakpoint_index().forget_empty();
+    let forgotten = breakpoint_index(py).forget_empty();
     drop(forgotten);
     if changes.iter().any(|(_, change)| change.is_none()) {
         lines::refresh(py);

@@ -1,4 +1,6 @@
-//! What a watch remembers of a value, to know it again. Never the object itself, which would live longer for it.
+//! The identity of a watched value, remembered without a reference to it.
+//!
+//! Never the object itself, which would live longer for it.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};

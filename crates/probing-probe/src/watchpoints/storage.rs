@@ -1,4 +1,6 @@
-//! Where the bytes of a value are: a tensor's data, or the buffer of an array. Who watches them looks from outside.
+//! The address of a value's bytes: a tensor's data, or the buffer of an array.
+//!
+//! Who watches them looks from outside.
 #![expect(
     unsafe_code,
     reason = "the buffer protocol is a C interface, not in the limited one of 3.10"
@@ -51,7 +53,7 @@ fn of_tensor(value: &Bound<'_, PyAny>, teller: &Bound<'_, PyAny>) -> PyResult<St
 
 fn of_buffer(value: &Bound<'_, PyAny>) -> PyResult<Storage> {
     let (Some(get), Some(release)) = (symbols().get_buffer, symbols().release_buffer) else {
-        return Err(PyTypeError::new_err("this Python does not tell of buffers"));
+        return Err(PyTypeError::new_err("this Python has no buffer functions"));
     };
     let mut buffer = MaybeUninit::uninit();
     // SAFETY: the GIL is held and the object is alive; the structure is filled when 0 comes back, and else there is an

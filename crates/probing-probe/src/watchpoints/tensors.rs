@@ -1,5 +1,6 @@
-//! Tensors of torch, as far as they can be known without running Python: what counts their changes in place, where their
-//! data is, what they look like. Subclasses that answer for themselves are left alone.
+//! Tensors of torch, read without running Python: version, data pointer and description.
+//!
+//! Subclasses that answer for themselves are left alone.
 #![expect(
     unsafe_code,
     reason = "asks a class what it has, without asking the program"

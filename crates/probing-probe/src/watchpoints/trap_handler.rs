@@ -19,7 +19,7 @@ fn refusal(error: NotGuarded) -> Failure {
     let failure = Failure::new(format!("debug registers are not safe here: {error}"));
     match error {
         NotGuarded::Ignored | NotGuarded::Replaced => failure.with_hint(
-            "a stray debug exception would end the program; watch the variable by its name, or accept that: \
+            "a stray debug exception would end the program; watch the variable by name, or accept the risk: \
              --unsafe-debug-registers",
         ),
         NotGuarded::Refused { .. } => failure,

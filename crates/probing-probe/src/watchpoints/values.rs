@@ -1,5 +1,8 @@
-//! What a path leads to. The dictionaries on its way tell when they change, from 3.12 on; what they do not tell (an item of
-//! a list, a tensor that is changed in place, and before 3.12 everything) is compared at each line that any thread runs.
+//! Watched values of a path: dictionaries that report writes, and values that are compared at each line.
+//!
+//! What a path leads to. The dictionaries on its way tell when they change, from 3.12 on; what they do not tell (an
+//! item of a list, a tensor that is changed in place, and before 3.12 everything) is compared at each line that any
+//! thread runs.
 #![expect(
     unsafe_code,
     reason = "holds on to dictionaries without keeping them alive"
@@ -72,7 +75,7 @@ impl Value {
         let followed = path.follow(py);
         if let Some(why) = followed.hidden {
             return Err(Failure::new(format!("cannot watch {asked}: {why}"))
-                .with_hint("watch what it is made of, or break where it is written"));
+                .with_hint("watch its parts, or break where it is written"));
         }
         drop(followed);
         Ok(Self {
@@ -91,20 +94,20 @@ impl Value {
     /// Looks for the first time; what it is now, in words.
     pub(crate) fn begin(&self, py: Python<'_>, point: &Arc<Breakpoint>) -> Option<String> {
         let followed = self.path.follow(py);
-        let mut state = self.state()?;
+        let mut state = self.state(py)?;
         // First of all: from here on its dictionaries tell when what was found goes away.
-        state.take(point, &followed, 0);
+        state.take(py, point, &followed, 0);
         state.remember(&followed, None);
         drop(state);
         let value = followed.value.as_ref()?;
         let told = shown(point, value);
-        self.remember_of(Some(value), &told);
+        self.remember_of(py, Some(value), &told);
         Some(told)
     }
 
     /// Whether it is a tensor, and whether it has to be compared at each line.
     pub(crate) fn is_compared(&self, py: Python<'_>) -> (bool, bool) {
-        let Some(state) = self.state() else {
+        let Some(state) = self.state(py) else {
             return (false, true);
         };
         (state.is_tensor, self.needs_lines(py, &state))
@@ -115,14 +118,14 @@ impl Value {
     }
 
     /// Lets go of all dictionaries; what was kept of them is to be dropped when no lock is held.
-    pub(crate) fn end(&self, point: &Arc<Breakpoint>) -> Vec<Py<PyDict>> {
-        let Some(mut state) = self.state() else {
+    pub(crate) fn end(&self, py: Python<'_>, point: &Arc<Breakpoint>) -> Vec<Py<PyDict>> {
+        let Some(mut state) = self.state(py) else {
             return Vec::new();
         };
         let links = std::mem::take(&mut state.links);
         drop(state);
         let dicts = links.iter().map(|link| link.dict);
-        dict_watch::forget(point, dicts);
+        dict_watch::forget(py, point, dicts);
         links
             .into_iter()
             .filter_map(|it| Some(it.kept?.0))
@@ -138,7 +141,7 @@ impl Value {
         (dict, key): (usize, usize),
         new: &Bound<'_, PyAny>,
     ) -> bool {
-        let Some(mut state) = self.state() else {
+        let Some(mut state) = self.state(new.py()) else {
             return false;
         };
         let state = &mut *state;
@@ -173,7 +176,7 @@ impl Value {
         event: &Event<'_>,
     ) -> Option<Outcome> {
         let py = dict.py();
-        let mut state = self.state()?;
+        let mut state = self.state(py)?;
         let address = dict.as_ptr() as usize;
         let is_meant = |link: &Link| {
             let key = link.key.bind(py);
@@ -195,7 +198,7 @@ impl Value {
         let next = state.links[index].next;
         let followed = self.path.follow_from(next, new);
         let gone = matches!(event, Event::Gone);
-        state.take(point, &followed, if gone { index } else { index + 1 });
+        state.take(py, point, &followed, if gone { index } else { index + 1 });
         let is_same = match (&old, &followed.value) {
             (Some(old), Some(new)) => {
                 old.is(new) || plain(old).is_some_and(|old| old.is(Some(new)))
@@ -229,7 +232,7 @@ impl Value {
         point: &Arc<Breakpoint>,
         dropped: &mut Vec<Py<PyDict>>,
     ) -> Option<Change> {
-        let mut state = self.state()?;
+        let mut state = self.state(py)?;
         if !self.needs_lines(py, &state) {
             return None;
         }
@@ -237,7 +240,7 @@ impl Value {
             let followed = self.path.follow(py);
             let links = std::mem::take(&mut state.links);
             dropped.extend(links.into_iter().filter_map(|it| Some(it.kept?.0)));
-            state.take(point, &followed, 0);
+            state.take(py, point, &followed, 0);
         }
         let value = self.value(py, &state);
         if state.last.is(value.as_ref()) {
@@ -251,7 +254,7 @@ impl Value {
         drop(state);
         let new = value.as_ref().map(|value| shown(point, value));
         if let Some(new) = &new {
-            self.remember_of(value.as_ref(), new);
+            self.remember_of(py, value.as_ref(), new);
         }
         point.saw(new.clone());
         Some(Change {
@@ -265,20 +268,20 @@ impl Value {
 
     /// What it is now.
     pub(crate) fn now<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let state = self.state()?;
+        let state = self.state(py)?;
         self.value(py, &state)
     }
 
     /// Has the words remembered that were found later.
-    pub(crate) fn remember(&self, told: &str) {
-        if let Some(mut state) = self.state() {
+    pub(crate) fn remember(&self, py: Python<'_>, told: &str) {
+        if let Some(mut state) = self.state(py) {
             state.say(told);
         }
     }
 
     /// The same, if they are still those of what is remembered.
-    fn remember_of(&self, value: Option<&Bound<'_, PyAny>>, told: &str) {
-        if let Some(mut state) = self.state()
+    fn remember_of(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>, told: &str) {
+        if let Some(mut state) = self.state(py)
             && state.last.is(value)
         {
             state.say(told);
@@ -306,24 +309,29 @@ impl Value {
     }
 
     /// Not for who is in the middle of something with it already.
-    fn state(&self) -> Option<GilGuard<'_, State>> {
-        self.state.try_borrow_mut()
+    fn state<'a>(&'a self, py: Python<'a>) -> Option<GilGuard<'a, State>> {
+        self.state.try_borrow_mut(py)
     }
 }
 
 impl State {
     /// Takes over where a path has led, from the link `from` on.
-    fn take(&mut self, point: &Arc<Breakpoint>, followed: &Followed<'_>, from: usize) {
+    fn take(
+        &mut self,
+        py: Python<'_>,
+        point: &Arc<Breakpoint>,
+        followed: &Followed<'_>,
+        from: usize,
+    ) {
         let old = if from < self.links.len() {
             self.links.split_off(from)
         } else {
             Vec::new()
         };
         if !old.is_empty() {
-            dict_watch::forget(point, old.iter().map(|link| link.dict));
+            dict_watch::forget(py, point, old.iter().map(|link| link.dict));
         }
         for (dict, key, next) in &followed.links {
-            let py = dict.py();
             dict_watch::look_at(point, dict);
             let kept = (!dict_watch::can_tell(py)).then(|| (dict.clone().unbind(), version(dict)));
             self.links.push(Link {

@@ -1,6 +1,8 @@
-//! Local variables of functions. From 3.12 on the interpreter tells of each instruction that follows a write of the name,
-//! and of nothing else in that function; before, its code calls us there (`sites.rs`), and where it cannot, the variable is
-//! compared at each line.
+//! Watched local variables of functions.
+//!
+//! Local variables of functions. From 3.12 on the interpreter tells of each instruction that follows a write of the
+//! name, and of nothing else in that function; before, its code calls us there (`sites.rs`), and where it cannot,
+//! the variable is compared at each line.
 //!
 //! A value is compared with what the same thread wrote last, in whichever call: who watches the rate of a schedule wants to
 //! hear of it when it changes, not once a call.
@@ -100,9 +102,13 @@ impl Local {
 
     /// Does something with what this thread wrote last; `None` while it is looked at already.
     #[inline]
-    fn with_last<T>(&self, body: impl FnOnce(&mut RememberedValue) -> T) -> Option<T> {
+    fn with_last<T>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut RememberedValue) -> T,
+    ) -> Option<T> {
         let thread = own_thread();
-        let mut all = self.last.try_borrow_mut()?;
+        let mut all = self.last.try_borrow_mut(py)?;
         let index = all.iter().position(|(own, _)| *own == thread);
         let index = index.unwrap_or_else(|| {
             if all.len() >= MAX_THREADS {
@@ -116,11 +122,16 @@ impl Local {
 
     /// Whether there is nothing to tell of a write. Runs nothing: what takes more than a glance is not known here.
     #[inline]
-    fn is_settled(&self, point: &Breakpoint, value: Option<&Bound<'_, PyAny>>) -> bool {
+    fn is_settled(
+        &self,
+        py: Python<'_>,
+        point: &Breakpoint,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> bool {
         let Some(now) = value.map_or(Some(RememberedValue::Unbound), plain) else {
             return false;
         };
-        let settled = self.with_last(|last| {
+        let settled = self.with_last(py, |last| {
             if last.equals(&now)
                 || matches!(
                     (&now, &*last),
@@ -145,9 +156,10 @@ impl Local {
         if !value.is_exact_instance_of::<PyInt>() {
             return false;
         }
-        let (Some(number), Some(mut all)) =
-            (int_value::read_int(value), self.last.try_borrow_mut())
-        else {
+        let (Some(number), Some(mut all)) = (
+            int_value::read_int(value),
+            self.last.try_borrow_mut(value.py()),
+        ) else {
             return false;
         };
         let thread = own_thread();
@@ -175,7 +187,7 @@ impl Local {
         py: Python<'_>,
     ) -> Option<Change> {
         let now = RememberedValue::of(value);
-        let before = self.with_last(|last| {
+        let before = self.with_last(py, |last| {
             let is_known =
                 last.is_same_as(&now) || (value.is_none() && *last == RememberedValue::Unknown);
             (!is_known).then(|| std::mem::replace(last, now))
@@ -186,7 +198,7 @@ impl Local {
         }
         let new = value.map(|value| shown(point, value));
         if let Some(new) = &new {
-            self.remember(new);
+            self.remember(py, new);
         }
         Some(Change {
             old: before.told(py, point),
@@ -202,8 +214,8 @@ impl Local {
     }
 
     /// Has the words remembered that were found for the last value.
-    pub(crate) fn remember(&self, told: &str) {
-        self.with_last(|last| {
+    pub(crate) fn remember(&self, py: Python<'_>, told: &str) {
+        self.with_last(py, |last| {
             *last = std::mem::replace(last, RememberedValue::Unknown).with_words(told);
         });
     }
@@ -218,7 +230,7 @@ pub(crate) fn bind(point: &Arc<Breakpoint>, found: &[FoundCode<'_>]) -> Result<(
     else {
         return Ok(());
     };
-    let failed = |error: PyErr| Failure::new(format!("cannot look for writes: {error}"));
+    let failed = |error: PyErr| Failure::new(format!("cannot search for writes: {error}"));
     let mut is_bound = found.is_empty();
     for found in found {
         let py = found.code.py();
@@ -264,7 +276,7 @@ fn look_at(point: &Arc<Breakpoint>, places: Vec<(Bound<'_, PyAny>, StoreOffsets)
             Some(Watch::Local(local)) => Names::of(&code).slot(local.name.bind(code.py())),
             _ => None,
         };
-        let mut armed = breakpoint_index();
+        let mut armed = breakpoint_index(code.py());
         let arms = armed.code_mut(&code);
         if point.is_over() || arms.stores.iter().any(|it| Arc::ptr_eq(&it.point, point)) {
             continue;
@@ -295,7 +307,7 @@ pub(crate) fn at_instruction(py: Python<'_>, code: usize, offset: u32) -> After 
     if pending::has_some() {
         pending::settle(py);
     }
-    let Some(armed) = try_breakpoint_index() else {
+    let Some(armed) = try_breakpoint_index(py) else {
         return After::Again;
     };
     let Some(arms) = armed.code(code) else {
@@ -329,7 +341,8 @@ pub(crate) fn at_site(frame: &Bound<'_, PyAny>, code: usize, offset: u32) -> boo
     if events::is_quiet() {
         return false;
     }
-    let Some(armed) = try_breakpoint_index() else {
+    let py = frame.py();
+    let Some(armed) = try_breakpoint_index(py) else {
         return false;
     };
     let Some(arms) = armed.code(code) else {
@@ -341,14 +354,13 @@ pub(crate) fn at_site(frame: &Bound<'_, PyAny>, code: usize, offset: u32) -> boo
     if written.is_empty() {
         return false;
     }
-    let py = frame.py();
     let about = || done_about(frame, changes(frame, written));
     let stop = signal_handlers::kept_out(py, || thread_state::untraced(py, about));
     let Some((why, hold)) = stop else {
         return false;
     };
     session::stop_inside(frame, why, hold);
-    events::is_special() && stepping::is_under_way()
+    events::is_special() && stepping::is_under_way(py)
 }
 
 /// What was written where a thread is and has to be told: the line of the write, and the value.
@@ -369,7 +381,7 @@ fn written<'a, 'py>(
             _ if store.is_settled_at_a_glance(frame, code) => {}
             _ => {
                 let value = store.value(frame, code);
-                if !store.is_settled(value.as_ref()) {
+                if !store.is_settled(frame.py(), value.as_ref()) {
                     written.push((Arc::clone(&store.point), store.line, value));
                 }
             }
@@ -414,13 +426,14 @@ impl Store {
         let (Some(value), Some(Watch::Local(local))) = (value, &self.point.watch) else {
             return false;
         };
-        local.is_settled_number(&self.point, &value) || local.is_settled(&self.point, Some(&value))
+        local.is_settled_number(&self.point, &value)
+            || local.is_settled(frame.py(), &self.point, Some(&value))
     }
 
     #[inline]
-    fn is_settled(&self, value: Option<&Bound<'_, PyAny>>) -> bool {
+    fn is_settled(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> bool {
         match &self.point.watch {
-            Some(Watch::Local(local)) => local.is_settled(&self.point, value),
+            Some(Watch::Local(local)) => local.is_settled(py, &self.point, value),
             _ => true,
         }
     }
@@ -428,6 +441,7 @@ impl Store {
 
 /// A thread is at a line of code that has watched variables, or leaves it; before 3.12.
 pub(crate) fn at_line(frame: &Bound<'_, PyAny>, code: usize, line: Option<u32>) {
+    let py = frame.py();
     let own = frame.as_ptr() as usize;
     let before = LINES.with_borrow_mut(|lines| {
         let index = lines.iter().position(|(frame, _)| *frame == own);
@@ -444,7 +458,7 @@ pub(crate) fn at_line(frame: &Bound<'_, PyAny>, code: usize, line: Option<u32>) 
     if events::is_quiet() {
         return;
     }
-    let Some(armed) = try_breakpoint_index() else {
+    let Some(armed) = try_breakpoint_index(py) else {
         return;
     };
     let Some(arms) = armed.code(code) else {
@@ -455,7 +469,7 @@ pub(crate) fn at_line(frame: &Bound<'_, PyAny>, code: usize, line: Option<u32>) 
     for store in &arms.stores {
         // A call that has not come to its first write is no change.
         if let value @ Some(_) = store.value(frame, code)
-            && !store.is_settled(value.as_ref())
+            && !store.is_settled(frame.py(), value.as_ref())
         {
             written.push((Arc::clone(&store.point), at, value));
         }

@@ -1,4 +1,4 @@
-//! Looks at a process before it is touched, and finds out why the kernel said no.
+//! Permission to read a process, and the reason of a refusal.
 
 use std::fs;
 use std::io;

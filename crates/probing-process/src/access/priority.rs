@@ -1,5 +1,7 @@
-//! The priority of a thread of ours while it holds one of the target's: whoever loses the CPU then keeps the target from
-//! its work for as long.
+//! The priority of our thread while it holds a thread of the target.
+//!
+//! The priority of a thread of ours while it holds one of the target's: whoever loses the CPU then keeps the target
+//! from its work for as long.
 #![expect(unsafe_code, reason = "priorities are a C interface")]
 
 use libc::{c_int, c_long, sched_attr};

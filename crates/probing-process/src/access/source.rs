@@ -1,5 +1,7 @@
-//! Where what is known of a process comes from: `/proc` and its memory as they are seen from here, or someone else who
-//! can see them, which is the process itself.
+//! The source of facts about a process: `/proc` and its memory, or the process itself.
+//!
+//! Where what is known of a process comes from: `/proc` and its memory as they are seen from here, or someone else
+//! who can see them, which is the process itself.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What functions are called: the symbols of an ELF file, all of them or those it exports.
+//! Names of functions: the symbols of an ELF file, all or the exported ones.
 //!
 //! A library may have a million: the table is gone through once for all addresses asked for, and only the names that
 //! fit are read.

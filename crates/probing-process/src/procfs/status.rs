@@ -1,4 +1,4 @@
-//! What `/proc/<pid>/status` says of a process or a thread.
+//! Fields of `/proc/<pid>/status` of a process or a thread.
 
 use probing_proto::process::Pid;
 

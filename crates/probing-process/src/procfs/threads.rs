@@ -1,4 +1,6 @@
-//! The threads of a process as the kernel shows them. Nothing here stops or slows one.
+//! The threads of a process as the kernel shows them.
+//!
+//! Nothing here stops or slows one.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a process or one of its threads has used so far, as the kernel counts it.
+//! The resource usage of a process or a thread, as the kernel counts it.
 
 use probing_proto::process::Pid;
 

@@ -1,4 +1,4 @@
-//! Breakpoints, watches and the sessions of threads that stopped at them: what a client arms and drives.
+//! Messages about breakpoints, watchpoints and the sessions of stopped threads.
 //!
 //! A *point* is armed in one process: a place, perhaps a condition, and what is done there. A thread that a point has
 //! stopped is a *stop* until it goes on: it waits in its own thread, without the GIL, and does what its driver asks.
@@ -106,13 +106,13 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StopPolicy {
-    /// Until somebody follows it.
+    /// The connect timeout: until a client controls the stop.
     pub connect_millis: u64,
     /// Without a request of its driver.
     pub idle_millis: u64,
     /// In all.
     pub total_millis: u64,
-    /// What becomes of it when its driver has gone.
+    /// What becomes of it when its controlling client disconnected.
     pub gone: DisconnectPolicy,
     /// The other threads of the program wait, too.
     pub all_threads: bool,
@@ -131,14 +131,14 @@ impl Default for StopPolicy {
     }
 }
 
-/// What becomes of a stop when its driver has gone.
+/// What becomes of a stop when its controlling client disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisconnectPolicy {
     /// It waits for another, until a deadline.
     #[default]
     Keep,
-    /// The program goes on.
+    /// The thread resumes.
     Resume,
 }
 
@@ -177,7 +177,7 @@ pub const OTHER_INTERPRETERS: &str = "the process has other interpreters, whose 
      they are set in the main interpreter only";
 
 /// How the note of a breakpoint ends whose name something has that is no code of Python's, after `NAME is WHAT`.
-pub const NO_PYTHON_CODE: &str = ": armed in case a function of Python's is called so later";
+pub const NO_PYTHON_CODE: &str = ": set in case a Python function gets this name later";
 
 /// A place in code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -202,7 +202,7 @@ pub struct Stop {
     pub since_millis: u64,
     /// When it ends if nobody asks anything more.
     pub ends_in_millis: u64,
-    /// Whether somebody drives it, and whether it is who asked.
+    /// Its controlling client: none, the one that asks, or another.
     pub driver: Controller,
     /// Clients that follow it.
     pub followers: u32,
@@ -290,7 +290,7 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// How a stopped thread goes on.
+/// How a stopped thread resumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCall {
     pub stop: StopId,
@@ -326,7 +326,7 @@ pub enum Step {
 pub enum BreakpointEvent {
     /// A thread stopped, or stopped again behind a step.
     Stopped { stop: Stop },
-    /// It goes on.
+    /// The thread resumed.
     WentOn { stop: StopId, because: ResumeReason },
     /// Another drives it now, or nobody.
     Driven { stop: StopId, driver: Controller },
@@ -350,7 +350,7 @@ pub enum BreakpointEvent {
     Disarmed { point: BreakpointId, reason: String },
 }
 
-/// Why a stopped thread goes on.
+/// Why a stopped thread resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeReason {

@@ -1,4 +1,4 @@
-//! What a prompt asks about live objects: what they are called, what they have, what they are.
+//! Messages of a prompt about live objects: their names, attributes and types.
 //!
 //! The way to an object is spelled in steps that need no code of the program to be followed.
 
@@ -24,7 +24,7 @@ pub enum Step {
 pub enum CompletionKind {
     /// Names of the namespace, builtins included.
     Names,
-    /// Names of the namespace that the program or somebody at a prompt made.
+    /// Names of the namespace that the program or a prompt made.
     Own,
     Attributes,
     /// Keys of a mapping, as literals.
@@ -44,7 +44,7 @@ pub struct Scope {
     pub frame: Option<u32>,
 }
 
-/// Asks how a name may go on.
+/// Asks for the completions of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complete {
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct Describe {
     pub scope: Scope,
 }
 
-/// One way to go on.
+/// One completion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     /// The whole name, or a key as a literal.

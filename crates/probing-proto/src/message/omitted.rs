@@ -1,4 +1,4 @@
-//! What a message leaves out, because its absence says the same.
+//! Fields that a message omits because they have their default.
 #![expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde asks for references"

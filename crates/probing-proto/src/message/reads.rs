@@ -1,4 +1,4 @@
-//! What a probe reads of its own process for a client: memory and files that nobody else may read.
+//! Messages by which a probe reads memory and files of its own process for a client.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct FileCall {
     pub file: String,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at: u64,
-    /// At most so many bytes.
+    /// The maximum of bytes.
     pub len: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Tracers of memory, of collectives and of values that are not finite: how they are switched, and what the sampler of the heap has seen.
+//! Messages to the recorders of memory, of collectives and of NaN and Inf values.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What is recorded of torch: how a client asks for it, and how the probe tells what it does.
+//! Messages to the recorder of torch.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::message::omitted::is_zero;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum TorchCall {
-    /// Begin, or go on with other settings: what is not named stays as it is.
+    /// Begin, or change the settings: what is not named stays as it is.
     On(TorchOptions),
     /// End all of it but what connections have borrowed (see [`crate::tracers::Tracer::Nan`]).
     Off,
     Status {
-        /// Modules are counted in `looked_at` that were looked at after so many looks.
+        /// `looked_at` counts the modules that were checked after this number of checks.
         #[serde(default, skip_serializing_if = "is_zero")]
         since: u64,
     },
@@ -34,7 +34,7 @@ pub struct TorchOptions {
 /// Rows of `python.torch_trace`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
-    /// Of so many steps one is recorded.
+    /// One of this number of steps is recorded.
     pub every: u32,
     /// How often the memory of a GPU is read.
     pub memory: MemoryRead,
@@ -62,7 +62,7 @@ pub enum MemoryRead {
 /// Rows of `python.tensors`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensors {
-    /// Of so many steps one is looked at.
+    /// One of this number of steps is checked.
     pub every: u32,
     pub kinds: Vec<TensorKind>,
     /// Names with `*`; all, when there are none.
@@ -116,7 +116,7 @@ pub struct TorchStatus {
     pub roots: Vec<String>,
     /// How many modules they have.
     pub modules: u64,
-    /// How many values that are not finite were recorded.
+    /// How many NaN and Inf values were recorded.
     pub findings: u64,
     /// Tensors that were looked at for NaN and Inf since the probe is in the process.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -1,4 +1,4 @@
-//! Tracing of functions: what a client asks for, and what came of it.
+//! Messages about traces of functions.
 //!
 //! A *trace* follows functions of one process: a function with what it calls, or all of a package. What it sees are rows of
 //! `python.trace_event`, or only sums in `python.trace_stats`.
@@ -39,7 +39,7 @@ pub struct Trace {
     /// How long; 0 for ever. Without it, ten minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_millis: Option<u64>,
-    /// For so many steps of the training; where nobody counts those, so many calls of the function.
+    /// Number of training steps; where none are counted, of calls of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// Most of the process's CPU time that it may cost, in millionths; none: as much as it takes.
@@ -71,7 +71,7 @@ pub struct TraceStatus {
     pub bound: Vec<SourceLocation>,
     /// How many it follows in all.
     pub functions: u32,
-    /// How the interpreter tells us: `sys.monitoring`, `calls in its code`, `profile function`.
+    /// How the interpreter tells us: `sys.monitoring`, `bytecode instrumentation`, `profile function`.
     pub by: String,
     /// What it is expected to cost, in words.
     pub cost: String,

@@ -1,4 +1,4 @@
-//! What `--json` prints of what is kept of processes: recorded rows that are still there, and captures.
+//! Reports of `--json` on recorded rows and captures.
 
 use serde::{Deserialize, Serialize};
 

@@ -44,7 +44,7 @@ pub struct ReportedTree {
     pub trunk: ReportedBranch,
 }
 
-/// What some stacks have in common, and how they go on.
+/// The common part of some stacks, and their branches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedBranch {
     /// How many targets are here.
@@ -59,7 +59,7 @@ pub struct ReportedBranch {
     pub frames: Vec<ReportedCall>,
     /// Where the stacks end; `null` when they part instead.
     pub end: Option<ReportedEnd>,
-    /// How they go on: most first.
+    /// Their branches, the most common first.
     pub branches: Vec<ReportedBranch>,
 }
 

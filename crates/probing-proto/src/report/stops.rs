@@ -1,4 +1,4 @@
-//! What `--json` prints of breakpoints, watches, stopped threads and traces.
+//! Reports of `--json` on breakpoints, watchpoints, stopped threads and traces.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use crate::message::breakpoints::{Breakpoint, Stop};
 use crate::message::trace::TraceStatus;
 use crate::process::Pid;
 
-/// What `probing break`, `watch`, `breakpoints` and `disarm` print: what was armed, is armed, or is no more.
+/// What `probing break`, `watch`, `breakpoints` and `delete` print: breakpoints that were set, are set, or were deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakpointsReport {
     pub pid: Option<Pid>,
     pub points: Vec<Breakpoint>,
 }
 
-/// What `probing stops` and `release` print: the threads that are stopped, or go on.
+/// What `probing stops` and `resume` print: the threads that are stopped, or resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopsReport {
     pub pid: Option<Pid>,

@@ -17,7 +17,7 @@ pub struct TasksReport {
     pub tasks: Vec<ReportedTask>,
     /// False when there are more tasks than these.
     pub complete: bool,
-    /// Ids of tasks that wait for each other in a circle: none of them ever goes on.
+    /// Ids of tasks that wait for each other in a circle, a deadlock.
     pub deadlocks: Vec<Vec<u64>>,
     pub took_seconds: f64,
     /// What a user should know about how they were read.
@@ -52,7 +52,7 @@ pub enum TaskProgress {
     /// Its code runs now, or blocks its thread and so all tasks of its loop.
     Running,
     Waiting,
-    /// It goes on, or begins, when its loop comes to it.
+    /// It resumes, or begins, when its loop comes to it.
     Ready,
 }
 

@@ -1,4 +1,6 @@
-//! The tables that Probing itself records in a process. They are there for SQL even where nothing was recorded.
+//! Tables that Probing itself records in a process.
+//!
+//! They are there for SQL even where nothing was recorded.
 
 mod collectives;
 mod memory;
@@ -131,7 +133,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
 /// What log points and snapshot points saw, and what stops that expired left.
 pub const CAPTURES: OwnTable = OwnTable {
     name: "python.captures",
-    doc: "What log points and snapshot points recorded, and what stops left when their time was over.",
+    doc: "Log lines and snapshots that breakpoints recorded, and stacks of stops that timed out.",
     time: "when it was seen",
     example: "SELECT ts, point, text, file, lineno FROM python.captures ORDER BY ts DESC LIMIT 10",
     columns: &[
@@ -140,13 +142,13 @@ pub const CAPTURES: OwnTable = OwnTable {
             "kind",
             Kind::Symbol,
             Always,
-            "`log`, `snapshot`, or `expired` for a stop whose time was over",
+            "`log`, `snapshot`, or `expired` for a stop that timed out",
         ),
         (
             "text",
             Kind::Text,
             Perhaps,
-            "the line of a log point; why a stop was",
+            "the log line; the reason of a stop",
         ),
         THREAD,
         THREAD_NAME,
@@ -171,7 +173,7 @@ pub const VARIABLES: OwnTable = OwnTable {
     example: "SELECT ts, name, old, new, file, lineno FROM python.variables WHERE name = 'lr' ORDER BY ts DESC LIMIT 10",
     columns: &[
         POINT,
-        ("name", Kind::Symbol, Always, "what is watched"),
+        ("name", Kind::Symbol, Always, "watched variable"),
         (
             "old",
             Kind::Text,
@@ -194,7 +196,7 @@ pub const VARIABLES: OwnTable = OwnTable {
             "operation",
             Kind::Symbol,
             Perhaps,
-            "of a tensor that was changed in place: by what, as far as its line tells",
+            "operation that changed a tensor in place, as far as the line shows it",
         ),
     ],
 };
@@ -219,7 +221,7 @@ pub const EXCEPTIONS: OwnTable = OwnTable {
             Always,
             "its class, with its module",
         ),
-        ("message", Kind::Text, Perhaps, "what it says"),
+        ("message", Kind::Text, Perhaps, "message"),
         THREAD,
         THREAD_NAME,
         FUNC,
@@ -296,7 +298,7 @@ pub const PROBE_BUDGET: OwnTable = OwnTable {
             "action",
             Kind::Symbol,
             Always,
-            "`mute`: functions that are called most are told of no more; `resume`: all are again",
+            "`mute`: the functions that are called most are throttled; `resume`: all are recorded again",
         ),
         (
             "budget",
@@ -310,23 +312,18 @@ pub const PROBE_BUDGET: OwnTable = OwnTable {
             Always,
             "the share that it has cost since it began",
         ),
-        (
-            "events",
-            Kind::I64,
-            Always,
-            "what it has seen since it began",
-        ),
+        ("events", Kind::I64, Always, "events since it began"),
         (
             "event_ns",
             Kind::F64,
             Always,
-            "what one event costs, as measured in this process",
+            "cost of one event, as measured in this process",
         ),
         (
             "muted",
             Kind::U32,
             Always,
-            "functions that nothing is told of at that moment",
+            "functions that are throttled at that moment",
         ),
     ],
 };
@@ -392,7 +389,7 @@ pub const TENSORS: OwnTable = OwnTable {
     name: "python.tensors",
     doc: "Statistics of parameters, gradients and activations, as `probing torch on --tensors` and `probing watch-nan` record them. \
           Least, greatest, mean, deviation and norm are those of the finite numbers.",
-    time: "when it was looked at",
+    time: "time of the check",
     example: "SELECT step, kind, name, nan, inf, norm FROM python.tensors WHERE nan > 0 OR inf > 0 ORDER BY step, ts LIMIT 10",
     columns: &[
         STEP,
@@ -454,13 +451,13 @@ pub const TENSORS: OwnTable = OwnTable {
             "role",
             Kind::Symbol,
             Perhaps,
-            "in a finding: `found`, or `context` for what it came from",
+            "in a finding: `found`, or `context` for its inputs",
         ),
         (
             "counted_by",
             Kind::Symbol,
             Perhaps,
-            "who counts steps: `program`, or `optimizer` where they are counted since recording began",
+            "counter of steps: `program`, or `optimizer` if they are counted since recording began",
         ),
     ],
 };

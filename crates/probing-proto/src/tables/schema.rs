@@ -1,4 +1,4 @@
-//! What a recorded table looks like, and who recorded it: the words in the files of a store.
+//! The schema of a recorded table and its recorder, as files of a store have them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,9 +108,7 @@ impl SchemaError {
             Self::Twice { .. } => {
                 "names differ in more than upper and lower case; `ts` is the row's time".to_owned()
             }
-            Self::TooManyColumns { .. } => {
-                "record what is seldom there in a table of its own".to_owned()
-            }
+            Self::TooManyColumns { .. } => "record rare columns in their own table".to_owned(),
         }
     }
 }

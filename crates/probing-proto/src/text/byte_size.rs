@@ -13,7 +13,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .map_err(|error| format!("not a number of bytes: {error}"))?;
     number
         .checked_mul(unit)
-        .ok_or_else(|| "not so many".to_owned())
+        .ok_or_else(|| "too large".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The lines of the function that a line belongs to, told by how they are indented.
+//! The lines of the function that contains a line, found by indentation.
 
 /// The first and the last line, of lines that are numbered from 1. The whole file where no function is around it.
 pub fn around(lines: &[String], line: u32) -> (u32, u32) {

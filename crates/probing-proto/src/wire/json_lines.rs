@@ -1,4 +1,6 @@
-//! What a program says to `probing connect` and hears from it: one JSON object a line. `docs/protocol.md` shows each.
+//! Lines of JSON between a program and `probing connect`.
+//!
+//! `docs/protocol.md` shows each.
 //!
 //! The command knows sockets, folders and attaching; a program in any language only has to know these lines.
 
@@ -45,7 +47,7 @@ pub enum LineCall {
     Points,
     /// Tell which threads are stopped. Answered by `stops`.
     Stops,
-    /// Have these stopped threads go on; all, when none is named. Answered by `stops`: those that do.
+    /// Resume these stopped threads; all, when none is named. Answered by `stops`: the resumed ones.
     Release { stops: Vec<StopId> },
     /// Take the probe out of the target. Answered by `done`.
     Detach,
@@ -104,7 +106,7 @@ pub struct EvalArgs {
     /// Most bytes of output to tell; without it, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
-    /// Interrupt it after so long; without it, never.
+    /// Seconds after which it is interrupted; without it, never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
 }

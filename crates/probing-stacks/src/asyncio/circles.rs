@@ -1,4 +1,4 @@
-//! Finds tasks that wait for each other in a circle: none of them can ever go on.
+//! Finds tasks that wait for each other in a circle, a deadlock.
 
 use std::collections::{HashMap, HashSet};
 

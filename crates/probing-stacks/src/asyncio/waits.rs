@@ -1,4 +1,4 @@
-//! What a task waits for: told by the future it waits for and by the function of asyncio that made this future.
+//! The reason why a task waits, from its future and the asyncio function that made the future.
 //!
 //! A future does not say what it stands for. But whoever awaits a lock is inside `Lock.acquire`, whose first variable is
 //! the lock, and a future of `gather` has a list of what was gathered.

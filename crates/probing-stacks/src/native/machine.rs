@@ -1,4 +1,6 @@
-//! What following calls needs to know of a processor. Each file has the same names for it.
+//! Facts about a processor that the unwinder needs.
+//!
+//! Each file has the same names for it.
 //!
 //! Registers have the numbers that DWARF gives them.
 

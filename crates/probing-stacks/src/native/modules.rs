@@ -1,4 +1,4 @@
-//! The files whose code a target runs: how to leave their functions, and what these are called.
+//! The native files of a target: their unwind tables and symbols.
 //!
 //! A file is looked at when a thread is first seen in it, and kept. What it holds is read from the file as the target
 //! sees it; if that is gone (deleted, or never was one: the vdso) from the target's memory.

@@ -1,5 +1,6 @@
-//! Functions of the interpreter that only pass a call on: between one Python function and the next, and before the
-//! first. They say nothing about the program and are left out.
+//! Functions of the interpreter that only pass a call on, which stacks omit.
+//!
+//! They say nothing about the program and are left out.
 //!
 //! Left out is only what is named here and lies in the interpreter's own file, so functions of extension modules and
 //! of other libraries are always shown, and so is all that the interpreter itself does: waiting for a lock, importing,

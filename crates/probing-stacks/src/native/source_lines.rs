@@ -1,4 +1,4 @@
-//! Lines of source code of native functions, where the file that holds them, or the one with its symbols, tells them.
+//! Source lines of native functions, from the debug information of their file.
 //!
 //! Debug information may have gigabytes. Read is which unit of it an address belongs to, the beginning of that unit, and
 //! its table of lines: of a libpython, a fifth. What is compressed, too large or damaged gives no lines.

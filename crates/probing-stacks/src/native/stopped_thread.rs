@@ -1,5 +1,6 @@
-//! A thread that the kernel has caught in the act: its registers and its stack are those of that moment. Python's frames
-//! are read as soon as we hear of it, when the thread may have gone on already.
+//! A thread that the kernel has stopped, with its registers and stack of that moment.
+//!
+//! Python's frames are read as soon as we hear of it, when the thread may have gone on already.
 
 use std::time::Instant;
 

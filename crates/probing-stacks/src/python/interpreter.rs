@@ -1,4 +1,4 @@
-//! The interpreter in a process: its version, `_PyRuntime`, and the types that tell objects apart.
+//! The interpreter in a process: its version, `_PyRuntime`, and the types that identify objects.
 
 use probing_process::access::source::Source;
 use probing_process::error::ProcessError;

@@ -1,4 +1,4 @@
-//! Python objects of the target: what they are and what they hold, read from outside.
+//! Python objects of the target: types and contents, read from outside.
 //!
 //! Many are looked at together, in waves: a look that needs memory which is not here yet says so
 //! ([`Gap::Later`]) and is repeated after one bulk reading for all ([`Objects::each`]). So a look is written as if all

@@ -1,5 +1,4 @@
-//! Reads what `threading` knows of threads: their names, which the kernel does not know before 3.14 (and then cut), and
-//! whether they are daemons.
+//! Names and daemon flags of threads, as `threading` knows them.
 //!
 //! The outermost frame of such a thread is `Thread._bootstrap(self)`: its first local variable is the `Thread`, whose
 //! attributes `_name` and `_daemonic` are wanted. Whatever is not as expected gives nothing, never something wrong: types

@@ -112,7 +112,7 @@ fn no_stack_of_many_threads_that_move_is_impossible() {
 }
 
 #[test]
-fn a_thread_that_is_held_is_seen_whole_and_goes_on() {
+fn a_thread_that_is_held_is_read_whole_and_resumes() {
     every_python(|python| {
         let target = start(python, "calls.py");
         read_often(&target, Pause::Moving, |snapshot| {

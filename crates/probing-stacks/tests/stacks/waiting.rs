@@ -129,7 +129,7 @@ fn a_spinning_process_that_is_stopped_is_read() {
 }
 
 #[test]
-fn who_holds_the_gil_in_c_and_who_waits_for_it_is_told() {
+fn threads_that_hold_or_await_the_gil_in_c_are_named() {
     every_python(|python| {
         let target = start(python, "waits_for_gil.py");
         let (holds, wants) = (

@@ -1,4 +1,4 @@
-//! Copies of rings: what a process has recorded so far, in files that stay as they are, while it goes on recording.
+//! Copies of rings in files, made while the process keeps recording.
 //!
 //! In the order of any reader: which chunks there are and how many rows each has, then the strings, among which are those that
 //! these rows name, then the rows, then whether they still were those. A chunk that was used again meanwhile gets no head in

@@ -1,5 +1,7 @@
-//! Where things are in a ring. Everything follows from the schema and six numbers of the header, so that there is no
-//! offset in a file that a reader would have to believe.
+//! Offsets in a ring, which follow from its schema and six numbers of its header.
+//!
+//! Everything follows from the schema and six numbers of the header, so that there is no offset in a file that a
+//! reader would have to believe.
 //!
 //! ```text
 //! header, schema │ end of each string │ bytes of strings │ head of chunk 0 │ of chunk 1 │ … │ chunk 0 │ chunk 1 │ …

@@ -1,4 +1,4 @@
-//! A ring to be: how large its parts are, by how much room there is.
+//! The size of a new ring and of its parts, by the free space.
 
 use std::io;
 

@@ -1,5 +1,7 @@
-//! The least and the greatest value of each column of a chunk, so that a reader can leave out what cannot matter; and
-//! what it need not read to know.
+//! The least and greatest value of each column of a chunk, by which readers skip chunks.
+//!
+//! The least and the greatest value of each column of a chunk, so that a reader can leave out what cannot matter;
+//! and what it need not read to know.
 //!
 //! The writer knows them when a chunk is full; the bounds of the time it knows always. What is empty does not count.
 

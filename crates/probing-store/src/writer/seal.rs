@@ -1,4 +1,4 @@
-//! A chunk that gets no more rows: what is known of its columns is noted, so that readers need not look.
+//! The sealing of a full chunk: statistics of its columns, for readers.
 
 use std::sync::atomic::Ordering;
 

@@ -151,15 +151,11 @@ fn damage_of_every_sort_is_refused_in_words() {
     };
     assert_eq!(told(0, b""), Vec::<String>::new());
     says(0, b"x", "not a ring of recorded rows: ");
-    says(
-        8,
-        &9_u32.to_le_bytes(),
-        "a ring in format 9, which this version does not know: ",
-    );
+    says(8, &9_u32.to_le_bytes(), "a ring in the unknown format 9: ");
     for number in [56, 60, 64, 68, 72, 76] {
-        says(number, &all, "a ring with a header that cannot be: ");
+        says(number, &all, "a ring with an invalid header: ");
     }
-    says(4096, b"[]", "a ring with a header that cannot be: ");
+    says(4096, b"[]", "a ring with an invalid header: ");
     // The string count, the first end, the first byte of the heap.
     says(
         8192,

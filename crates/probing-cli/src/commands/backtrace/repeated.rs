@@ -323,7 +323,7 @@ fn watch(
                 notes,
             } => {
                 screen.set_title(format!(
-                    "{}, {}, every {} s (Ctrl-C ends)",
+                    "{}, {}, every {} s (Ctrl-C exits)",
                     watched.name(),
                     utc(taken_at_nanos),
                     every.as_secs_f64()

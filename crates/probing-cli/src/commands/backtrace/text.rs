@@ -84,14 +84,14 @@ fn push_group(text: &mut String, threads: &[&ReportedThread], reverse: bool, wid
 fn held(report: &BacktraceReport) -> String {
     let held = match report.paused_seconds * 1e3 {
         0.0 => String::new(),
-        millis => format!("\n(a thread was held for {millis:.2} ms to be seen whole)\n"),
+        millis => format!("\n(a thread was held for {millis:.2} ms to read its whole stack)\n"),
     };
     let without = match report.threads_without_native {
         0 => String::new(),
-        1 => "(no native frames of 1 thread: it could not be copied in the time that a thread is held)\n"
+        1 => "(no native frames of 1 thread: it could not be copied while a thread was held)\n"
             .to_owned(),
         count => format!(
-            "(no native frames of {count} threads: they could not be copied in the time that a thread is held)\n"
+            "(no native frames of {count} threads: they could not be copied while a thread was held)\n"
         ),
     };
     held + &without
@@ -99,9 +99,9 @@ fn held(report: &BacktraceReport) -> String {
 
 fn gap(missing: MissingFrames) -> String {
     let why = match missing {
-        MissingFrames::Inner => "it moves too fast to be seen whole",
-        MissingFrames::Outer => "what called this could not be read",
-        MissingFrames::Native => "not all native calls could be followed",
+        MissingFrames::Inner => "its stack changed during the read",
+        MissingFrames::Outer => "callers could not be read",
+        MissingFrames::Native => "some native calls could not be unwound",
     };
     format!("  … {why}\n")
 }

@@ -1,4 +1,4 @@
-//! A tree of stacks as a terminal shows it, and as JSON tells it.
+//! A tree of stacks as text and as JSON.
 
 use anstyle::AnsiColor;
 use probing_client::{Branch, BranchEnd, LeafState, Tree};
@@ -56,8 +56,8 @@ impl Drawing<'_> {
     fn add(&self, branch: &Branch, margin: &Margin, text: &mut String) {
         let end = match &branch.then {
             BranchEnd::Parts(_) | BranchEnd::End(LeafState { complete: true, .. }) => "",
-            BranchEnd::End(_) => "  … it moves too fast to be seen whole",
-            BranchEnd::TooDeep => "  … from here on everyone goes another way",
+            BranchEnd::End(_) => "  … its stack changed during the read",
+            BranchEnd::TooDeep => "  … from here on all stacks differ",
         };
         let frames = branch.frames.iter().enumerate();
         let mut frames: Vec<String> = frames
@@ -76,7 +76,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The frame that has so many above it.
+    /// The frame with this number of frames above it.
     fn frame(&self, branch: &Branch, frame: &ReportedFrame, above: usize) -> String {
         let mut frame = frame.clone();
         (frame.locals, frame.more_locals) = (None, 0);

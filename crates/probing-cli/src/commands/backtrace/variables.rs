@@ -1,4 +1,4 @@
-//! Local variables of a frame that several targets are in: what is the same in all once, else who has what.
+//! Local variables of a frame of several targets: equal values once, others with their targets.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ const VALUES_SHOWN: usize = 4;
 /// Of one value where there are several.
 const MAX_VALUE_CHARS: usize = 60;
 
-/// The variables of the frame with so many frames above it.
+/// The variables of the frame with this number of frames above it.
 pub(super) fn merge_locals(
     named: &NamedTree<'_>,
     branch: &Branch,

@@ -1,4 +1,6 @@
-//! `--follow`: what a point sees, as it comes. Log lines and changes are data; stops and ends are words.
+//! `--follow`: shows the hits of a breakpoint as they happen.
+//!
+//! Log lines and changes are data; stops and ends are words.
 
 use std::io::{self, Write as _};
 use std::thread;
@@ -18,7 +20,7 @@ pub(super) fn run(arm: &SetBreakpoint, aim: &TargetArgs) -> anyhow::Result<Statu
         // Nobody is left to tell when it cannot be written.
         writeln!(
             terminal::stderr(),
-            "left; what was armed stays armed (`probing disarm`)"
+            "stopped following; the breakpoint stays set (`probing delete` deletes it)"
         )
         .ok();
         exit::leave();
@@ -67,7 +69,7 @@ pub(super) fn each(
     Ok(status)
 }
 
-/// Arms it and tells what it sees, until it is armed no more.
+/// Sets the breakpoint and shows its hits, until it is deleted.
 fn follow(target: &Target, entry: &Entry, arm: &SetBreakpoint, whose: &str) -> anyhow::Result<()> {
     let ConnectedProbe {
         mut probe,
@@ -95,7 +97,7 @@ fn follow(target: &Target, entry: &Entry, arm: &SetBreakpoint, whose: &str) -> a
             Some(FollowLine::Stopped(line)) => {
                 writeln!(
                     terminal::stderr(),
-                    "{whose}{line}; look around: probing -t {pid} debug"
+                    "{whose}{line}; debug it: probing -t {pid} debug"
                 )?;
             }
             Some(FollowLine::Notice(line)) => writeln!(terminal::stderr(), "{whose}{line}")?,
@@ -149,12 +151,12 @@ fn follow_line(news: &BreakpointEvent, of: BreakpointId) -> Option<FollowLine> {
         BreakpointEvent::WentOn { stop, because } => {
             let because = text::because(*because);
             Some(FollowLine::Notice(format!(
-                "stop {} goes on: {because}",
+                "stop {} resumed: {because}",
                 stop.0
             )))
         }
         BreakpointEvent::Disarmed { point, reason } if *point == of => {
-            Some(FollowLine::End(format!("disarmed: {reason}")))
+            Some(FollowLine::End(format!("deleted: {reason}")))
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Breakpoints, watches and stops in words: one line each.
+//! Breakpoints, watchpoints and stops as text, one line each.
 
 use probing_proto::text::visible;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use probing_proto::message::breakpoints::{
 /// Places of one point that are written out.
 const SHOWN: usize = 3;
 
-/// What came of arming it: where it is, what it does, what that costs, how long it stays.
+/// A breakpoint that was set: its place, action, cost and expiry.
 pub(crate) fn armed(point: &Breakpoint) -> String {
     let mut parts = vec![what(point)];
     parts.extend(terms(point));
@@ -23,7 +23,7 @@ pub(crate) fn armed(point: &Breakpoint) -> String {
     format!("{}: {}", name(point), parts.join("; "))
 }
 
-/// What it has seen so far.
+/// Its hits so far.
 pub(crate) fn listed(point: &Breakpoint) -> String {
     let mut parts = vec![what(point)];
     parts.extend(terms(point));
@@ -35,7 +35,7 @@ pub(crate) fn listed(point: &Breakpoint) -> String {
 
 pub(crate) fn disarmed(point: &Breakpoint) -> String {
     let place = bound(point);
-    format!("{} disarmed: {place}; {}", name(point), seen(point))
+    format!("{} deleted: {place}; {}", name(point), seen(point))
 }
 
 /// `breakpoint 1`, `watch 2`
@@ -80,11 +80,11 @@ pub(crate) fn place(place: &BreakpointLocation) -> String {
     let text = match place {
         BreakpointLocation::Line { file, line } => format!("{file}:{line}"),
         BreakpointLocation::Function { function } => function.clone(),
-        BreakpointLocation::Raise { exception: None } => "any exception that is raised".to_owned(),
+        BreakpointLocation::Raise { exception: None } => "any raised exception".to_owned(),
         BreakpointLocation::Raise {
             exception: Some(exception),
-        } => format!("{exception} where it is raised"),
-        BreakpointLocation::Uncaught => "an exception that nobody handles".to_owned(),
+        } => format!("raised {exception}"),
+        BreakpointLocation::Uncaught => "an uncaught exception".to_owned(),
         BreakpointLocation::Local { function, name } => format!("{function}:{name}"),
         BreakpointLocation::Value { path } => path.clone(),
         BreakpointLocation::Environment { name } => format!("env:{name}"),
@@ -123,7 +123,7 @@ fn bound(point: &Breakpoint) -> String {
     match &point.request.place {
         _ if is_missing(point) => {
             let why = point.note.as_deref();
-            let why = visible::line(why.unwrap_or("no such code is loaded yet"));
+            let why = visible::line(why.unwrap_or("code not loaded yet"));
             format!("{asked} ({why})")
         }
         _ if spots.is_empty() => asked,
@@ -139,7 +139,7 @@ fn bound(point: &Breakpoint) -> String {
 pub(crate) fn why_unbound(note: Option<&str>) -> String {
     let what = note.and_then(|note| note.strip_suffix(NO_PYTHON_CODE));
     let what = what.and_then(|what| Some(what.split_once(" is ")?.1));
-    visible::line(what.unwrap_or("no such code is loaded yet")).into_owned()
+    visible::line(what.unwrap_or("code not loaded yet")).into_owned()
 }
 
 /// When it does something.
@@ -175,7 +175,7 @@ fn seen(point: &Breakpoint) -> String {
 fn with_dropped(mut seen: String, point: &Breakpoint) -> String {
     if point.dropped > 0 {
         seen.push_str(&format!(
-            ", {} left out (too many in a second)",
+            ", {} dropped (too many in a second)",
             point.dropped
         ));
     }
@@ -189,11 +189,11 @@ fn times(count: u64) -> String {
     }
 }
 
-/// How long it stays armed, while it is.
+/// Its expiry, while it is set.
 fn stays(point: &Breakpoint) -> Option<String> {
     (!point.over).then(|| match point.expires_in_millis {
-        Some(millis) => format!("armed for {}", duration(millis)),
-        None => "armed until it is disarmed".to_owned(),
+        Some(millis) => format!("expires in {}", duration(millis)),
+        None => "set until deleted".to_owned(),
     })
 }
 
@@ -211,15 +211,15 @@ pub(crate) fn duration(millis: u64) -> String {
     }
 }
 
-/// `stop 1: MainThread in train_step (/home/ann/train.py:120): breakpoint 1; nobody drives it; goes on in 9m 59s`
+/// `stop 1: MainThread in train_step (/home/ann/train.py:120): breakpoint 1; no controlling client; resumes in 9m 59s`
 pub(crate) fn stop(stop: &Stop) -> String {
     let driver = match stop.driver {
-        Controller::Nobody => "nobody drives it",
-        Controller::You => "you drive it",
-        Controller::Another => "somebody drives it",
+        Controller::Nobody => "no controlling client",
+        Controller::You => "controlled by you",
+        Controller::Another => "controlled by another client",
     };
     format!(
-        "stop {}: {} in {}: {}; {driver}; stopped for {}, goes on in {}",
+        "stop {}: {} in {}: {}; {driver}; stopped for {}, resumes in {}",
         stop.stop.0,
         visible::line(&stop.thread_name),
         innermost(stop),
@@ -232,7 +232,7 @@ pub(crate) fn stop(stop: &Stop) -> String {
 pub(crate) fn released(stop: &Stop) -> String {
     let thread = visible::line(&stop.thread_name);
     format!(
-        "stop {}: {thread} goes on from {}",
+        "stop {}: {thread} resumed at {}",
         stop.stop.0,
         innermost(stop)
     )
@@ -249,15 +249,15 @@ pub(crate) fn change(name: &str, old: &str, new: &str) -> String {
     visible::line(&format!("{name}: {old} → {new}")).into_owned()
 }
 
-/// Why it goes on.
+/// Why it resumed.
 pub(crate) fn because(because: ResumeReason) -> &'static str {
     match because {
-        ResumeReason::Asked => "somebody let it",
-        ResumeReason::Deadline => "its time was over",
-        ResumeReason::DriverGone => "its driver has gone",
-        ResumeReason::Detached => "the probe was taken out",
-        ResumeReason::ThreadEnded => "its thread has ended",
-        ResumeReason::Interrupted => "Ctrl-C came to the program",
+        ResumeReason::Asked => "a client asked for it",
+        ResumeReason::Deadline => "its timeout expired",
+        ResumeReason::DriverGone => "its controlling client disconnected",
+        ResumeReason::Detached => "the probe was detached",
+        ResumeReason::ThreadEnded => "its thread ended",
+        ResumeReason::Interrupted => "the program received Ctrl-C",
     }
 }
 
@@ -314,7 +314,7 @@ mod tests {
         let mut breakpoint = point(line(), Action::Stop);
         let notes = [
             format!("time.sleep is a C function, in which Python has no lines{NO_PYTHON_CODE}"),
-            "no function that is loaded is called nowhere: armed for when one is".to_owned(),
+            "no loaded function is named nowhere: set for when one is loaded".to_owned(),
         ];
         for why in notes {
             breakpoint.note = Some(why.clone());
@@ -328,11 +328,11 @@ mod tests {
         let mut breakpoint = point(line(), Action::Stop);
         breakpoint.bound = vec![spot(120)];
         breakpoint.request.condition = Some("loss > 10".to_owned());
-        insta::assert_snapshot!(armed(&breakpoint), @"breakpoint 1: step (/w/train.py:120): stops; if loss > 10; cost: nothing but at that line (sys.monitoring); armed for 10m");
+        insta::assert_snapshot!(armed(&breakpoint), @"breakpoint 1: step (/w/train.py:120): stops; if loss > 10; cost: nothing but at that line (sys.monitoring); expires in 10m");
         breakpoint.bound = (120..125).map(spot).collect();
         breakpoint.hits = 12;
         breakpoint.fired = 1;
-        insta::assert_snapshot!(listed(&breakpoint), @"breakpoint 1: step (/w/train.py:120), step (/w/train.py:121), step (/w/train.py:122) and 2 more: stops; if loss > 10; hit 12 times, stopped once; armed for 10m");
+        insta::assert_snapshot!(listed(&breakpoint), @"breakpoint 1: step (/w/train.py:120), step (/w/train.py:121), step (/w/train.py:122) and 2 more: stops; if loss > 10; hit 12 times, stopped once; expires in 10m");
     }
 
     #[test]
@@ -345,14 +345,14 @@ mod tests {
         );
         log.expires_in_millis = None;
         log.dropped = 7;
-        insta::assert_snapshot!(listed(&log), @r#"breakpoint 1: train.py:120 (no such code is loaded yet): logs "{x}"; hit 0 times, logged 0 times, 7 left out (too many in a second); armed until it is disarmed"#);
+        insta::assert_snapshot!(listed(&log), @r#"breakpoint 1: train.py:120 (code not loaded yet): logs "{x}"; hit 0 times, logged 0 times, 7 dropped (too many in a second); set until deleted"#);
         let function = "time.sleep".to_owned();
         let mut sleep = point(BreakpointLocation::Function { function }, Action::Stop);
         sleep.note = Some("time.sleep is a C function".to_owned());
-        insta::assert_snapshot!(listed(&sleep), @"breakpoint 1: time.sleep (time.sleep is a C function): stops; hit 0 times, stopped 0 times; armed for 10m");
+        insta::assert_snapshot!(listed(&sleep), @"breakpoint 1: time.sleep (time.sleep is a C function): stops; hit 0 times, stopped 0 times; expires in 10m");
         sleep.over = true;
-        sleep.note = Some("disarmed: its time is over".to_owned());
-        insta::assert_snapshot!(listed(&sleep), @"breakpoint 1: time.sleep: stops; hit 0 times, stopped 0 times; disarmed: its time is over");
+        sleep.note = Some("deleted: expired".to_owned());
+        insta::assert_snapshot!(listed(&sleep), @"breakpoint 1: time.sleep: stops; hit 0 times, stopped 0 times; deleted: expired");
     }
 
     #[test]
@@ -360,8 +360,8 @@ mod tests {
         let mut breakpoint = point(line(), Action::Stop);
         breakpoint.bound = vec![spot(120)];
         breakpoint.over = true;
-        breakpoint.note = Some("disarmed: its time is over".to_owned());
-        insta::assert_snapshot!(listed(&breakpoint), @"breakpoint 1: step (/w/train.py:120): stops; hit 0 times, stopped 0 times; disarmed: its time is over");
+        breakpoint.note = Some("deleted: expired".to_owned());
+        insta::assert_snapshot!(listed(&breakpoint), @"breakpoint 1: step (/w/train.py:120): stops; hit 0 times, stopped 0 times; deleted: expired");
     }
 
     #[test]
@@ -373,11 +373,11 @@ mod tests {
         let mut watch = point(place, Action::Count);
         watch.bound = vec![spot(118)];
         watch.cost = String::new();
-        insta::assert_snapshot!(armed(&watch), @"watch 1: lr in step (/w/train.py:118): records changes; armed for 10m");
+        insta::assert_snapshot!(armed(&watch), @"watch 1: lr in step (/w/train.py:118): records changes; expires in 10m");
         let place = BreakpointLocation::Environment {
             name: "RATE".to_owned(),
         };
-        insta::assert_snapshot!(disarmed(&point(place, Action::Stop)), @"watch 1 disarmed: env:RATE; hit 0 times, stopped 0 times");
+        insta::assert_snapshot!(disarmed(&point(place, Action::Stop)), @"watch 1 deleted: env:RATE; hit 0 times, stopped 0 times");
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! `probing watch --addr`, `--storage`: writes to bytes of memory, as they come. Writes are data, all else is words.
+//! `probing watch --addr` and `--storage`: shows writes to bytes of memory.
+//!
+//! Writes are data, all else is words.
 
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -54,7 +56,7 @@ fn tell(watch: &BytesWatch, target: &Target, entry: &Entry, whose: &str) -> anyh
         if writes.looks_away() && !was_away {
             writeln!(
                 terminal::stderr(),
-                "{whose}many writes: beyond 1000 in a second they are only counted"
+                "{whose}many writes: above 1000 per second they are counted only"
             )?;
         }
         was_away = writes.looks_away();
@@ -76,7 +78,7 @@ impl Missed {
             let more = writes.lost() - self.lost;
             writeln!(
                 terminal::stderr(),
-                "{whose}{more} more writes came too fast to be told"
+                "{whose}{more} more writes were not recorded: too many in a second"
             )?;
             self.lost = writes.lost();
         }

@@ -1,4 +1,4 @@
-//! Whether the numbers of ranks fit together, and what makes them.
+//! The alignment of ranks: whether their numbers of operations match, and by which clock.
 //!
 //! Where recording begins in a job that runs, the first number is torch's, and some groups count what is between two ranks,
 //! too: who has passed something on before is ahead of the others by as much. What is over shows it. Such an operation is the

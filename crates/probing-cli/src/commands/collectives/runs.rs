@@ -1,4 +1,4 @@
-//! Which processes are told about when all are asked, those that have ended among them.
+//! The choice of processes whose operations are shown, ended ones included.
 //!
 //! Ranks that have died belong to their job, and tell why the others wait. But a job may have been started again at the same
 //! place, and the dead of former ones are still there: those count that had something to do when the others were there.
@@ -26,10 +26,10 @@ impl RunRows {
         };
         let others = others.map(|others| {
             format!(
-                "{others} left operations: `probing list --dead` shows them, -t PID,PID asks them"
+                "{others} left operations: `probing list --dead` lists them, -t PID,PID reads them"
             )
         });
-        let ended = "nothing that runs has recorded an operation: this is what ended last left";
+        let ended = "no running process has recorded an operation: these are the rows of the processes that ended last";
         match (self.has_ended, others) {
             (true, Some(others)) => Some(format!("{ended}\n{others}")),
             (true, None) => Some(ended.to_owned()),

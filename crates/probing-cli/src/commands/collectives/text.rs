@@ -1,4 +1,4 @@
-//! In words: of each job a line or two for each group, then how late each rank is.
+//! The verdict on collectives as text: lines for each group, then the delay of each rank.
 
 use probing_client::{Group, TargetLabel};
 use probing_proto::process::Pid;
@@ -33,7 +33,7 @@ fn named(job: &JobReport) -> String {
     let name = job
         .job
         .as_deref()
-        .unwrap_or("without a known meeting place");
+        .unwrap_or("without a known rendezvous address");
     format!("job {name} ({pids})")
 }
 
@@ -42,7 +42,7 @@ fn of_job(report: &JobReport) -> Vec<String> {
     if !report.claimed_twice.is_empty() {
         let whose = ranks(&report.claimed_twice);
         lines.push(format!(
-            "several processes have {whose}: of jobs that cannot be told apart, or of one that was started again"
+            "several processes have {whose}: of jobs that cannot be distinguished, or of a job that was restarted"
         ));
         lines.push("  hint: name the processes of one job: -t PID,PID".to_owned());
     }
@@ -70,7 +70,7 @@ fn of_job(report: &JobReport) -> Vec<String> {
         ));
     }
     if report.several_hosts {
-        lines.push("times of several machines are compared as their clocks tell them".to_owned());
+        lines.push("times of several machines are compared by their own clocks".to_owned());
     }
     lines
 }
@@ -118,7 +118,7 @@ fn group(group: &GroupReport) -> Vec<String> {
             lines.extend(last.map(|last| format!("  {whose} last was {last}")));
         }
         Verdict::Differs { sides } => {
-            lines.push(format!("group {name}: ranks do different things"));
+            lines.push(format!("group {name}: ranks run different operations"));
             let sides = sides.iter();
             lines.extend(sides.map(|side| {
                 format!(
@@ -140,8 +140,8 @@ fn group(group: &GroupReport) -> Vec<String> {
         } => {
             let why = match waited_seconds {
                 soon if *soon < SOON_SECONDS => perhaps(*soon),
-                _ if are_all => ": not the program, but what carries its data",
-                _ => ": perhaps others have not come",
+                _ if are_all => ": the network or the device, not the program",
+                _ => ": perhaps other ranks are missing",
             };
             lines.push(format!(
                 "group {name}: {all} have been in {} for {waited_seconds:.1} s{why}",
@@ -150,7 +150,7 @@ fn group(group: &GroupReport) -> Vec<String> {
         }
         Verdict::Unaligned { ranks: lost } => {
             lines.push(format!(
-                "group {name}: what it waits for cannot be told: the numbers of {} do not fit those of the others",
+                "group {name}: cannot say what it waits for: the numbers of {} do not match those of the others",
                 ranks(lost)
             ));
             lines.push(
@@ -175,7 +175,7 @@ fn has(ranks: &[i64]) -> &'static str {
 
 fn perhaps(waited_seconds: f64) -> &'static str {
     if waited_seconds < SOON_SECONDS {
-        " (it may be on its way)"
+        " (it may be about to come)"
     } else {
         ""
     }

@@ -1,4 +1,4 @@
-//! What rows of all ranks say: who is late, and what a group waits for.
+//! The verdict on collectives: late ranks, missing ranks and hangs, from the rows of all ranks.
 //!
 //! Ranks number the operations of a group in the order in which they ask for them. So at one number all must do the same, and
 //! who has asked for fewer than others has not come yet.

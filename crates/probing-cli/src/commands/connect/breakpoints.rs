@@ -1,4 +1,4 @@
-//! Breakpoints and stops for a program: its words become what the probe is asked for.
+//! Breakpoints and stops over `probing connect`: from lines of JSON to calls of the probe.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn understood(asked: BreakpointArgs) -> anyhow::Result<SetBreakpoint> {
         },
         (None, None, true, None) => BreakpointLocation::Uncaught,
         (None, None, false, Some(variable)) => variable.parse::<Variable>().map_err(wrong)?.0,
-        _ => bail!("one of place, raise, uncaught and watch says where"),
+        _ => bail!("name one of place, raise, uncaught and watch"),
     };
     let is_watch = place.is_watch();
     let action = match asked.action {

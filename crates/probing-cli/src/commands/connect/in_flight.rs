@@ -1,4 +1,4 @@
-//! The requests that a program waits for, and how to interrupt them.
+//! Requests in flight of `probing connect`, and their interrupts.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,7 +34,7 @@ impl InFlight {
         let mut flights = self.flights();
         if flights.len() == MAX_IN_FLIGHT {
             let failure = Failure::new(format!("more than {MAX_IN_FLIGHT} requests in flight"));
-            return Err(failure.with_hint("wait for some of them, or connect once more"));
+            return Err(failure.with_hint("wait for some of them, or open another connection"));
         }
         match flights.entry(id) {
             Entry::Vacant(place) => {

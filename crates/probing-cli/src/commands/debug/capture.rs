@@ -1,5 +1,7 @@
-//! The debugger on a capture: a process as it was. One looks around, at stacks, source and variables; nothing runs, and
-//! what would need the living process is refused.
+//! The debugger on a capture, which shows stacks, source and variables and runs nothing.
+//!
+//! One looks around, at stacks, source and variables; nothing runs, and what would need the living process is
+//! refused.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -32,10 +34,8 @@ const AROUND: u32 = 5;
 
 pub(super) fn run(path: &Path, arguments: &DebugArguments) -> anyhow::Result<Status> {
     let mut kept = CaptureView::open(path)?;
-    if arguments.arm().is_some() {
-        bail!(
-            "a capture stops nowhere: it is a process as it was; `debug` alone looks around in it"
-        );
+    if arguments.request().is_some() {
+        bail!("a capture has no breakpoints; run `debug` without a place");
     }
     kept.show_head()?;
     if terminal::is_interactive() {
@@ -81,7 +81,7 @@ impl CaptureView {
         let thread = threads.iter().position(is_first).unwrap_or(0);
         if threads.is_empty() {
             bail!(
-                "no Python code ran in it, or its stacks could not be had: {}",
+                "no Python code ran in it, or its stacks could not be read: {}",
                 path.display()
             );
         }
@@ -171,13 +171,13 @@ impl CaptureView {
             Order::Help(about) => match commands::help(about.as_deref()) {
                 Ok(text) => {
                     write!(out, "{text}")?;
-                    say("Of these, a capture knows u d w l ll p pp whatis a stops stop h q.")?;
+                    say("In a capture: u d w l ll p pp whatis a stops stop h q.")?;
                 }
                 Err(why) => say(&why)?,
             },
             Order::Wrong(why) => say(&why)?,
             _ => bail!(
-                "that needs the living process: this is a capture of process {}, which only shows how it was",
+                "not possible in a capture of process {}: it needs the running process",
                 self.manifest.pid
             ),
         }
@@ -189,7 +189,7 @@ impl CaptureView {
             pid, host, reason, ..
         } = &self.manifest;
         let (host, reason) = (visible::line(host), visible::line(reason));
-        say(&format!("process {pid} on {host}, as it was: {reason}"))?;
+        say(&format!("capture of process {pid} on {host}: {reason}"))?;
         self.show_place()
     }
 
@@ -318,7 +318,7 @@ impl CaptureView {
         found.with_context(|| {
             let names: Vec<&str> = locals.iter().map(|local| &*local.name).collect();
             format!(
-                "a capture has no code to run, only the variables of its frames: {}",
+                "a capture runs no code; it has the variables of its frames: {}",
                 names.join(", ")
             )
         })

@@ -74,84 +74,88 @@ const fn command(
 }
 
 const COMMANDS: [CommandSpec; 27] = [
-    command(&["n", "next"], "", "to the next line of this function"),
-    command(&["s", "step"], "", "to the next line, into calls, too"),
+    command(&["n", "next"], "", "run to the next line of this function"),
+    command(&["s", "step"], "", "run to the next line, also into calls"),
     command(
         &["r", "return"],
         "",
-        "on to where this function (of the chosen frame) returns, with its value",
+        "run until the selected frame returns, show its value",
     ),
     command(
         &["unt", "until"],
         "[LINE]",
-        "on to a later line of this function",
+        "run to a later line of this function",
     ),
     command(
         &["j", "jump"],
         "LINE",
-        "on that line next, without running what lies between",
+        "continue at this line, without running those between",
     ),
-    command(
-        &["c", "cont", "continue"],
-        "",
-        "on until something stops again",
-    ),
-    command(&["u", "up"], "[N]", "to the frame that called this one"),
-    command(&["d", "down"], "[N]", "to the frame that this one called"),
+    command(&["c", "cont", "continue"], "", "resume until the next stop"),
+    command(&["u", "up"], "[N]", "select the calling frame"),
+    command(&["d", "down"], "[N]", "select the called frame"),
     command(
         &["w", "where", "bt"],
         "",
-        "the stack, the chosen frame marked",
+        "show the stack, with the selected frame marked",
     ),
     command(
         &["l", "list"],
         "[FIRST[, LAST]|.]",
-        "source around the line, then more of it",
+        "show source around the line, then more",
     ),
-    command(&["ll", "longlist"], "", "the source of the whole function"),
-    command(&["p"], "EXPR", "the value of an expression"),
-    command(&["pp"], "EXPR", "the same, pretty"),
-    command(&["whatis"], "EXPR", "its type"),
-    command(&["a", "args"], "", "the arguments of this function"),
+    command(&["ll", "longlist"], "", "show the source of the function"),
+    command(&["p"], "EXPR", "show the value of an expression"),
+    command(&["pp"], "EXPR", "pretty-print the value of an expression"),
+    command(&["whatis"], "EXPR", "show the type of an expression"),
+    command(&["a", "args"], "", "show the arguments of this function"),
     command(
         &["display"],
         "[EXPR]",
-        "show it at every stop; or what is shown",
+        "show EXPR at every stop; alone, list these",
     ),
-    command(&["undisplay"], "[EXPR]", "show it no more; or none"),
+    command(
+        &["undisplay"],
+        "[EXPR]",
+        "stop showing EXPR; alone, show none",
+    ),
     command(
         &["b", "break"],
         "[[FILE:]LINE|FUNCTION[, COND]]",
-        "arm a breakpoint; or what is armed",
+        "set a breakpoint; alone, list breakpoints",
     ),
     command(
         &["tbreak"],
         "[FILE:]LINE|FUNCTION[, COND]",
-        "arm one for one time",
+        "set a breakpoint for one hit",
     ),
     command(
         &["cl", "clear"],
         "[N …]",
-        "disarm these; or all that were armed here",
+        "delete these; alone, all that were set here",
     ),
     command(
         &["interact"],
         "",
-        "a prompt in this frame; Ctrl-D comes back",
+        "open a prompt in this frame; Ctrl-D returns",
     ),
-    command(&["stops"], "", "all threads that have stopped"),
-    command(&["stop"], "N", "go to another of them"),
-    command(&["take"], "", "drive this stop instead of whoever does"),
+    command(&["stops"], "", "list stopped threads"),
+    command(&["stop"], "N", "switch to stop N"),
+    command(
+        &["take"],
+        "",
+        "take control of this stop from another client",
+    ),
     command(
         &["q", "quit", "exit"],
         "",
-        "let the program go on, disarm what was armed here, leave",
+        "resume, delete breakpoints that were set here, exit",
     ),
-    command(&["h", "help", "?"], "[COMMAND]", "this text"),
+    command(&["h", "help", "?"], "[COMMAND]", "show this text"),
     command(
         &["!"],
         "CODE",
-        "Python in the frame; so is what is no command",
+        "run Python in the frame; so does any other line",
     ),
 ];
 
@@ -200,7 +204,9 @@ impl Order {
             "stop" => numbered(name, rest, Self::GoTo),
             "l" | "list" => lines(rest),
             "b" | "break" => breakpoint(rest, false),
-            "tbreak" if rest.is_empty() => Self::Wrong("tbreak where? tbreak 120".to_owned()),
+            "tbreak" if rest.is_empty() => {
+                Self::Wrong("tbreak needs a place: tbreak 120".to_owned())
+            }
             "tbreak" => breakpoint(rest, true),
             "cl" | "clear" => match rest.split_whitespace().map(str::parse).collect() {
                 Ok(numbers) => Self::Clear(numbers),
@@ -436,7 +442,7 @@ mod tests {
             ("p", "an expression"),
             ("l a", "line numbers"),
             ("cl x", "numbers"),
-            ("tbreak", "where"),
+            ("tbreak", "a place"),
         ] {
             match Order::of(text) {
                 Order::Wrong(why) => assert!(why.contains(said), "{why}"),

@@ -1,4 +1,4 @@
-//! One stay of a client at the threads that stop: which are there, which one is looked at, what is done with it.
+//! The debugger's session: its stopped threads, the selected one, and the commands on it.
 
 mod frame;
 
@@ -45,7 +45,7 @@ pub(super) struct Debugger<'a> {
     current: Option<StopId>,
     /// Which of its frames; 0 is the innermost.
     frame: usize,
-    /// It was let go on, and shall stop again.
+    /// It was resumed, and shall stop again.
     running: bool,
     /// Armed here, and to be disarmed in the end.
     armed: Vec<BreakpointId>,
@@ -116,7 +116,7 @@ impl<'a> Debugger<'a> {
         let place = self.spot().map_or_else(String::new, show::short);
         let ends = text::duration(stop.ends_in_millis);
         match stop.driver {
-            Controller::Another => format!("{pid} {place} (looking on)"),
+            Controller::Another => format!("{pid} {place} (observing)"),
             _ => format!("{pid} {place} ({ends})"),
         }
     }
@@ -138,7 +138,7 @@ impl<'a> Debugger<'a> {
                 .filter(|point| point.request.action == Action::Stop && !point.over)
                 .collect();
             if stopping.is_empty() && self.last.is_none() {
-                say("nothing is armed that stops: b PLACE arms it, c waits, h helps")?;
+                say("no breakpoint is set that stops: b PLACE sets one, c waits, h helps")?;
                 return Ok(Next::Input);
             }
             if self.last != Some(Order::Continue) && self.last.is_some() {
@@ -154,7 +154,7 @@ impl<'a> Debugger<'a> {
             } else {
                 places.join(", ")
             };
-            say(&format!("waits for {places}; Ctrl-C leaves"))?;
+            say(&format!("waiting for {places}; Ctrl-C exits"))?;
         }
         self.session.take_press();
         let waited_for = self.armed.clone();
@@ -175,9 +175,7 @@ impl<'a> Debugger<'a> {
                 return Ok(Next::Input);
             }
             if self.have_ended(&waited_for)? {
-                say(
-                    "nothing is armed any more that was waited for: b PLACE arms it, c waits, h helps",
-                )?;
+                say("no breakpoint is left to wait for: b PLACE sets one, c waits, h helps")?;
                 return Ok(Next::Input);
             }
         }
@@ -222,7 +220,7 @@ impl<'a> Debugger<'a> {
                 } else {
                     let (number, place) = (stop.stop.0, text::innermost(stop));
                     say(&format!(
-                        "{} stopped, too, in {place}; `stop {number}` goes there",
+                        "{} also stopped in {place}; `stop {number}` switches to it",
                         stop.thread_name
                     ))?;
                 }
@@ -232,11 +230,11 @@ impl<'a> Debugger<'a> {
                 self.stops.retain(|known| known.stop != *stop);
                 if ours {
                     let because = if self.running {
-                        "it did not stop again"
+                        "the thread did not stop again"
                     } else {
                         text::because(*because)
                     };
-                    say(&format!("the thread goes on: {because}"))?;
+                    say(&format!("thread resumed: {because}"))?;
                     self.running = false;
                     self.look_at_first()?;
                 }
@@ -247,9 +245,9 @@ impl<'a> Debugger<'a> {
                 let is_new = before.is_some_and(|before| before != *driver);
                 if self.current == Some(*stop) && is_new {
                     match driver {
-                        Controller::You => say("you drive it now")?,
+                        Controller::You => say("you control it now")?,
                         Controller::Another => {
-                            say("somebody else drives it now; `take` takes it back")?;
+                            say("another client controls it now; `take` takes control")?;
                         }
                         Controller::Nobody => {}
                     }
@@ -266,7 +264,7 @@ impl<'a> Debugger<'a> {
             }
             BreakpointEvent::Disarmed { point, reason } if self.armed.contains(point) => {
                 self.armed.retain(|armed| armed != point);
-                say(&format!("breakpoint {} disarmed: {reason}", point.0))?;
+                say(&format!("breakpoint {} deleted: {reason}", point.0))?;
             }
             BreakpointEvent::Disarmed { .. } => {}
         }
@@ -320,7 +318,7 @@ impl<'a> Debugger<'a> {
         );
         self.show_source(if is_step { 0 } else { CONTEXT_LINES })?;
         if stop.driver == Controller::Another {
-            say("somebody else drives it: look on, or `take` it")?;
+            say("another client controls it: observe, or `take` control")?;
         }
         self.show_displayed()
     }
@@ -350,7 +348,9 @@ impl<'a> Debugger<'a> {
             Order::Quit => return Ok(Next::Leave),
             Order::Interact if at_terminal => drop(repl::at_terminal(&mut self.session)?),
             Order::Interact => {
-                say("a prompt needs a terminal; here, what is no command is Python in the frame")?;
+                say(
+                    "a prompt needs a terminal; here, any line that is no command runs as Python in the frame",
+                )?;
             }
             order => self.obey(order)?,
         }
@@ -494,7 +494,7 @@ impl<'a> Debugger<'a> {
     fn show_points(&self) -> anyhow::Result<()> {
         let points = self.session.link.probe().points()?;
         if points.is_empty() {
-            say("nothing is armed")?;
+            say("no breakpoints are set")?;
         }
         for point in &points {
             writeln!(terminal::stdout(), "{}", text::listed(point))?;
@@ -510,7 +510,7 @@ impl<'a> Debugger<'a> {
         };
         if points.is_empty() {
             return Ok(say(
-                "nothing was armed here; cl N disarms what others armed",
+                "no breakpoints were set here; cl N deletes those of other clients",
             )?);
         }
         let gone = self.session.link.probe().disarm(points.clone())?;
@@ -542,7 +542,7 @@ impl<'a> Debugger<'a> {
     fn drive(&mut self) -> anyhow::Result<()> {
         let stop = self.looked_at()?;
         if stop.driver == Controller::You {
-            return Ok(say("you drive it already")?);
+            return Ok(say("you control it already")?);
         }
         let stop = stop.stop;
         self.session.link.probe().drive(stop, true)?;
@@ -567,7 +567,7 @@ impl<'a> Debugger<'a> {
         Ok(())
     }
 
-    /// Lets the program go on, and takes away what was armed here.
+    /// Resumes the program and deletes the breakpoints that were set here.
     pub(super) fn leave(&mut self) -> anyhow::Result<Status> {
         let mut probe = self.session.link.probe();
         if !self.armed.is_empty() {
@@ -582,12 +582,12 @@ impl<'a> Debugger<'a> {
         let on_its_way = self.current.filter(|_| self.running);
         for stop in mine.map(|stop| stop.stop).chain(on_its_way) {
             match probe.release(vec![stop]) {
-                // It went on by itself meanwhile.
+                // It has resumed by itself meanwhile.
                 Err(ClientError::NotDone(_)) => {}
                 released => drop(released?),
             }
         }
-        say("the program goes on")?;
+        say("the program runs")?;
         Ok(exit::OK)
     }
 }

@@ -16,7 +16,7 @@ const HERE: Style = Style::new().bold().coloured(AnsiColor::Yellow);
 const HEAD: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// `> step (/home/ann/train.py:120)  breakpoint 1  [MainThread, goes on in 10m]`
+/// `> step (/home/ann/train.py:120)  breakpoint 1  [MainThread, resumes in 10m]`
 pub(super) fn head(stop: &Stop, frame: usize) -> String {
     let place = stop
         .frames
@@ -31,7 +31,7 @@ pub(super) fn head(stop: &Stop, frame: usize) -> String {
             text::duration(stop.ends_in_millis),
         );
         // Writing to a String does not fail.
-        write!(line, "  {why}  {FAINT}[{name}, goes on in {ends}]{FAINT:#}").ok();
+        write!(line, "  {why}  {FAINT}[{name}, resumes in {ends}]{FAINT:#}").ok();
     }
     line
 }

@@ -1,4 +1,4 @@
-//! Code on several targets: runs on all at the same time; what came out alike is told once.
+//! `probing eval` on several targets, all at the same time, with equal results grouped.
 
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};

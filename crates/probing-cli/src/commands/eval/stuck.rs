@@ -1,4 +1,4 @@
-//! The words and the stack that say why code does not begin or does not end.
+//! The reason why code does not begin or end, read from outside.
 
 use std::io::{self, Write as _};
 

@@ -1,5 +1,6 @@
-//! What colour a call has: warm for the program's own code, cool for what others wrote. The same function has the same
-//! colour in every picture.
+//! Colours of calls: warm for the program's own code, cool for libraries.
+//!
+//! The same function has the same colour in every picture.
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 use probing_client::FrameLocation;

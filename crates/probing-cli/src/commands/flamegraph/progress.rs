@@ -1,4 +1,4 @@
-//! How far the sampling is: one line on stderr that is drawn over itself, where someone can see it.
+//! The progress line of sampling, on a terminal's stderr.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ fn line(whom: &str, samples: &Samples, total: Duration) -> String {
     let (took, total) = (samples.took.as_secs_f64(), total.as_secs_f64());
     let part = if total > 0.0 { took / total } else { 1.0 };
     format!(
-        "sampling {whom} {} {} {took:.1} of {total:.1} s, {} samples, {} missed (Ctrl-C: enough)",
+        "sampling {whom} {} {} {took:.1} of {total:.1} s, {} samples, {} missed (Ctrl-C ends sampling)",
         samples.pid,
         bar(part),
         samples.taken,

@@ -1,4 +1,4 @@
-//! What grew between the first look at a heap and the last, and how steadily.
+//! The growth between the first and the last reading of a heap, and its steadiness.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -73,7 +73,7 @@ pub(super) fn run(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
     let count = members.all.len();
     let whom = if count == 1 { "target" } else { "targets" };
     say(&format!(
-        "SQL over {count} {whom}. \\d shows the tables, \\? helps, Ctrl-D leaves."
+        "SQL over {count} {whom}. \\d shows the tables, \\? helps, Ctrl-D exits."
     ))?;
     let place = LinePrompt {
         text: String::new(),
@@ -99,7 +99,7 @@ pub(super) fn run(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
     }
 }
 
-/// Asks each statement; what goes wrong is shown, and the prompt goes on.
+/// Runs each statement; a failure is shown, and the prompt stays.
 fn ask(asker: &QueryRunner<'_>, sql: &str) -> anyhow::Result<()> {
     for statement in statements::split(sql) {
         if let Err(error) = asker.ask(statement) {

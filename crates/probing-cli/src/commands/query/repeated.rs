@@ -82,7 +82,7 @@ fn in_place(
         last = String::from_utf8_lossy(&rows).into_owned();
         let seconds = every.as_secs_f64();
         let words = format!(
-            "{}, {}, every {seconds} s (Ctrl-C ends)",
+            "{}, {}, every {seconds} s (Ctrl-C exits)",
             counted(summary.rows),
             now()
         );

@@ -1,4 +1,4 @@
-//! Where one statement ends and the next begins.
+//! The boundaries between SQL statements.
 
 /// The statements of a text, without the `;` between them. Those in strings, names and comments are none.
 pub(super) fn split(text: &str) -> Vec<&str> {

@@ -1,4 +1,4 @@
-//! The line editor as Python needs it: indentation, and the end of the target while somebody types.
+//! The line editor for Python: indentation, and the end of the target during input.
 
 use std::io;
 use std::sync::Arc;

@@ -29,24 +29,24 @@ const MAGICS: [(&str, &str, &str); 9] = [
     (
         "bt",
         "[--all] [--locals] …",
-        "where it is; options as of `probing backtrace`",
+        "show the stack; options as of `probing backtrace`",
     ),
-    ("threads", "", "its threads, each with its innermost frame"),
+    ("threads", "", "list threads with their innermost frames"),
     (
         "frame",
         "[N]",
-        "run code in frame N, 0 the innermost; or leave it",
+        "run code in frame N (0 = innermost), or leave it",
     ),
     (
         "thread",
         "[NAME|ID|main]",
-        "run code on that thread, or in its frames; or not",
+        "run code on that thread, until %thread off",
     ),
     ("query", "SQL", "ask the tables"),
-    ("time", "CODE", "run code and say how long it took"),
-    ("who", "", "the names there, of the program or the frame"),
-    ("help", "", "this text"),
-    ("exit", "", "leave the prompt; so does Ctrl-D"),
+    ("time", "CODE", "run code and show its duration"),
+    ("who", "", "list the names of the program or the frame"),
+    ("help", "", "show this text"),
+    ("exit", "", "exit the prompt, as Ctrl-D does"),
 ];
 
 impl Magic {
@@ -67,9 +67,7 @@ impl Magic {
             "thread" => Ok(Self::Thread(
                 Some(rest.to_owned()).filter(|name| !matches!(name.as_str(), "" | "off")),
             )),
-            "query" | "time" if rest.is_empty() => {
-                Err(format!("%{name} needs something behind it"))
-            }
+            "query" | "time" if rest.is_empty() => Err(format!("%{name} needs an argument")),
             "query" => Ok(Self::Query(rest.to_owned())),
             "time" => Ok(Self::Time(rest.to_owned())),
             "who" => Ok(Self::Who),
@@ -92,13 +90,13 @@ impl Magic {
 pub(super) fn help() -> String {
     let mut text = String::from(
         "Python runs in the target's live __main__; _ is the last value.\n\
-         Tab completes, Ctrl-C interrupts, Ctrl-D leaves.\n\n",
+         Tab completes, Ctrl-C interrupts, Ctrl-D exits.\n\n",
     );
     for (name, arguments, does) in MAGICS {
         // Writing to a String does not fail.
         writeln!(text, "  {:<28} {does}", format!("%{name} {arguments}")).ok();
     }
-    text.push_str("  ?name, name?                 what it is: type, signature, doc, file\n");
+    text.push_str("  ?name, name?                 show type, signature, doc and file\n");
     text
 }
 
@@ -145,7 +143,7 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (text, said) in [
             ("frame x", "a number"),
-            ("time", "behind it"),
+            ("time", "an argument"),
             ("nope", "%help"),
         ] {
             let error = Magic::parse(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! The name at the cursor, taken apart: `model.layers[0].we` is what to look into and how what is wanted begins.
+//! The path at the cursor, split into the object to read and the prefix to complete.
 //!
 //! Only names, attributes and literal subscripts are understood. Anything that would have to be run to be known, a call
 //! or an operator, ends the path: nothing in the target runs because somebody pressed a key.

@@ -1,4 +1,4 @@
-//! One stay at the prompt: runs what was typed, interrupts it, and knows when the target has gone.
+//! The session of a prompt: runs code, interrupts it, and notices the end of the target.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use crate::errors;
 use crate::terminal;
 use probing_proto::text::visible;
 
-/// A question that somebody asked may take as long as an answer is worth waiting for.
+/// The timeout of a question that a user asked.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Code that was interrupted has this long to end before more is said.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -156,12 +156,12 @@ impl<'a> Session<'a> {
         if let Some(stop) = self.link.stop() {
             let frame = self.link.scope().frame.unwrap_or(0);
             return format!(
-                "Python in frame {frame} of stop {}. Ctrl-D comes back.",
+                "Python in frame {frame} of stop {}. Ctrl-D returns.",
                 stop.0
             );
         }
         format!(
-            "Python {} in process {}. Code runs in its live __main__. %help for more, Ctrl-D to leave.",
+            "Python {} in process {}. Code runs in its live __main__. %help for help, Ctrl-D to exit.",
             visible::line(&hello.python),
             hello.pid
         )
@@ -263,10 +263,10 @@ impl<'a> Session<'a> {
             Err(ClientError::Gone) if abandoned && !self.gone.is_set() => {
                 *probe = self.aim.connect()?;
                 watch(probe.hang_up(), &self.target, &self.gone, &self.last_place);
-                say("left behind: it is interrupted as soon as it comes back from C")?;
+                say("abandoned: the code is interrupted when it returns from C")?;
                 return Ok(None);
             }
-            // What was asked cannot be done; the prompt goes on.
+            // The request failed; the prompt stays.
             Err(error @ ClientError::NotDone(_)) => {
                 errors::print(&error.into())?;
                 return Ok(None);
@@ -306,7 +306,7 @@ impl<'a> Session<'a> {
                 show::description(name, &description)
             )?,
             None => say(&format!(
-                "{name} is not there, or only code can tell what it is"
+                "{name} does not exist, or only code can evaluate it"
             ))?,
         }
         Ok(())
@@ -360,7 +360,7 @@ impl<'a> Session<'a> {
     pub(in crate::commands) fn farewell(&self) -> String {
         let hello = self.link.probe().hello().clone();
         let what = if self.target.is_alive() {
-            "has lost its probe (somebody took it out)"
+            "has lost its probe (another client detached it)"
         } else {
             "has ended"
         };
@@ -465,7 +465,7 @@ impl Running {
             thread::sleep(INTERRUPT_TIMEOUT);
             let is_same = |running: &Interrupted| running.since == since && running.presses == 1;
             if running.lock().as_ref().is_some_and(is_same) {
-                say("\nit ends when it comes back from C; Ctrl-C again leaves it behind").ok();
+                say("\nit ends when it returns from C; Ctrl-C again abandons it").ok();
             }
         });
     }

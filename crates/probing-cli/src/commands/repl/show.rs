@@ -63,7 +63,7 @@ pub(super) fn scope(report: &BacktraceReport, scope: &Scope) -> Result<String, S
     else {
         let names: Vec<String> = report.threads.iter().map(backtrace::text::name).collect();
         let names = names.join(", ");
-        return Err(format!("no thread is called {wanted}; there are: {names}"));
+        return Err(format!("no thread is named {wanted}; there are: {names}"));
     };
     let name = backtrace::text::name(thread);
     let Some(depth) = scope.frame else {
@@ -103,7 +103,7 @@ pub(super) fn threads(report: &BacktraceReport, chosen: Option<&ThreadSelector>)
 /// Names and what they are, in columns.
 pub(super) fn names(names: &[Completion]) -> String {
     if names.is_empty() {
-        return "no names but of modules\n".to_owned();
+        return "only names of modules\n".to_owned();
     }
     let width = names
         .iter()

@@ -1,4 +1,4 @@
-//! Python text in pieces, as far as a prompt needs to know it: enough to colour it and to see what is still open.
+//! Tokens of Python, as far as a prompt needs them for colours and open brackets.
 
 /// Every keyword of Python 3.10 and later, soft ones included.
 pub(in crate::commands) const KEYWORDS: [&str; 38] = [

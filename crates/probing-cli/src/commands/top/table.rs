@@ -1,4 +1,4 @@
-//! A table of functions, the hottest first: of one target, or of several with the names of those that each ran in.
+//! The table of the hottest functions, of one target or of several.
 
 use probing_proto::text::visible;
 use std::cmp::Reverse;
@@ -242,11 +242,11 @@ impl Top {
     fn how(&self) -> String {
         match &self.numbers {
             Numbers::Traced(_) if self.is_in_part => {
-                "by python.trace_stats: a part of the calls, since all would cost more than traces may \
+                "by python.trace_stats: a part of the calls, throttled to the budget of traces \
                  (`probing trace --list`)"
                     .to_owned()
             }
-            Numbers::Traced(_) => "by python.trace_stats: every call that traces saw".to_owned(),
+            Numbers::Traced(_) => "by python.trace_stats: every traced call".to_owned(),
             Numbers::Sampled { why, counted, .. } => {
                 let of = self
                     .asked
@@ -274,7 +274,7 @@ impl Top {
         if self.asked.is_some() && quiet.count() > 0 {
             lines.push(match &self.numbers {
                 Numbers::Traced(_) => format!(
-                    "no call was traced in {quiet}: nothing is traced there, called or told (`probing trace --list`)"
+                    "no call was recorded in {quiet}: nothing is traced or called there (`probing trace --list`)"
                 ),
                 Numbers::Sampled { .. } => format!("nothing ran in {quiet}"),
             });

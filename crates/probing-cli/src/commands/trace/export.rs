@@ -1,4 +1,4 @@
-//! `probing trace --export FORMAT -o FILE`: what was recorded, for the viewers of traces.
+//! `probing trace --export`: writes recorded rows for viewers of traces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,7 +23,7 @@ use crate::terminal;
 
 pub(crate) fn run(arguments: &TraceArguments, aim: &TargetArgs) -> anyhow::Result<Status> {
     let (Tracing::Export(format), Some(path)) = (arguments.wanted(), &arguments.output) else {
-        bail!("which file? --export FORMAT -o FILE");
+        bail!("no file: --export FORMAT -o FILE");
     };
     let members = aim.members()?;
     let engine = Engine::start()?;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &TargetArgs) -> anyhow::Resul
     let rows = rows::parsed(std::str::from_utf8(&csv)?, &threads(&engine, &members));
     if rows.is_empty() {
         bail!(
-            "nothing was traced: `probing trace FUNCTION` begins, and calls come when it is called"
+            "nothing was traced: `probing trace FUNCTION` starts a trace, which records its calls"
         );
     }
     let bytes = match format {
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &TraceArguments, aim: &TargetArgs) -> anyhow::Resul
     if is_json && format == TraceFormat::Perfetto {
         writeln!(
             terminal::stderr(),
-            "note: Perfetto's own format is no JSON, though the file is called so; `--export chrome` writes JSON"
+            "note: Perfetto's native format is not JSON, although the file is named so; `--export chrome` writes JSON"
         )?;
     }
     let viewer = match format {

@@ -1,4 +1,4 @@
-//! What tracers and spans recorded, as stretches of time: what every format is made from.
+//! Rows of traces and spans as intervals, from which every format is made.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Row {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A function begins, or goes on.
+    /// A function begins, or resumes.
     Begin,
     /// It ends, or is left for the time being.
     End,

@@ -1,4 +1,4 @@
-//! Spans as viewers can show them: those of tasks overlap, and what is on one track must nest.
+//! Spans as viewers show them: one track for each set of nested spans.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! Traces in words: one line each.
+//! Traces as text, one line each.
 
 use probing_proto::text::visible;
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn bound(trace: &TraceStatus) -> String {
     };
     let mut parts = vec![what];
     if trace.request.depth > 0 {
-        parts.push(format!("what it calls down to {}", trace.request.depth));
+        parts.push(format!("callees down to {}", trace.request.depth));
     }
     if trace.request.lines {
         parts.push("each of its lines".to_owned());
@@ -112,11 +112,11 @@ fn muted(trace: &TraceStatus) -> Option<String> {
     match (trace.mutings, trace.muted) {
         (0, _) => None,
         (mutings, 0) => Some(format!(
-            "told of in part: muted to stay within {budget}, {}",
+            "recorded in part: throttled to stay within {budget}, {}",
             times(mutings)
         )),
         (mutings, muted) => Some(format!(
-            "{muted} {} muted to stay within {budget}, {} so far",
+            "{muted} {} throttled to stay within {budget}, {} so far",
             if muted == 1 { "function" } else { "functions" },
             times(mutings)
         )),

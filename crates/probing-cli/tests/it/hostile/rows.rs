@@ -184,7 +184,7 @@ pub(super) const ROWS: &[(&str, bool, &[Way])] = &[
         ],
     ),
     ("breakpoints", true, &[(Itself, Evil, &[])]),
-    ("disarm", true, &[(Itself, Anything, &["all"])]),
+    ("delete", true, &[(Itself, Anything, &["all"])]),
     (
         "trace",
         true,
@@ -231,7 +231,7 @@ pub(super) const ROWS: &[(&str, bool, &[Way])] = &[
             &["hostile.py:@LINE"],
         )],
     ),
-    ("release", true, &[(Itself, Anything, &["all"])]),
+    ("resume", true, &[(Itself, Anything, &["all"])]),
     (
         "memory",
         true,

@@ -40,7 +40,7 @@ fn tables_and_columns_are_completed_and_statements_have_several_lines() {
 }
 
 #[test]
-fn the_prompt_goes_on_after_errors_and_keeps_its_history() {
+fn the_prompt_stays_after_errors_and_keeps_its_history() {
     let python = &Python::all()[0];
     let sandbox = sandbox();
     let target = sandbox.target(python, "idle.py").start();
@@ -81,7 +81,7 @@ fn rows_are_shown_in_place_and_follow_the_window() {
         "SELECT state, 'x' AS y FROM process.info",
     ]);
     let screen = Screen::start(&command);
-    screen.wait_for("every 0.05 s (Ctrl-C ends)");
+    screen.wait_for("every 0.05 s (Ctrl-C exits)");
     screen.wait_for("asleep  x");
     target.stop();
     screen.wait_for("stopped  x");

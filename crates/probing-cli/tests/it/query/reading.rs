@@ -138,7 +138,7 @@ fn what_is_wrong_with_a_query_is_told_and_what_may_be_meant() {
     check(
         "SELECT * FROM no.such.thing",
         1,
-        "error: no such table: no.such.thing\nhint: `SHOW TABLES` lists those that there are\n",
+        "error: no such table: no.such.thing\nhint: `SHOW TABLES` lists all tables\n",
     );
     check(
         "SELECT function FROM python.backtrace",
@@ -158,7 +158,7 @@ fn what_is_wrong_with_a_query_is_told_and_what_may_be_meant() {
     check(
         "SELECT 1; SELECT 2",
         2,
-        "error: one statement at a time: there are 2\nhint: ask them one after the other\n",
+        "error: more than one statement: 2\nhint: run the statements one after the other\n",
     );
     check(
         "DELETE FROM process.envs",

@@ -88,7 +88,7 @@ fn no_half_of_a_file_is_left() {
 }
 
 #[test]
-fn the_prompt_goes_on() {
+fn the_prompt_stays() {
     let sandbox = sandbox();
     let target = idle(&sandbox);
     let screen = prompt(&sandbox, &target);
@@ -108,7 +108,7 @@ fn the_prompt_goes_on() {
 }
 
 #[test]
-fn the_prompt_for_python_goes_on() {
+fn the_prompt_for_python_stays() {
     let sandbox = sandbox();
     let target = sandbox.probed(&Python::all()[0], "idle.py");
     let screen = repl(&sandbox, &target);
@@ -169,7 +169,7 @@ fn a_query_takes_no_more_memory_than_it_may() {
     assert_eq!(ran.status, 1, "{ran:?}");
     assert!(
         ran.stderr
-            .contains("MB of rows to show at once\nhint: ask for fewer rows (LIMIT)"),
+            .contains("MB of rows to show at once\nhint: select fewer rows (LIMIT)"),
         "{ran:?}"
     );
 }

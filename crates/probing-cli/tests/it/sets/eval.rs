@@ -156,7 +156,7 @@ fn those_that_cannot_answer_are_told_and_delay_nobody() {
         rank N: process is stopped by a signal and cannot answer: N
          hint: resume it with: kill -CONT N
         rank N: no process here has it
-         hint: it has ended, or runs on another machine; `probing list` shows who is here
+         hint: it has ended, or runs on another machine; `probing list` shows the ranks of this machine
         ");
         let json = job.probing((0, 3), &["eval", "--json", "learning_rate"]);
         assert_eq!(json.status, 3);

@@ -16,7 +16,7 @@ const LOST: &str = "\
 rank 1: process is stopped by a signal and cannot answer: N
  hint: resume it with: kill -CONT N
 rank 3: no process here has it
- hint: it has ended, or runs on another machine; `probing list` shows who is here
+ hint: it has ended, or runs on another machine; `probing list` shows the ranks of this machine
 ";
 
 /// Ranks 0 and 2 of four: one is stopped, and one there never was.
@@ -72,7 +72,7 @@ fn functions_of_ranks_are_traced_and_shown_with_their_ranks() {
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(
             lines[1],
-            "no call was traced in rank 1: nothing is traced there, called or told (`probing trace --list`)"
+            "no call was recorded in rank 1: nothing is traced or called there (`probing trace --list`)"
         );
         for name in ["middle", "leaf"] {
             let row = lines
@@ -140,7 +140,7 @@ fn equal_answers_of_ranks_are_told_once() {
         let on = job.probing((0, 3), &["collectives", "on"]);
         assert_eq!((on.status, &*on.stdout), (1, ""), "{on:?}");
         insta::assert_snapshot!(job.shown(&on.stderr), @"
-        ranks 0-3: torch is not installed where this program runs
+        ranks 0-3: torch is not installed in this program's environment
           hint: `probing -t PID trace` records any function, without torch
         ");
         // Who differs stands apart.
@@ -176,7 +176,7 @@ fn files_name_ranks(job: &Job) {
     let ran = job.probing((0, 2), &export.each_ref().map(String::as_str));
     assert!(
         ran.stderr
-            .starts_with("note: Perfetto's own format is no JSON"),
+            .starts_with("note: Perfetto's native format is not JSON"),
         "{ran:?}"
     );
 }
@@ -208,7 +208,7 @@ fn what_grows_in_ranks_is_told_with_their_ranks() {
         assert_eq!(job.shown(&on.stdout), format!("ranks 0,2: {row}\n"));
         // Who is not watched is said before the watch, and how to end it.
         let (child, said) = leaking(&job, (0, 3), &["--top", "2"]);
-        let begun = "sampling allocations in ranks 0,2 for 600.0 s (Ctrl-C: enough)\n";
+        let begun = "sampling allocations in ranks 0,2 for 600.0 s (Ctrl-C ends sampling)\n";
         let shown = job.shown(&said);
         let before = shown
             .strip_suffix(begun)
@@ -243,7 +243,7 @@ fn what_grows_in_ranks_is_told_with_their_ranks() {
 }
 
 #[test]
-fn who_looks_for_leaks_and_is_killed_leaves_nothing_on() {
+fn a_killed_leak_search_leaves_nothing_on() {
     every_python(|python| {
         let job = Job::of(python, "leaking.py", &["probed"; 2]);
         let is_sampled = |rank: usize| {

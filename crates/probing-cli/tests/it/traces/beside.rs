@@ -1,5 +1,8 @@
-//! A function that is traced may have breakpoints and watches, too: each tells what it does alone, whichever comes first, and
-//! in the end the function has its own code. Profile functions of others go on beside a trace, and after them so does that.
+//! Traces beside breakpoints, watchpoints and profile functions of others on the same function.
+//!
+//! A function that is traced may have breakpoints and watches, too: each tells what it does alone, whichever comes
+//! first, and in the end the function has its own code. Profile functions of others go on beside a trace, and after
+//! them so does that.
 
 use probing_testkit::{every_python, wait_until};
 
@@ -32,7 +35,7 @@ impl Kind {
                 let sql =
                     format!("select point from python.breakpoints where place like '%{kind}'");
                 let point = traced.query(&sql).concat();
-                traced.probing(&["disarm", &point])
+                traced.probing(&["delete", &point])
             }
         };
     }
@@ -84,7 +87,7 @@ fn a_function_is_traced_watched_and_stopped_in_at_once() {
 }
 
 #[test]
-fn a_trace_goes_on_when_a_profile_function_of_another_tool_is_gone() {
+fn a_trace_continues_when_a_profile_function_of_another_tool_is_gone() {
     every_python(|python| {
         for begins_first in [true, false] {
             let mut traced = Traced::start(python);
@@ -154,10 +157,10 @@ fn threads_do_not_pile_up_while_nobody_can_have_the_gil() {
         wait_until("both are over", || {
             traced
                 .probing(&["trace", "--list"])
-                .contains("ended: its time is over")
+                .contains("ended: expired")
                 && traced
                     .probing(&["breakpoints"])
-                    .contains("disarmed: its time is over")
+                    .contains("deleted: expired")
         });
     });
 }

@@ -76,7 +76,7 @@ fn what_others_have_to_tell_for_a_trace_is_paid_for_too() {
 
 /// What ends while nothing is told is known to have ended afterwards.
 #[test]
-fn functions_have_no_more_depth_than_they_have_when_some_are_muted() {
+fn functions_have_no_more_depth_than_they_have_when_some_are_throttled() {
     every_python(|python| {
         let mut traced = Traced::start(python);
         traced.probing(&["trace", "--module", "__main__"]);

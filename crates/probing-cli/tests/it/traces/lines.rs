@@ -123,7 +123,7 @@ fn lines_beside_breakpoints_are_both_told() {
         traced.run("assert trainer.fit(1.0) == 4.5");
         assert_eq!(traced.lines("Trainer.fit").len(), 3);
         hits(&traced, "hit once");
-        traced.probing(&["disarm", "all"]);
+        traced.probing(&["delete", "all"]);
         traced.run("assert trainer.fit(1.0) == 4.5");
         assert_eq!(traced.lines("Trainer.fit").len(), 6);
         traced.probing(&["break", "traced.py:24", "--action", "count"]);
@@ -204,7 +204,7 @@ fn a_program_has_its_own_lines_recorded() {
         traced.run("try: probing.probe(lines=True, stats=True)\\nexcept ValueError as error: said = str(error)");
         assert_eq!(
             traced.probing(&["eval", "said"]),
-            "'lines are rows, and with stats there are none: choose one of them'\n"
+            "'lines and stats exclude each other: choose one'\n"
         );
         let refused = traced.refused(&["trace", "leaf", "--lines", "--stats"]);
         assert!(

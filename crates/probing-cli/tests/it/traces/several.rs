@@ -77,7 +77,7 @@ fn the_hottest_functions_are_shown_live_and_the_terminal_is_as_it_was() {
             Terminal::start(command)
         };
         let sampled = start();
-        sampled.wait_for("no traced call was seen: by ");
+        sampled.wait_for("no traced call was recorded: by ");
         sampled.wait_for("forever (");
         sampled.signal(Signal::INT);
         assert_eq!(sampled.finish().0, 0);
@@ -85,7 +85,7 @@ fn the_hottest_functions_are_shown_live_and_the_terminal_is_as_it_was() {
         let terminal = start();
         terminal.wait_for("by python.trace_stats: ");
         terminal.wait_for("middle (");
-        terminal.wait_for("(Ctrl-C ends)");
+        terminal.wait_for("(Ctrl-C exits)");
         terminal.signal(Signal::INT);
         let (status, shown) = terminal.finish();
         assert_eq!(status, 0, "{shown:?}");

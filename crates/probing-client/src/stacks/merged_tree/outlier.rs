@@ -1,4 +1,4 @@
-//! Who is the odd one out: not there where nearly all others wait.
+//! The outlier: the target that is missing where nearly all others wait.
 //!
 //! Functions count, not lines: at which line running code happens to be, or which of two lines called the function that
 //! all wait in, says nothing. Who is on a CPU just now may have been waiting a moment ago.

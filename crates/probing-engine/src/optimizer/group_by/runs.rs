@@ -1,4 +1,4 @@
-//! Neighbours of one group: to put their values together takes less time than to bring each to what is kept of the group.
+//! Runs of neighbours in one group, whose values are combined before they reach the group.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Groups beside those that the engine makes by itself, whatever the keys and the functions.
+//! Groups compared with those of DataFusion, for many keys and functions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The rows of the other side, one batch after the other, each beside those that are known of its keys.
+//! The probe side of a join: its rows in batches, each with the matching rows of the build side.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The rows of one side, by their keys.
+//! The build side of a join: its rows by their keys.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl BuildSide {
         }
         let _working = metrics.elapsed_compute().timer();
         if groups.len() >= NONE as usize {
-            return resources_err!("{} rows are too many to join with", groups.len());
+            return resources_err!("too many rows to join: {}", groups.len());
         }
         keys.close();
         let (first, next) = lists(&groups, keys.len());

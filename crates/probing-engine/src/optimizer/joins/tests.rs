@@ -1,4 +1,4 @@
-//! Joins beside those that the engine makes by itself, whatever the keys and the conditions.
+//! Joins compared with those of DataFusion, for many keys and conditions.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Numbers in place of pairs of numbers. Mostly few of those that could be are not there, and a pair is found by where it
-//! stands; else by its value.
+//! Numbers in place of pairs of numbers.
+//!
+//! Mostly few of those that could be are not there, and a pair is found by where it stands; else by its value.
 
 use crate::optimizer::key_interning::NONE;
 use crate::optimizer::key_interning::numbers::Numbers;

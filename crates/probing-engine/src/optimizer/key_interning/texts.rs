@@ -1,4 +1,6 @@
-//! Numbers in place of texts. A text that came lately is known by its view, and its letters need not be looked at.
+//! Numbers in place of texts.
+//!
+//! A text that came lately is known by its view, and its letters need not be looked at.
 
 use ahash::RandomState;
 use datafusion::arrow::array::{StringViewArray, StringViewBuilder};

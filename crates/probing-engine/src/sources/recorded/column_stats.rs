@@ -1,3 +1,5 @@
+//! Statistics of the columns of chunks, by which chunks are counted, summed, skipped and ordered without a read.
+//!
 //! What is known of the columns of chunks, so that they need not be read to be counted and summed, and are read in
 //! the order that promises most.
 

@@ -1,4 +1,6 @@
-//! Chunks that one thread reads one after the other. What a condition leaves out is not copied.
+//! Chunks that one thread reads one after the other.
+//!
+//! What a condition leaves out is not copied.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

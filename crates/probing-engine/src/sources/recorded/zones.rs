@@ -1,4 +1,4 @@
-//! The least and the greatest values of chunks, which tell what need not be read.
+//! The least and greatest values of chunks, by which a scan skips chunks.
 
 use std::collections::HashSet;
 use std::sync::Arc;

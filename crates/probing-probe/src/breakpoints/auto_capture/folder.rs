@@ -1,5 +1,7 @@
-//! The folder of a capture. It has another name until all of it is there: whoever ends this process meanwhile leaves nothing
-//! that is taken for a capture, and what cannot be written leaves nothing at all.
+//! The folder of a capture, which gets its name when it is complete.
+//!
+//! It has another name until all of it is there: whoever ends this process meanwhile leaves nothing that is taken
+//! for a capture, and what cannot be written leaves nothing at all.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

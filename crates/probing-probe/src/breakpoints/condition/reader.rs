@@ -1,4 +1,6 @@
-//! Reads the conditions that can be answered natively. What it does not understand is left to Python, which is right then.
+//! The parser of conditions that are evaluated natively.
+//!
+//! What it does not understand is left to Python, which is right then.
 
 /// A condition as it was written.
 #[derive(Debug, Clone, PartialEq)]

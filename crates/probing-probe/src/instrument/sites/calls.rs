@@ -1,5 +1,7 @@
 //! Where functions of some code are to call out, and a twin does: for points, and for a trace.
 
+use pyo3::Python;
+
 use crate::breakpoints::index::breakpoint_index;
 use crate::trace;
 use crate::watchpoints::Store;
@@ -18,9 +20,9 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn wanted(code: usize) -> Self {
-        let (traced, every_line) = (trace::wants_calls(code), trace::wants_lines(code));
-        let armed = breakpoint_index();
+    pub(crate) fn wanted(py: Python<'_>, code: usize) -> Self {
+        let (traced, every_line) = (trace::wants_calls(py, code), trace::wants_lines(py, code));
+        let armed = breakpoint_index(py);
         let Some(arms) = armed.code(code) else {
             return Self {
                 lines: Vec::new(),

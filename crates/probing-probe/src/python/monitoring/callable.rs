@@ -1,5 +1,7 @@
-//! A function of ours as an object that the interpreter calls directly: a function made by `PyCFunction_NewEx` is called
-//! through one of the interpreter's own, which costs each event about a fifth of what it costs in all.
+//! A C function as an object that the interpreter calls directly, for events of `sys.monitoring`.
+//!
+//! A function of ours as an object that the interpreter calls directly: a function made by `PyCFunction_NewEx` is
+//! called through one of the interpreter's own, which costs each event about a fifth of what it costs in all.
 #![expect(unsafe_code, reason = "makes a class whose objects hold a C function")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -49,7 +51,7 @@ static MADE: GilCell<Vec<(usize, Immortal)>> = GilCell::new(Vec::new());
 pub(crate) fn callable(py: Python<'_>, function: Function) -> PyResult<Bound<'_, PyAny>> {
     let address = function as usize;
     let known = || {
-        let made = MADE.borrow_mut();
+        let made = MADE.borrow_mut(py);
         let known = made.iter().find(|(of, _)| *of == address);
         known.map(|(_, callable)| callable.bind(py).clone())
     };
@@ -60,7 +62,7 @@ pub(crate) fn callable(py: Python<'_>, function: Function) -> PyResult<Bound<'_,
     // Making it may have run code of the program, which may have made it, too.
     Ok(known().unwrap_or_else(|| {
         let callable = new.bind(py).clone();
-        MADE.borrow_mut().push((address, new));
+        MADE.borrow_mut(py).push((address, new));
         callable
     }))
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::recorders::collectives::pending::CompletionSource;
 use crate::recorders::collectives::work_status::WorkObject;
-use crate::recorders::collectives::{PENDING, count, poll_group, quietly, state};
+use crate::recorders::collectives::{PENDING, count, poll_group, quietly, state, with_torch};
 use crate::recording::{self, Outcome};
 use crate::trace::{EventContext, EventSet, Tap};
 
@@ -62,14 +62,14 @@ fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
     };
     let work = value.filter(|value| is_work(value));
     if value.is_none()
-        && let Some(state) = state(py)
+        && let Some(mut state) = state(py)
     {
         // Whether torch has counted one that failed is not known.
         state.groups.iter_mut().for_each(|it| it.count.forget());
     }
     let mut group = None;
     loop {
-        let taken = state(py).and_then(|state| state.pending.take_of(call, thread));
+        let taken = state(py).and_then(|mut state| state.pending.take_of(call, thread));
         let Some(mut pending) = taken else {
             break;
         };
@@ -84,12 +84,12 @@ fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
             _ => pending.call = None,
         }
         if value.is_some() && !matches!(pending.until, CompletionSource::Call) {
-            let forgotten = state(py).and_then(|state| state.pending.push(pending));
+            let forgotten = state(py).and_then(|mut state| state.pending.push(pending));
             drop(forgotten);
         }
     }
     if let Some(state) = state(py) {
-        count(state);
+        count(&state);
     }
     let is_any_left = PENDING.load(Ordering::Acquire) > 0;
     if let Some(group) = group.filter(|_| is_any_left && work.is_none()) {
@@ -99,9 +99,9 @@ fn call_is_over(py: Python<'_>, value: Option<&Bound<'_, PyAny>>) {
 
 #[expect(unsafe_code, reason = "a class is compared without asking it")]
 fn is_work(value: &Bound<'_, PyAny>) -> bool {
-    let torch = state(value.py()).and_then(|state| state.torch.as_ref());
-    torch.is_some_and(|torch| {
+    let is_work = with_torch(value.py(), |torch| {
         // SAFETY: a live object and a live class.
         unsafe { ffi::PyObject_TypeCheck(value.as_ptr(), torch.work.as_ptr().cast()) != 0 }
-    })
+    });
+    is_work == Some(true)
 }

@@ -14,7 +14,9 @@ use crate::recorders::collectives::pending::CompletionSource;
 use crate::recorders::collectives::prehook_args::asked;
 use crate::recorders::collectives::tensors::{self, Tensors};
 use crate::recorders::collectives::work_status::{WorkObject, is_as_told};
-use crate::recorders::collectives::{OperationInfo, noted, state, take_issued, wait_for};
+use crate::recorders::collectives::{
+    OperationInfo, noted, state, take_issued, wait_for, with_torch,
+};
 
 static BEFORE: Numbered<Begins> = Numbered::new();
 static AFTER: Numbered<Issued> = Numbered::new();
@@ -69,26 +71,26 @@ fn begins(number: usize, given: &Bound<'_, PyAny>) -> PyResult<()> {
 fn look_at(given: &Bound<'_, PyAny>) -> PyResult<OperationInfo> {
     let py = given.py();
     let nothing = || pyo3::exceptions::PyRuntimeError::new_err("no such operation");
-    let torch = || {
-        let torch = state(py).and_then(|state| state.torch.as_mut());
-        torch.ok_or_else(nothing)
-    };
-    let seen = torch()?.glance.at(given);
+    let seen = with_torch(py, |torch| torch.glance.at(given)).ok_or_else(nothing)?;
     let told = if let Some(seen) = seen {
         seen.in_words()
     } else {
         let told = asked(given)?;
-        torch()?.glance.compare(given, &told);
+        with_torch(py, |torch| torch.glance.compare(given, &told)).ok_or_else(nothing)?;
         told
     };
-    let torch = torch()?;
-    let kind = torch.operations.get(usize::from(told.op)).copied();
+    let known = with_torch(py, |torch| {
+        let kind = torch.operations.get(usize::from(told.op)).copied();
+        let tensor = seen.and_then(|seen| torch.glance.tensor(&seen));
+        kind.map(|kind| (kind, tensor))
+    });
+    let (kind, tensor) = known.flatten().ok_or_else(nothing)?;
     Ok(OperationInfo {
         op: told.op,
-        kind: kind.ok_or_else(nothing)?,
+        kind,
         is_async: told.is_async,
         root: told.root,
-        tensor: seen.and_then(|seen| torch.glance.tensor(&seen)),
+        tensor,
         has_no_tensors: seen.is_some_and(|seen| !seen.has_tensors()),
     })
 }
@@ -96,9 +98,8 @@ fn look_at(given: &Bound<'_, PyAny>) -> PyResult<OperationInfo> {
 /// Each attribute that torch is asked for takes 100 ns and more: only where it says something new.
 fn tensors_of(given: &Bound<'_, PyAny>, look: &OperationInfo) -> PyResult<Tensors> {
     let py = given.py();
-    let known = || state(py).map(|state| &mut state.known);
     if let Some(tensor) = look.tensor
-        && let Some(told) = known().and_then(|known| known.told(py, tensor))
+        && let Some(told) = state(py).and_then(|mut state| state.known.told(py, tensor))
     {
         return Ok(told);
     }
@@ -110,7 +111,7 @@ fn tensors_of(given: &Bound<'_, PyAny>, look: &OperationInfo) -> PyResult<Tensor
         if look.has_no_tensors {
             break;
         }
-        if let Some(told) = tensors::describe_tensors(&given.getattr(name)?, number, known)? {
+        if let Some(told) = tensors::describe_tensors(&given.getattr(name)?, number)? {
             return Ok(told);
         }
     }
@@ -120,16 +121,15 @@ fn tensors_of(given: &Bound<'_, PyAny>, look: &OperationInfo) -> PyResult<Tensor
 /// Keeps what torch gives for an operation, until it is done.
 fn issued(number: usize, given: &Bound<'_, PyAny>) {
     let py = given.py();
-    let torch = || state(py).and_then(|state| state.torch.as_mut());
-    if torch().is_some_and(|torch| torch.works.wants_comparison()) {
+    if with_torch(py, |torch| torch.works.wants_comparison()) == Some(true) {
         let is_as_told = is_as_told(given).unwrap_or(Some(false));
-        if let (Some(torch), Some(is_as_told)) = (torch(), is_as_told) {
-            torch.works.compared(is_as_told);
+        if let Some(is_as_told) = is_as_told {
+            with_torch(py, |torch| torch.works.compared(is_as_told));
         }
     }
     if let Some(mut pending) = take_issued(py, number) {
         let held = WorkObject::new(given);
-        let seen = torch().and_then(|torch| torch.works.of(given));
+        let seen = with_torch(py, |torch| torch.works.of(given)).flatten();
         // It is looked into later.
         pending.until = match seen {
             Some(seen) => CompletionSource::Handle(held, seen),

@@ -15,7 +15,7 @@ use crate::recorders::collectives::pending::CompletionSource;
 use crate::recorders::collectives::tensors::{self, Tensors};
 use crate::recorders::collectives::work_status::WorkObject;
 use crate::recorders::collectives::{
-    OperationInfo, is_on, noted, number_of_group, quietly, state, take_issued, wait_for,
+    OperationInfo, is_on, noted, number_of_group, quietly, state, take_issued, wait_for, with_torch,
 };
 use crate::recording::Outcome;
 
@@ -107,9 +107,10 @@ impl Kernel {
         let begun_at = monotonic_nanos();
         let group = argument(given, self.places.group)?;
         let group = call(self.group_of.bind(py), (group,))?;
-        let torch = state(py).and_then(|state| state.torch.as_ref());
-        let kind = torch.and_then(|torch| torch.operations.get(usize::from(self.op)).copied());
-        let (Some(number), Some(kind)) = (number_of_group(&group), kind) else {
+        let kind = with_torch(py, |torch| {
+            torch.operations.get(usize::from(self.op)).copied()
+        });
+        let (Some(number), Some(kind)) = (number_of_group(&group), kind.flatten()) else {
             return Ok(None);
         };
         let root = self.places.root.map(|place| argument(given, place));
@@ -136,7 +137,6 @@ impl Kernel {
 
     fn tensors(&self, given: &Bound<'_, PyTuple>) -> PyResult<Tensors> {
         let py = given.py();
-        let known = || state(py).map(|state| &mut state.known);
         for place in &self.places.tensors {
             let tensors = argument(given, *place)?;
             let tensors = if tensors.is_instance_of::<PyList>() {
@@ -144,7 +144,7 @@ impl Kernel {
             } else {
                 PyList::new(py, [tensors])?.into_any()
             };
-            if let Some(told) = tensors::describe_tensors(&tensors, None, known)? {
+            if let Some(told) = tensors::describe_tensors(&tensors, None)? {
                 return Ok(told);
             }
         }
@@ -158,7 +158,7 @@ impl Kernel {
         };
         let Some(made) = made else {
             // Whether torch has counted it is not known.
-            if let Some(state) = state(py) {
+            if let Some(mut state) = state(py) {
                 if let Some(group) = state.groups.get_mut(group) {
                     group.count.forget();
                 }

@@ -18,7 +18,9 @@ use crate::recorders::collectives::prehook_args::PreHookReader;
 use crate::recorders::collectives::sequence::Count;
 use crate::recorders::collectives::work_status::WorkReader;
 use crate::recorders::collectives::world;
-use crate::recorders::collectives::{Group, GroupInfo, Kind, Torch, number_of_group, state};
+use crate::recorders::collectives::{
+    Group, GroupInfo, Kind, Torch, number_of_group, state, with_torch,
+};
 use crate::recording::collective_symbol;
 use crate::trace::{self, Tap};
 
@@ -96,7 +98,7 @@ fn torch_is_there(
         work: work.unbind(),
         calls_tell: false,
     };
-    if let Some(state) = state(py) {
+    if let Some(mut state) = state(py) {
         state.torch = Some(torch);
         state.sites.torch_is_at(folder);
     }
@@ -112,22 +114,20 @@ fn torch_is_there(
     };
     for code in calls {
         tell &= tapped(&code, call);
-        if let Some(state) = state(py) {
+        if let Some(mut state) = state(py) {
             state.sites.is_call(&code);
         }
     }
     if let Some(failure) = failure.filter(|_| tell) {
         tapped(&failure, &Failed);
     }
-    if let Some(torch) = state(py).and_then(|state| state.torch.as_mut()) {
-        torch.calls_tell = tell;
-    }
+    with_torch(py, |torch| torch.calls_tell = tell);
     tell
 }
 
 fn tapped(code: &Bound<'_, PyAny>, tap: &'static dyn Tap) -> bool {
     let is_tapped = trace::tap(code, tap).is_ok();
-    if is_tapped && let Some(state) = state(code.py()) {
+    if is_tapped && let Some(mut state) = state(code.py()) {
         state.taps.push((code.clone().unbind(), tap));
     }
     is_tapped
@@ -150,10 +150,11 @@ fn group_is_there<'py>(
     if number_of_group(group).is_some() {
         return Ok(None);
     }
-    let Some(state) = state(py) else {
+    let Some(mut state) = state(py) else {
         return Ok(None);
     };
     let number = state.groups.len();
+    let calls_tell = state.torch.as_ref().is_some_and(|it| it.calls_tell);
     state.groups.push(Group {
         weak,
         about: GroupInfo {
@@ -162,10 +163,11 @@ fn group_is_there<'py>(
             rank: place.0,
             size: place.1,
             waits,
-            returns_when_over: waits && state.torch.as_ref().is_some_and(|it| it.calls_tell),
+            returns_when_over: waits && calls_tell,
             has_after: false,
         },
         count: Count::default(),
     });
+    drop(state);
     hooks::before(py, number).map(Some)
 }

@@ -1,5 +1,6 @@
-//! Which code of the program asked for an operation: the innermost frame that is not torch's. And which call of torch's waits
-//! for it.
+//! The line of the program that asked for an operation, and the call of torch that waits for it.
+//!
+//! And which call of torch's waits for it.
 #![expect(unsafe_code, reason = "walks frames")]
 
 use std::collections::HashMap;

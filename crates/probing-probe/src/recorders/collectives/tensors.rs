@@ -5,6 +5,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::python::interned::interned;
 use crate::recorders::collectives::prehook_args::{DIMENSIONS, Sizes};
+use crate::recorders::collectives::state;
 use crate::recording::collective_symbol;
 
 /// Tensors of an operation whose shapes are told.
@@ -135,10 +136,9 @@ impl Tensors {
 
 /// What is told of lists of tensors, or of lists of them: one for each rank. `None` when there are none.
 /// `number` is that of their type, if it is known.
-pub(crate) fn describe_tensors<'py>(
-    tensors: &Bound<'py, PyAny>,
+pub(crate) fn describe_tensors(
+    tensors: &Bound<'_, PyAny>,
     number: Option<i32>,
-    known: impl Fn() -> Option<&'py mut TensorCache>,
 ) -> PyResult<Option<Tensors>> {
     let py = tensors.py();
     let tensors = tensors.cast::<PyList>()?;
@@ -155,8 +155,9 @@ pub(crate) fn describe_tensors<'py>(
         let sizes = tensor.getattr(interned!(py, "shape"))?;
         let sizes = sizes.cast::<PyTuple>()?;
         if sizes.len() <= DIMENSIONS
-            && let Some(known) = known()
+            && let Some(mut state) = state(py)
         {
+            let known = &mut state.known;
             let mut few = Sizes::default();
             for size in sizes.iter_borrowed() {
                 few.sizes[few.count] = size.extract()?;
@@ -176,7 +177,8 @@ pub(crate) fn describe_tensors<'py>(
         let sizes = tensor.getattr(interned!(py, "shape"))?;
         let sizes: Vec<i64> = sizes.extract()?;
         let dtype = tensor.getattr(interned!(py, "dtype"))?;
-        let Some(dtype) = known().map(|known| known.types.of(&dtype)).transpose()? else {
+        let dtype = state(py).map(|mut state| state.known.types.of(&dtype));
+        let Some(dtype) = dtype.transpose()? else {
             return Ok(None);
         };
         told.dtype.get_or_insert(dtype.name);

@@ -98,6 +98,11 @@ pub(crate) struct WorkHandle {
     functions: Functions,
 }
 
+// SAFETY: `known` is an address in torch's code, read and compared with the GIL held.
+unsafe impl Send for WorkReader {}
+// SAFETY: torch's works may be asked by any thread: it asks them from its own, too.
+unsafe impl Send for WorkHandle {}
+
 impl WorkReader {
     /// `size` is that of the objects that hooks before an operation are given.
     pub(crate) fn new(size: usize) -> Self {

@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::breakpoints::loaded_module;
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::call::call;
 use crate::python::embedded::embedded;
 use crate::python::gil_cell::GilCell;
@@ -25,18 +25,16 @@ use crate::requests::worker::SingleFlight;
 const LOOK_INTERVAL_NANOS: i64 = 50_000_000;
 
 const NO_RANK: u32 = u32::MAX;
-/// What torch has told, for who does not hold the GIL.
-static RANK: AtomicU32 = AtomicU32::new(NO_RANK);
-/// The process that was told: a child of a fork has another rank, or none.
-static RANK_OF: AtomicU32 = AtomicU32::new(0);
-/// The process whose rank is known, as its generation and 1: nobody looks for it any more.
-static SETTLED: AtomicU32 = AtomicU32::new(0);
+/// There when nobody looks for the rank of this process any more: what torch has told of it, for threads that do not hold the
+/// GIL. A child of a fork has another rank, or none.
+static RANK: PerProcess<AtomicU32> = PerProcess::new();
 static NEXT_LOOK: AtomicI64 = AtomicI64::new(0);
 /// Of [`notice_rank`].
 static LOOK: SingleFlight = SingleFlight::new();
 
 /// The group that was seen last, and its job.
-static SEEN: GilCell<Option<(Py<PyAny>, Option<String>)>> = GilCell::new(None);
+static SEEN: PerProcess<GilCell<KnownGroup>> = PerProcess::new();
+type KnownGroup = Option<(Py<PyAny>, Option<String>)>;
 
 /// How far the ranks of a job have come.
 #[derive(Debug, Default)]
@@ -57,9 +55,8 @@ pub(crate) fn rank() -> Option<u32> {
 
 /// The rank that torch.distributed was seen to say. Needs no GIL.
 pub(crate) fn rank_in_torch() -> Option<u32> {
-    let is_ours = RANK_OF.load(Ordering::Acquire) == fork_child::generation();
-    let rank = RANK.load(Ordering::Acquire);
-    (is_ours && rank != NO_RANK).then_some(rank)
+    let rank = RANK.get()?.load(Ordering::Acquire);
+    (rank != NO_RANK).then_some(rank)
 }
 
 /// Asks torch.distributed which rank this process has, if it is initialised and nobody else has said it.
@@ -94,19 +91,20 @@ fn notice_unsettled(py: Python<'_>) {
 }
 
 fn is_settled() -> bool {
-    SETTLED.load(Ordering::Acquire) == fork_child::generation().wrapping_add(1)
+    RANK.get().is_some()
 }
 
+/// A launcher has said the rank: torch need not be asked.
 fn settle() {
-    SETTLED.store(fork_child::generation().wrapping_add(1), Ordering::Release);
+    RANK.get_or_init(|| AtomicU32::new(NO_RANK));
 }
 
 fn learn_rank(group: &Bound<'_, PyAny>) {
     let rank = group.getattr(interned!(group.py(), "rank"));
     let rank = rank.and_then(|rank| call(&rank, ())?.extract::<u32>());
-    RANK.store(rank.unwrap_or(NO_RANK), Ordering::Release);
-    RANK_OF.store(fork_child::generation(), Ordering::Release);
-    settle();
+    let rank = rank.unwrap_or(NO_RANK);
+    let known = RANK.get_or_init(|| AtomicU32::new(rank));
+    known.store(rank, Ordering::Release);
 }
 
 /// How far the group of all ranks has come, where there is one.
@@ -130,23 +128,23 @@ fn group(py: Python<'_>) -> Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
 
 /// The job of a group, and this process's rank, which are asked for once.
 fn know(c10d: &Bound<'_, PyAny>, group: &Bound<'_, PyAny>) -> Option<String> {
-    if let Some(seen) = SEEN.try_borrow_mut()
+    let py = group.py();
+    let known = SEEN.get_or_init(|| GilCell::new(None));
+    if let Some(seen) = known.try_borrow_mut(py)
         && let Some((weak, job)) = &*seen
         && is_target(weak, group)
-        && RANK_OF.load(Ordering::Acquire) == fork_child::generation()
     {
         return job.clone();
     }
-    let py = group.py();
     let job = signal_handlers::given_aside(py, || {
         learn_rank(group);
         call(&function(py, "job_of")?, (c10d, group))?.extract()
     });
     let job: Option<String> = job.flatten();
-    let known = weak_of(group).map(|weak| (weak, job.clone()));
-    let before = SEEN
-        .try_borrow_mut()
-        .map(|mut seen| std::mem::replace(&mut *seen, known));
+    let now = weak_of(group).map(|weak| (weak, job.clone()));
+    let before = known
+        .try_borrow_mut(py)
+        .map(|mut seen| std::mem::replace(&mut *seen, now));
     drop(before);
     crate::recording::rank_is_known(py);
     job

@@ -13,8 +13,6 @@ mod samples;
 mod stacks;
 mod types;
 
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +23,7 @@ use probing_store::{Value, Writer, monotonic_nanos};
 use pyo3::prelude::*;
 
 use self::samples::{Samples, Site};
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::recorders::memory::rss;
 use crate::recording;
 use crate::recording::step;
@@ -45,7 +43,6 @@ const MAX_ROWS: usize = 200;
 /// here.
 #[derive(Debug)]
 struct State {
-    generation: u32,
     samples: Mutex<Samples>,
     rows: Mutex<HeapRowWriter>,
 }
@@ -56,15 +53,8 @@ struct HeapRowWriter {
     next: Instant,
 }
 
-/// Null before the sampler was first switched on. Never freed: who looks needs no GIL.
-static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
-
-#[expect(unsafe_code, reason = "reached through an atomic pointer")]
-fn state() -> Option<&'static State> {
-    // SAFETY: null or leaked by `begin`, and never freed.
-    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
-    state.filter(|state| state.generation == fork_child::generation())
-}
+/// There since the sampler was first switched on.
+static STATE: PerProcess<State> = PerProcess::new();
 
 impl State {
     fn samples(&self) -> MutexGuard<'_, Samples> {
@@ -124,18 +114,16 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         return Ok(false);
     }
     crate::server::lifecycle::follow_forks();
-    if state().is_none() {
+    if STATE.get().is_none() {
         let writer = recording::ring(py, &HEAP)
-            .map_err(|error| Failure::new(format!("python.heap is not there: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot make the table python.heap: {error}")))?;
         let next = Instant::now();
-        let state = Box::new(State {
-            generation: fork_child::generation(),
+        STATE.get_or_init(|| State {
             samples: Mutex::default(),
             rows: Mutex::new(HeapRowWriter { writer, next }),
         });
-        STATE.store(Box::into_raw(state), Ordering::Release);
     }
-    if let Some(state) = state() {
+    if let Some(state) = STATE.get() {
         state.rows().next = Instant::now() + ROWS_EVERY;
         let held = state.samples().clear();
         samples::let_go(py, &held);
@@ -146,7 +134,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
 
 /// Ends it; false when it was not on. What somebody else has wrapped meanwhile stays, and only passes on.
 pub(crate) fn end(py: Python<'_>) -> bool {
-    let Some(state) = state().filter(|_| is_on()) else {
+    let Some(state) = STATE.get().filter(|_| is_on()) else {
         return false;
     };
     state.write_rows();
@@ -168,21 +156,21 @@ pub(crate) fn after_fork() {
 /// What one should know about a sampler that is on.
 pub(crate) fn note(py: Python<'_>) -> Option<String> {
     (is_on() && !hooks::are_called(py)).then(|| {
-        "somebody else has put back the allocators that were there before the sampler: nothing is \
-         seen any more; switch it off and on again"
+        "another tool has restored the allocators: no allocations are recorded; switch recording \
+         off and on again"
             .to_owned()
     })
 }
 
 /// Bytes in use that were allocated since it is on.
 pub(crate) fn live_bytes() -> Option<i64> {
-    let state = state().filter(|_| is_on())?;
+    let state = STATE.get().filter(|_| is_on())?;
     Some(state.samples().live_bytes() as i64)
 }
 
 /// What is in use.
 pub(crate) fn heap_report(py: Python<'_>) -> Result<Heap, Failure> {
-    let Some(state) = state().filter(|_| is_on()) else {
+    let Some(state) = STATE.get().filter(|_| is_on()) else {
         return Err(Failure::new("the heap is not sampled")
             .with_hint("switch it on: `probing -t PID memory on`"));
     };
@@ -210,13 +198,13 @@ pub(crate) fn heap_report(py: Python<'_>) -> Result<Heap, Failure> {
 
 /// When the probe's thread is to look again.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    let state = state().filter(|_| is_on())?;
+    let state = STATE.get().filter(|_| is_on())?;
     Some(state.rows().next)
 }
 
 /// Writes rows when it is time. Without the GIL.
 pub(crate) fn tick() {
-    if let Some(state) = state().filter(|_| is_on())
+    if let Some(state) = STATE.get().filter(|_| is_on())
         && Instant::now() >= state.rows().next
     {
         state.write_rows();

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use probing_store::{Value, Writer, monotonic_nanos};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::call;
 use crate::python::exc_info::Handled;
 use crate::recorders::memory::heap;
@@ -32,12 +32,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const QUICK: Duration = Duration::from_micros(20);
 
 static ON: AtomicBool = AtomicBool::new(false);
-/// Null before it was first switched on. Never freed: the probe's thread may look at any time.
-static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// There since it was first switched on.
+static STATE: PerProcess<State> = PerProcess::new();
 
 /// Of one process; a child of a fork has its own.
 struct State {
-    generation: u32,
     statm: Option<File>,
     page_bytes: i64,
     /// `gc.get_count` and `sys.getallocatedblocks`, taken before: an import could run code of the program.
@@ -94,14 +93,12 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
         return Ok(false);
     }
     crate::server::lifecycle::follow_forks();
-    let state = if let Some(state) = state() {
+    let state = if let Some(state) = STATE.get() {
         state
     } else {
         let made = State::new(py)
             .map_err(|error| Failure::new(format!("memory cannot be recorded: {error}")))?;
-        let made = Box::leak(Box::new(made));
-        STATE.store(made, Ordering::Release);
-        made
+        STATE.get_or_init(|| made)
     };
     ON.store(true, Ordering::Release);
     state.clock().next = Instant::now() + SECOND;
@@ -111,7 +108,7 @@ pub(crate) fn begin(py: Python<'_>) -> Result<bool, Failure> {
 
 /// Ends it, with a last row; false when it was not on.
 pub(crate) fn end(py: Python<'_>) -> bool {
-    if let Some(state) = state().filter(|_| is_on()) {
+    if let Some(state) = STATE.get().filter(|_| is_on()) {
         state.record(py, "second");
     }
     ON.swap(false, Ordering::AcqRel)
@@ -128,20 +125,20 @@ pub(crate) fn is_on() -> bool {
 
 /// A step of the training begins.
 pub(crate) fn stepped(py: Python<'_>) {
-    if let Some(state) = state().filter(|_| is_on()) {
+    if let Some(state) = STATE.get().filter(|_| is_on()) {
         state.record(py, "step");
     }
 }
 
 /// When the probe's thread is to look again.
 pub(crate) fn next_deadline() -> Option<Instant> {
-    let state = state().filter(|_| is_on())?;
+    let state = STATE.get().filter(|_| is_on())?;
     Some(state.clock().next)
 }
 
 /// Has a row made when it is time. Called by the probe's thread, without the GIL.
 pub(crate) fn tick() {
-    let Some(state) = state().filter(|_| is_on()) else {
+    let Some(state) = STATE.get().filter(|_| is_on()) else {
         return;
     };
     let mut clock = state.clock();
@@ -174,7 +171,7 @@ extern "C" fn look(_: *mut c_void) -> c_int {
     // Nothing may get out of here.
     drop(panic::catch_unwind(AssertUnwindSafe(|| {
         Python::try_attach(|py| {
-            let Some(state) = state() else { return };
+            let Some(state) = STATE.get() else { return };
             state.asked.store(false, Ordering::Release);
             if is_on() {
                 Handled::aside(py, || state.record(py, "second"));
@@ -198,18 +195,11 @@ fn resident(statm: &File, page_bytes: i64) -> Option<i64> {
     Some(pages * page_bytes)
 }
 
-fn state() -> Option<&'static State> {
-    // SAFETY: null or leaked by `begin`, and never freed.
-    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
-    state.filter(|state| state.generation == fork_child::generation())
-}
-
 impl State {
     fn new(py: Python<'_>) -> PyResult<Self> {
         let sys = py.import("sys")?;
         let writer = recording::ring(py, &MEMORY)?;
         Ok(Self {
-            generation: fork_child::generation(),
             statm: File::open("/proc/self/statm").ok(),
             page_bytes: rustix::param::page_size() as i64,
             gc_count: py.import("gc")?.getattr("get_count")?.unbind(),

@@ -118,7 +118,7 @@ pub(crate) fn hook(py: Python<'_>, addresses: &[usize]) {
 }
 
 fn hook_all(py: Python<'_>, addresses: &[usize]) {
-    let Some((all_of_them, modules, _unheard)) = state::state().and_then(|state| {
+    let Some((all_of_them, modules, _unheard)) = state::state(py).and_then(|state| {
         let all_of_them = state.wants_all_gradients()?;
         let modules = addresses.iter();
         let modules = modules.filter_map(|at| Some((*at, state.modules.at(*at)?.tensors(py))));
@@ -142,7 +142,7 @@ fn hook_all(py: Python<'_>, addresses: &[usize]) {
     });
     let wanting: Vec<GradientParameters<'_>> = wanting.collect();
     let (era, due, gone) = {
-        let Some(mut state) = state::state() else {
+        let Some(mut state) = state::state(py) else {
             return;
         };
         let era = state.era;
@@ -159,7 +159,7 @@ fn hook_all(py: Python<'_>, addresses: &[usize]) {
     for due in due {
         let hook = hooked(&due.tensor, due.number);
         // Another thread may have switched it off meanwhile: then nobody else would take it out.
-        match state::state().filter(|state| state.era == era) {
+        match state::state(py).filter(|state| state.era == era) {
             Some(mut state) => state.hooks.add(due, hook),
             None => hook.into_iter().for_each(|hook| hook.remove(py)),
         }

@@ -1,5 +1,6 @@
-//! The memory that tensors have on a GPU, where the program uses one. Asking torch takes longer than a row: once in a step,
-//! unless more is asked for.
+//! The memory of tensors on a GPU.
+//!
+//! Asking torch takes longer than a row: once in a step, unless more is asked for.
 
 use probing_proto::message::torch::MemoryRead;
 use pyo3::prelude::*;
@@ -14,13 +15,13 @@ pub(crate) fn after_module(py: Python<'_>) -> Option<(i64, i64)> {
 }
 
 pub(crate) fn after_step(py: Python<'_>) -> Option<(i64, i64)> {
-    let asked = state::state()?.memory_read();
+    let asked = state::state(py)?.memory_read();
     (asked != MemoryRead::Never).then(|| read(py)).flatten()
 }
 
 /// Bytes now, and at most so far. `None` where no GPU is in use.
 fn read(py: Python<'_>) -> Option<(i64, i64)> {
-    let cuda = state::state()?.torch.as_ref()?.cuda.clone_ref(py);
+    let cuda = state::state(py)?.torch.as_ref()?.cuda.clone_ref(py);
     let cuda = cuda.into_bound(py);
     // What `is_initialized` asks first. Where there is no such name, that is asked.
     let begun = cuda.getattr(interned!(py, "_initialized"));

@@ -1,5 +1,8 @@
-//! Tensors whose numbers are not in this process's memory, or of kinds that only torch knows: a few operations of torch look
-//! at them, on the stream that computes them. Results of a GPU are copied without waiting, and read when they are there.
+//! Statistics of tensors on devices, and of kinds that only torch reads.
+//!
+//! Tensors whose numbers are not in this process's memory, or of kinds that only torch knows: a few operations of
+//! torch look at them, on the stream that computes them. Results of a GPU are copied without waiting, and read when
+//! they are there.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -53,7 +56,7 @@ pub(crate) fn look(
     if let Some(numbers) = numbers(pending.bind(py)) {
         return Some(told.seen(&numbers));
     }
-    let mut awaited = AWAITED.try_borrow_mut()?;
+    let mut awaited = AWAITED.try_borrow_mut(py)?;
     if awaited.len() < MAX_AWAITED {
         awaited.push(PendingStatistics {
             label: label.clone(),
@@ -68,7 +71,7 @@ pub(crate) fn look(
 /// Records what has been told meanwhile.
 pub(crate) fn collect(py: Python<'_>) {
     let Some(waiting) = AWAITED
-        .try_borrow_mut()
+        .try_borrow_mut(py)
         .map(|mut it| std::mem::take(&mut *it))
     else {
         return;
@@ -91,7 +94,7 @@ pub(crate) fn collect(py: Python<'_>) {
             ReadReason::Nan => {}
         }
     }
-    if let Some(mut awaited) = AWAITED.try_borrow_mut() {
+    if let Some(mut awaited) = AWAITED.try_borrow_mut(py) {
         left.append(&mut awaited);
         *awaited = left;
     }

@@ -50,7 +50,7 @@ pub(crate) fn began(py: Python<'_>, nanos: i64, module: &Bound<'_, PyAny>, frame
     if is_root {
         backward::remember_root(called);
         if let Some(looks) = state::hooks_due() {
-            let known = state::state().map(|state| state.modules.addresses(looks));
+            let known = state::state(py).map(|state| state.modules.addresses(looks));
             backward::hook(py, &known.unwrap_or_default());
         }
     }
@@ -99,15 +99,16 @@ pub(crate) fn ended(py: Python<'_>, nanos: i64, address: usize, value: Borrowed<
 
 /// What a module is called, and whether it is a model. One that was never seen is looked for.
 fn known(module: &Bound<'_, PyAny>) -> Option<(Called, bool)> {
+    let py = module.py();
     let found = |state: &State| {
         let module = state.modules.get(module)?;
         Some((module.called, module.is_root))
     };
-    if let Some(known) = found(&*state::state()?) {
+    if let Some(known) = found(&*state::state(py)?) {
         return Some(known);
     }
     learn(module);
-    found(&*state::state()?)
+    found(&*state::state(py)?)
 }
 
 /// Finds the model of a module, gives all of it names, and has its parameters tell of gradients.
@@ -115,7 +116,7 @@ fn known(module: &Bound<'_, PyAny>) -> Option<(Called, bool)> {
 fn learn(module: &Bound<'_, PyAny>) {
     let py = module.py();
     let step = crate::recording::step::now().unwrap_or(0);
-    let Some((class, may_walk)) = state::state().and_then(|state| {
+    let Some((class, may_walk)) = state::state(py).and_then(|state| {
         let class = state.torch.as_ref()?.module_class.clone_ref(py);
         Some((class, state.modules.may_walk(step)))
     }) else {
@@ -125,7 +126,7 @@ fn learn(module: &Bound<'_, PyAny>) {
     let is_stray = model.is_stray;
     let (learned, root) = modules::named(model);
     let addresses: Vec<usize> = learned.iter().map(|(address, _)| *address).collect();
-    let gone = state::state().map(|mut state| {
+    let gone = state::state(py).map(|mut state| {
         if is_stray {
             state.modules.walked_in_vain(step);
         }

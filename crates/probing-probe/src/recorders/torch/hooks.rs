@@ -1,5 +1,7 @@
-//! Which parameters tell when their gradients are ready: of each module one by which it is timed, or all where gradients are
-//! looked at.
+//! The parameters whose gradients are hooked: one of each module for its time, or all for their statistics.
+//!
+//! Which parameters tell when their gradients are ready: of each module one by which it is timed, or all where
+//! gradients are looked at.
 //!
 //! Which parameters get gradients changes: layers are frozen and thawed, and models are made anew where others were. So it is
 //! looked again when a model is next called: behind each backward pass at modules where some got none, and at all behind one in

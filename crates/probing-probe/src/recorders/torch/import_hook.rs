@@ -24,7 +24,7 @@ pub(crate) fn wait(py: Python<'_>) -> Result<(), Failure> {
         .and_then(|arrived| {
             import_finder::wait_for(interned!(py, "torch").as_any(), arrived.as_any())
         })
-        .map_err(|error| Failure::new(format!("torch cannot be waited for: {error}")))
+        .map_err(|error| Failure::new(format!("cannot wait for the import of torch: {error}")))
 }
 
 /// Waits no longer.

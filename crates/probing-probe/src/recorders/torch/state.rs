@@ -1,4 +1,6 @@
-//! What is recorded of torch in this process, and what is known of its models. Reached with the GIL held.
+//! The state of torch's recorder in this process.
+//!
+//! Reached with the GIL held.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -6,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use probing_proto::message::torch::{MemoryRead, TensorKind, TorchOptions};
 use pyo3::prelude::*;
 
-use crate::process::fork_child;
+use crate::process::per_process::PerProcess;
 use crate::python::gil_cell::{GilCell, GilGuard};
 use crate::recorders::torch::hooks::{HookInfo, Hooks};
 use crate::recorders::torch::modules::Modules;
@@ -16,9 +18,8 @@ use crate::recorders::torch::torch_api::Torch;
 use crate::recording::Called;
 use crate::recording::step;
 
-static STATE: GilCell<Option<Box<State>>> = GilCell::new(None);
-
-static IS_USED: AtomicBool = AtomicBool::new(false);
+/// What a parent of this process had is left as it is: to drop it would run hooks' removals in a child that has none of it.
+static STATE: PerProcess<GilCell<Option<Box<State>>>> = PerProcess::new();
 
 /// Of how many steps one is recorded; 0 when none is. These are looked at in every call of a module.
 static EVERY: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +40,6 @@ static SEQ: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Debug)]
 pub(crate) struct State {
-    generation: u32,
     /// Which one it is: after `off` and `on` it is another.
     pub(crate) era: u64,
     /// What clients and the environment ask for.
@@ -55,9 +55,9 @@ pub(crate) struct State {
 }
 
 /// The state, lent.
-pub(crate) struct Ours(GilGuard<'static, Option<Box<State>>>);
+pub(crate) struct Ours<'a>(GilGuard<'a, Option<Box<State>>>);
 
-impl Deref for Ours {
+impl Deref for Ours<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -65,7 +65,7 @@ impl Deref for Ours {
     }
 }
 
-impl DerefMut for Ours {
+impl DerefMut for Ours<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.0
             .as_deref_mut()
@@ -75,33 +75,22 @@ impl DerefMut for Ours {
 
 /// This process's, while something is recorded. `None` also for who comes here in the middle of itself.
 #[inline]
-pub(crate) fn state() -> Option<Ours> {
-    let lent = STATE.try_borrow_mut()?;
-    let is_ours = lent
-        .as_ref()
-        .is_some_and(|state| state.generation == fork_child::generation());
-    is_ours.then(|| Ours(lent))
+pub(crate) fn state(py: Python<'_>) -> Option<Ours<'_>> {
+    let lent = STATE.get()?.try_borrow_mut(py)?;
+    lent.is_some().then(|| Ours(lent))
 }
 
 /// Whether anything was ever recorded; without the GIL.
 pub(crate) fn is_used() -> bool {
-    IS_USED.load(Ordering::Acquire)
+    STATE.of_any_process().is_some()
 }
 
 /// Makes one, if there is none.
-pub(crate) fn begin() -> Option<Ours> {
-    let mut lent = STATE.try_borrow_mut()?;
-    IS_USED.store(true, Ordering::Release);
-    let generation = fork_child::generation();
-    if lent
-        .as_ref()
-        .is_none_or(|state| state.generation != generation)
-    {
-        // What a parent had is left as it is: to drop it would run hooks' removals in a child that has none of it.
-        let older = lent.take();
-        std::mem::forget(older);
+pub(crate) fn begin(py: Python<'_>) -> Option<Ours<'_>> {
+    let state = STATE.get_or_init(|| GilCell::new(None));
+    let mut lent = state.try_borrow_mut(py)?;
+    if lent.is_none() {
         *lent = Some(Box::new(State {
-            generation,
             era: ERAS.fetch_add(1, Ordering::Relaxed),
             wanted: TorchOptions::default(),
             is_nan_borrowed: false,
@@ -116,15 +105,9 @@ pub(crate) fn begin() -> Option<Ours> {
 }
 
 /// Ends it: what there was, to be dropped outside.
-pub(crate) fn end() -> Option<Box<State>> {
+pub(crate) fn end(py: Python<'_>) -> Option<Box<State>> {
     apply(&TorchOptions::default());
-    let mut lent = STATE.try_borrow_mut()?;
-    let taken = lent.take()?;
-    if taken.generation == fork_child::generation() {
-        return Some(taken);
-    }
-    std::mem::forget(taken);
-    None
+    STATE.get()?.try_borrow_mut(py)?.take()
 }
 
 /// Has events look at these settings.
@@ -235,13 +218,15 @@ pub(crate) fn next_look() -> u64 {
 
 /// What the hook of a number tells of, if it is this parameter's.
 pub(crate) fn hooked(number: usize, parameter: &Bound<'_, PyAny>) -> Option<HookInfo> {
-    state()?.hooks.about(number, parameter).cloned()
+    let py = parameter.py();
+    state(py)?.hooks.about(number, parameter).cloned()
 }
 
 /// What is called so by a hook's rows, if it is the one by which its module is timed.
 #[inline]
 pub(crate) fn timed(number: usize, parameter: &Bound<'_, PyAny>) -> Option<Called> {
-    let state = state()?;
+    let py = parameter.py();
+    let state = state(py)?;
     let about = state.hooks.about(number, parameter)?;
     about.tells_time.then_some(about.called)
 }

@@ -73,7 +73,7 @@ pub(crate) fn began(
 fn called(optimizer: &Bound<'_, PyAny>) -> Called {
     let py = optimizer.py();
     let class = optimizer.get_type().into_any();
-    let known = state::state().and_then(|state| {
+    let known = state::state(py).and_then(|state| {
         let (of, called) = state.counter.last.as_ref()?;
         of.is(&class).then_some(*called)
     });
@@ -82,7 +82,7 @@ fn called(optimizer: &Bound<'_, PyAny>) -> Called {
     }
     let name = class_name(optimizer);
     let called = recording::called(py, &name, &name, "");
-    let before = state::state().and_then(|mut state| {
+    let before = state::state(py).and_then(|mut state| {
         let counter = &mut state.counter;
         counter.last.replace((class.unbind(), called))
     });
@@ -134,8 +134,9 @@ fn forget_abandoned(around: impl FnOnce() -> Vec<usize>) {
 
 /// A step of the training ends, if it is this optimizer whose steps count.
 fn count(optimizer: &Bound<'_, PyAny>) {
+    let py = optimizer.py();
     let replaced = {
-        let Some(mut state) = state::state() else {
+        let Some(mut state) = state::state(py) else {
             return;
         };
         let counter = &mut state.counter;

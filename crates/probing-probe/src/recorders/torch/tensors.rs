@@ -83,7 +83,7 @@ pub(crate) struct TensorStatistics {
 /// be in their backward pass: torch assigns gradients there without a lock, so that to read one crashes the program.
 pub(crate) fn before_step(optimizer: &Bound<'_, PyAny>) {
     let py = optimizer.py();
-    let Some(wanted) = due() else {
+    let Some(wanted) = due(py) else {
         return;
     };
     let has = |kind| wanted.kinds.contains(&kind);
@@ -168,11 +168,11 @@ pub(crate) fn after_call(frame: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) {
         return;
     };
     let Some(owner) =
-        state::state().and_then(|state| Some(Arc::clone(&state.modules.get(&module)?.owner)))
+        state::state(py).and_then(|state| Some(Arc::clone(&state.modules.get(&module)?.owner)))
     else {
         return;
     };
-    let is_due = state::are_activations_due() && matches(&wanted_names(), &owner.name);
+    let is_due = state::are_activations_due() && matches(&wanted_names(py), &owner.name);
     let label = Label {
         kind: "output",
         name: owner.name.clone(),
@@ -248,7 +248,7 @@ fn look(tensor: &Bound<'_, PyAny>, label: &Label, why: ReadReason) -> Option<Ten
     if !is_tensor(tensor) {
         return None;
     }
-    let tell = state::state()?.torch.as_ref()?.to_dlpack.clone_ref(py);
+    let tell = state::state(py)?.torch.as_ref()?.to_dlpack.clone_ref(py);
     match Numbers::of(tell.bind(py), tensor) {
         Some(numbers) => Some(TensorStatistics {
             dtype: numbers.dtype().to_owned(),
@@ -267,7 +267,7 @@ pub(crate) fn find(
     seen: &TensorStatistics,
     context: Vec<(Label, Bound<'_, PyAny>)>,
 ) {
-    let id = state::state().and_then(|mut state| state.findings.add(label.kind, &label.name));
+    let id = state::state(py).and_then(|mut state| state.findings.add(label.kind, &label.name));
     let Some(id) = id else {
         return;
     };
@@ -302,7 +302,7 @@ fn around<'py>(
             }));
         }
     }
-    if let Some(state) = state::state()
+    if let Some(state) = state::state(py)
         && let Some(known) = state.modules.get(module)
     {
         for parameter in &known.parameters {
@@ -340,15 +340,15 @@ pub(crate) fn write(
 }
 
 /// What is asked for, if it is in this step.
-fn due() -> Option<Tensors> {
+fn due(py: Python<'_>) -> Option<Tensors> {
     let step = step::now().unwrap_or(0);
-    let state = state::state()?;
+    let state = state::state(py)?;
     let tensors = state.wanted.tensors.as_ref()?;
     state::is_due(tensors.every, step).then(|| tensors.clone())
 }
 
-fn wanted_names() -> Vec<String> {
-    state::state()
+fn wanted_names(py: Python<'_>) -> Vec<String> {
+    state::state(py)
         .and_then(|state| Some(state.wanted.tensors.as_ref()?.only.clone()))
         .unwrap_or_default()
 }
@@ -356,7 +356,7 @@ fn wanted_names() -> Vec<String> {
 /// Parameters of all models, those of these names.
 fn parameters<'py>(py: Python<'py>, only: &[String]) -> Vec<(Label, Bound<'py, PyAny>)> {
     let step = step::now();
-    let Some(state) = state::state() else {
+    let Some(state) = state::state(py) else {
         return Vec::new();
     };
     let mut all = Vec::new();

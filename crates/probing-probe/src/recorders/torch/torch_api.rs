@@ -269,7 +269,7 @@ fn hook_optimizers(step: &Bound<'_, PyAny>, natives: &Bound<'_, PyTuple>) -> PyR
         }
         if Instant::now() > until {
             return Err(PyRuntimeError::new_err(
-                "an optimizer does not leave its step, during which its hooks must stay as they are",
+                "an optimizer is in its step for too long, during which its hooks cannot change",
             ));
         }
         py.detach(|| thread::sleep(STEP_INTERVAL));

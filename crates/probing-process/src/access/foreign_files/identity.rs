@@ -1,4 +1,4 @@
-//! The user as whom a thread of ours touches files: those of the target, or our own.
+//! The user identity with which our thread accesses files: the target's or our own.
 //!
 //! Root that creates a file for somebody else, and then gives it away, can be led to give away another file. So nothing
 //! is given away: the calling thread asks the kernel to check its file accesses as the target's, and whatever it makes
@@ -63,7 +63,7 @@ impl Identity {
     }
 }
 
-/// As long as this lives, the thread that made it touches files as somebody else.
+/// While this lives, its thread accesses files as another user.
 #[derive(Debug)]
 pub(super) struct Assumed {
     before: Option<Identity>,

@@ -20,7 +20,7 @@ pub const COLLECTIVES: OwnTable = OwnTable {
             "job",
             Kind::Symbol,
             Perhaps,
-            "where its ranks met, which tells it from other jobs: `node7:29500`, a file; none where torch does not say",
+            "rendezvous address of its ranks, which distinguishes jobs: `node7:29500`, a file; null if torch does not know it",
         ),
         (
             "group_name",

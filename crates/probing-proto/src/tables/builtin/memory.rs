@@ -62,7 +62,7 @@ pub const MEMORY: OwnTable = OwnTable {
 pub const HEAP: OwnTable = OwnTable {
     name: "python.heap",
     doc: "Where the bytes came from that are in use, by samples of allocations: every ten seconds one row for each stack, all with the same time.",
-    time: "of the moment that it tells about; the rows of one moment have the same",
+    time: "time of the sample; rows of one sample have the same time",
     example: "SELECT func, file, lineno, max(live_bytes) AS live FROM python.heap GROUP BY func, file, lineno ORDER BY live DESC LIMIT 10",
     columns: &[
         (

@@ -1,4 +1,4 @@
-//! `python.steps`: when steps of the training ended, and how ranks know which of them is the same.
+//! `python.steps`: the ends of training steps, aligned over ranks.
 
 use crate::tables::builtin::{Always, OwnTable, Perhaps};
 use crate::tables::schema::Kind;

@@ -1,4 +1,4 @@
-//! `tuple`, `list`, `dict`, `set`: the addresses of what they hold.
+//! `tuple`, `list`, `dict` and `set`: the addresses of their items.
 //!
 //! A `dict` keeps its entries in the order they came, after a table of indices that is not needed to list them. Those of
 //! instances share keys and keep values apart (`split`); from 3.11 on such values have their order with them.

@@ -1,4 +1,4 @@
-//! Types: their names and what their instances are like.
+//! Types: their names and the layout of their instances.
 
 use std::cell::Cell;
 use std::rc::Rc;

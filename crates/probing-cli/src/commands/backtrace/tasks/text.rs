@@ -1,4 +1,4 @@
-//! Tasks of asyncio as a terminal shows them: a tree of who awaits whom, with tasks that are alike together.
+//! Tasks of asyncio as text: a tree of what each awaits, with equal tasks grouped.
 
 use std::collections::{HashMap, HashSet};
 
@@ -169,7 +169,7 @@ impl<'a> Forest<'a> {
         let task = group[0];
         let mut frames: Vec<String> = task.frames.iter().map(text::frame).collect();
         if !task.complete {
-            frames.insert(0, "  … it moves too fast to be seen whole\n".to_owned());
+            frames.insert(0, "  … its stack changed during the read\n".to_owned());
         }
         if !self.reverse {
             frames.reverse();
@@ -263,7 +263,7 @@ impl<'a> Forest<'a> {
             WaitKind::Barrier => "others at a barrier",
             WaitKind::QueueGet => "an item of a queue",
             WaitKind::QueuePut => "room in a queue",
-            WaitKind::QueueJoin => "a queue to be worked off",
+            WaitKind::QueueJoin => "a queue to be emptied",
             WaitKind::Thread => "a thread of the executor",
             WaitKind::Stream => "a stream",
             WaitKind::Socket => "a socket",

@@ -36,8 +36,8 @@ fn check(rows: &[Vec<Row>], ended: &[u64], counted: &[u64], note: Option<&str>) 
     assert_eq!(told.note().as_deref(), note);
 }
 
-const ENDED: &str = "nothing that runs has recorded an operation: this is what ended last left";
-const OTHERS: &str = "2 other processes that have ended left operations: `probing list --dead` shows them, -t PID,PID asks them";
+const ENDED: &str = "no running process has recorded an operation: these are the rows of the processes that ended last";
+const OTHERS: &str = "2 other processes that have ended left operations: `probing list --dead` lists them, -t PID,PID reads them";
 
 #[test]
 fn a_rank_that_died_belongs_to_its_job() {

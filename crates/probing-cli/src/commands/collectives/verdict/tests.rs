@@ -1,4 +1,4 @@
-//! What is said of rows.
+//! Tests of the verdict on collectives.
 
 use crate::commands::collectives::verdict::*;
 
@@ -81,7 +81,7 @@ fn two_jobs_have_a_verdict_each() {
 }
 
 #[test]
-fn who_records_in_another_job_is_not_waited_for() {
+fn ranks_of_another_job_are_not_waited_for() {
     let rows = [row(0, 4, "allreduce [4]", 1, true)];
     let asked = QueriedProcesses {
         recording: vec![recorder("here:29501", 1)],
@@ -104,7 +104,7 @@ fn nothing_is_said_of_jobs_that_cannot_be_told_apart() {
 }
 
 #[test]
-fn who_records_and_has_done_nothing_has_not_come() {
+fn a_rank_that_records_and_has_done_nothing_is_missing() {
     let rows = [row(0, 30, "allreduce [4]", 1, false)];
     let asked = QueriedProcesses {
         recording: [0, 1].map(|rank| recorder("here:29500", rank)).into(),
@@ -152,7 +152,7 @@ fn what_has_failed_is_over_for_who_has_gone_on() {
 }
 
 #[test]
-fn who_never_came_is_named() {
+fn missing_ranks_are_named() {
     let mut rows: Vec<Row> = (0..3)
         .map(|rank| row(rank, 4, "allreduce [4]", 1, true))
         .collect();
@@ -173,7 +173,7 @@ fn who_never_came_is_named() {
 }
 
 #[test]
-fn who_does_something_else_is_named_last() {
+fn ranks_that_run_other_operations_are_named_last() {
     let rows = [
         row(0, 7, "allreduce [6]", 1, false),
         row(1, 7, "allreduce [5]", 1, false),
@@ -204,7 +204,7 @@ fn the_same_operation_that_is_not_done_is_the_transports() {
 }
 
 #[test]
-fn who_always_comes_last_is_the_straggler() {
+fn the_rank_that_always_comes_last_is_the_straggler() {
     let mut rows = Vec::new();
     for seq in 0..10 {
         for rank in 0..3 {

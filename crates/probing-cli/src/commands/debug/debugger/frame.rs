@@ -1,4 +1,4 @@
-//! What is looked at in the chosen frame: source, values, arguments, what is shown at every stop.
+//! The selected frame: source, values, arguments and displayed expressions.
 
 use std::io::Write as _;
 
@@ -33,7 +33,7 @@ impl Debugger<'_> {
     /// All of the function that is looked at; of a body of a module, the file.
     pub(super) fn show_function(&mut self) -> anyhow::Result<()> {
         let Some(SourceLocation { file, lineno, .. }) = self.spot().cloned() else {
-            bail!("no frame is chosen: the program runs");
+            bail!("no frame is selected: the program runs");
         };
         let source = self.session.link.probe().source(&file, 1, u32::MAX);
         let (first, last) = match source {
@@ -47,7 +47,7 @@ impl Debugger<'_> {
 
     pub(super) fn show_lines(&mut self, first: u32, count: u32) -> anyhow::Result<()> {
         let Some(SourceLocation { file, lineno, .. }) = self.spot().cloned() else {
-            bail!("no frame is chosen: the program runs");
+            bail!("no frame is selected: the program runs");
         };
         let source = self.session.link.probe().source(&file, first, count);
         match source {

@@ -1,4 +1,4 @@
-//! What Tab offers: tables where one belongs, columns of the tables that are named, functions, keywords.
+//! Completion of SQL: tables, columns of the named tables, functions and keywords.
 
 use probing_engine::SchemaNames;
 use reedline::{Completer, Span, Suggestion};

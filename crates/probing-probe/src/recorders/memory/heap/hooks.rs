@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 
 use crate::breakpoints::found;
 use crate::recorders::memory::heap::stacks::{self, Stack};
-use crate::recorders::memory::heap::{PERIOD_BYTES, state};
+use crate::recorders::memory::heap::{PERIOD_BYTES, STATE};
 
 /// `PyMemAllocatorEx`
 #[repr(C)]
@@ -134,11 +134,7 @@ impl Table {
 
 /// Puts the hooks in, and begins to count.
 pub(crate) fn install(py: Python<'_>) -> Result<(), Failure> {
-    let no = |what: &str| {
-        Failure::new(format!(
-            "this Python does not let its heap be sampled: {what}"
-        ))
-    };
+    let no = |what: &str| Failure::new(format!("this Python does not allow heap sampling: {what}"));
     let table = Table::found().ok_or_else(|| no("PyMem_SetAllocator is missing"))?;
     if !stacks::prepare(py) {
         return Err(no("its frames cannot be walked"));
@@ -150,7 +146,7 @@ pub(crate) fn install(py: Python<'_>) -> Result<(), Failure> {
         }
         let Some(slot) = slot_for(domain, there) else {
             return Err(no("its allocators were replaced too often")
-                .with_hint("start the program anew to sample it again"));
+                .with_hint("restart the program to sample it again"));
         };
         table.put(domain, ours(domain, slot, there.ctx), py);
     }
@@ -394,7 +390,7 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
     if !is_armed {
         return;
     }
-    let Some(state) = state() else {
+    let Some(state) = STATE.get() else {
         // A child of a fork that no Python code made.
         return disarm();
     };
@@ -423,7 +419,7 @@ fn sample(domain: usize, block: *mut c_void, size: usize) {
 #[cold]
 #[inline(never)]
 fn forget(block: *mut c_void) {
-    let Some(state) = state() else { return };
+    let Some(state) = STATE.get() else { return };
     let address = block as usize;
     let mut samples = state.samples();
     if samples.remove(address) {
