@@ -8,91 +8,39 @@ The same as :func:`probing.connect` has for other processes, whose words these a
 there yet; each call asks it as any client would. A thread that stops waits for ``probing -t PID debug``.
 """
 
+import functools
+import inspect
 import os
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from probing import start
 from probing._connect import Probe, connect
-from probing._stops import Breakpoint, Stop
 
 __all__ = ["break_at", "disarm", "points", "release", "stops", "watch"]
 
-
-def break_at(
-    place: str | None = None,
-    *,
-    raises: str | None = None,
-    uncaught: bool = False,
-    condition: str | None = None,
-    action: str = "stop",
-    hits: int = 1,
-    once: bool = False,
-    for_: float | None = None,
-    expression_timeout: float | None = None,
-) -> Breakpoint:
-    """Arm a breakpoint in this process. See :meth:`probing.Probe.break_at`."""
-    with _own() as probe:
-        return probe.break_at(
-            place,
-            raises=raises,
-            uncaught=uncaught,
-            condition=condition,
-            action=action,
-            hits=hits,
-            once=once,
-            for_=for_,
-            expression_timeout=expression_timeout,
-        )
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
-def watch(
-    variable: str,
-    *,
-    condition: str | None = None,
-    action: str = "record",
-    hits: int = 1,
-    once: bool = False,
-    for_: float | None = None,
-    expression_timeout: float | None = None,
-    stats: bool = False,
-) -> Breakpoint:
-    """Watch a variable of this process. See :meth:`probing.Probe.watch`."""
-    with _own() as probe:
-        return probe.watch(
-            variable,
-            condition=condition,
-            action=action,
-            hits=hits,
-            once=once,
-            for_=for_,
-            expression_timeout=expression_timeout,
-            stats=stats,
-        )
+def _of_this_process(method: Callable[Concatenate[Probe, _P], _R]) -> Callable[_P, _R]:
+    """Make a function of a method of :class:`probing.Probe`: it asks the probe of this process."""
+
+    @functools.wraps(method)
+    def ask(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        start()
+        with connect(os.getpid(), attach=False) as probe:
+            return method(probe, *args, **kwargs)
+
+    _, *parameters = inspect.signature(method).parameters.values()
+    vars(ask)["__signature__"] = inspect.signature(method).replace(parameters=parameters)
+    ask.__module__ = __name__
+    return ask
 
 
-def points() -> list[Breakpoint]:
-    """Breakpoints and watchpoints that are set in this process."""
-    with _own() as probe:
-        return probe.breakpoints()
-
-
-def disarm(*which: int | Breakpoint) -> list[Breakpoint]:
-    """Delete these, or all when none is named. Returns the deleted ones."""
-    with _own() as probe:
-        return probe.disarm(*which)
-
-
-def stops() -> list[Stop]:
-    """The threads of this process that are stopped."""
-    with _own() as probe:
-        return probe.stops()
-
-
-def release(*which: int | Stop) -> list[Stop]:
-    """Resume these stopped threads, or all when none is named. Returns the resumed ones."""
-    with _own() as probe:
-        return probe.release(*which)
-
-
-def _own() -> Probe:
-    start()
-    return connect(os.getpid(), attach=False)
+break_at = _of_this_process(Probe.break_at)
+watch = _of_this_process(Probe.watch)
+points = _of_this_process(Probe.breakpoints)
+disarm = _of_this_process(Probe.disarm)
+stops = _of_this_process(Probe.stops)
+release = _of_this_process(Probe.release)

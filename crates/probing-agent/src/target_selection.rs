@@ -2,7 +2,8 @@
 
 use axum::http::StatusCode;
 use probing_client::{
-    ClientError, Members, RankSelector, Recording, TargetSet, is_offered, offered,
+    ClientError, LocalError, Members, RankSelector, Recording, SelectionError, TargetSet,
+    is_offered, offered,
 };
 use probing_proto::agent::RefusalKind;
 use probing_proto::message::Failure;
@@ -98,15 +99,18 @@ pub(crate) fn refused(error: &ClientError) -> Refused {
     let (status, kind) = match error {
         error if error.is_end() => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
         ClientError::Ended { .. } => (StatusCode::NOT_FOUND, Some(RefusalKind::Ended)),
-        ClientError::NobodyChosen { .. }
-        | ClientError::NothingLeft { .. }
-        | ClientError::NoneFailed => (StatusCode::NOT_FOUND, None),
+        error if error.is_no_thread() => (StatusCode::NOT_FOUND, Some(RefusalKind::NoThread)),
+        ClientError::Selection(
+            SelectionError::NobodyChosen { .. }
+            | SelectionError::NothingLeft { .. }
+            | SelectionError::NoneFailed,
+        ) => (StatusCode::NOT_FOUND, None),
+        ClientError::Selection(
+            SelectionError::NotExplicit { .. } | SelectionError::OnlyOne { .. },
+        ) => (StatusCode::CONFLICT, None),
         ClientError::NoProbe { .. } => (StatusCode::CONFLICT, Some(RefusalKind::NoProbe)),
         ClientError::NotDone(_) => (StatusCode::CONFLICT, Some(RefusalKind::NotDone)),
-        ClientError::NotExplicit { .. } | ClientError::OnlyOne { .. } => {
-            (StatusCode::CONFLICT, None)
-        }
-        ClientError::Stopped { .. }
+        ClientError::Local(LocalError::Stopped { .. })
         | ClientError::Silent { .. }
         | ClientError::GivenUp { .. }
         | ClientError::Unfinished { .. }

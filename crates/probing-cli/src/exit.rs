@@ -5,8 +5,10 @@
 use std::process::ExitCode;
 
 use probing_capture::CaptureError;
-use probing_client::ClientError;
+use probing_client::{ClientError, SelectionError};
 use probing_engine::EngineError;
+
+use crate::errors::CommandError;
 
 /// An exit status by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,9 @@ impl From<Status> for ExitCode {
 
 /// The exit status for what went wrong with one target.
 pub(crate) fn status_of(error: &anyhow::Error) -> Status {
+    if let Some(error) = error.downcast_ref::<CommandError>() {
+        return error.status;
+    }
     if let Some(error) = error.downcast_ref() {
         return of_query(error);
     }
@@ -48,8 +53,11 @@ pub(crate) fn status_of(error: &anyhow::Error) -> Status {
         None => {}
     }
     match error.downcast_ref() {
-        Some(ClientError::OnlyOne { .. } | ClientError::NotExplicit { .. }) => WRONG_ARGUMENTS,
+        Some(ClientError::Selection(
+            SelectionError::OnlyOne { .. } | SelectionError::NotExplicit { .. },
+        )) => WRONG_ARGUMENTS,
         Some(ClientError::NotDone(_)) | None => FAILED,
+        Some(error) if error.is_no_thread() => FAILED,
         Some(_) => UNREACHABLE,
     }
 }

@@ -5,6 +5,7 @@
 mod arguments;
 mod commands;
 mod engine;
+mod errors;
 mod exit;
 mod first_contact;
 mod json;
@@ -13,11 +14,6 @@ mod terminal;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anstyle::AnsiColor;
-use probing_agent::AgentError;
-use probing_capture::CaptureError;
-use probing_client::ClientError;
-use probing_engine::EngineError;
 use probing_proto::env::PROBING_TARGET;
 use probing_proto::text::visible;
 
@@ -25,7 +21,6 @@ use crate::arguments::{CollectivesAction, Command};
 use crate::commands::TargetArgs;
 use crate::engine::EngineCommand;
 use crate::exit::Status;
-use crate::terminal::Style;
 
 pub use crate::engine::{ELSEWHERE, Engines, HERE};
 
@@ -84,7 +79,7 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Clean(clean) => commands::clean::run(&clean),
         Command::Completions { shell } => commands::completions::run(shell),
     };
-    result.unwrap_or_else(|error| show(&error)).into()
+    result.unwrap_or_else(|error| errors::end(&error)).into()
 }
 
 /// Says what is wrong with the arguments, or the help that they ask for. In colours, unless there is something in them that
@@ -101,46 +96,4 @@ fn refuse(error: &clap::Error) -> ! {
     // Nobody is left to be told that it cannot be told.
     write!(terminal::stderr(), "{error}").ok();
     exit::now(Status(error.exit_code() as u8))
-}
-
-/// Tells the user what went wrong and what to do about it.
-fn show(error: &anyhow::Error) -> Status {
-    if terminal::is_reader_gone() {
-        return exit::OK;
-    }
-    let style = Style::new().bold();
-    let (red, cyan) = (
-        style.coloured(AnsiColor::Red),
-        style.coloured(AnsiColor::Cyan),
-    );
-    let mut out = terminal::stderr();
-    // Nobody is left to be told that it cannot be told, here and below.
-    writeln!(
-        out,
-        "{red}error:{red:#} {}",
-        continued(&format!("{error:#}"))
-    )
-    .ok();
-    let client_error = error.downcast_ref::<ClientError>();
-    let engine_error = error.downcast_ref::<EngineError>();
-    let hint = client_error
-        .and_then(ClientError::hint)
-        .or_else(|| engine_error.and_then(EngineError::hint))
-        .or_else(|| error.downcast_ref().and_then(AgentError::hint))
-        .or_else(|| Some(error.downcast_ref::<CaptureError>()?.hint()?.to_owned()));
-    if let Some(hint) = hint {
-        writeln!(out, "{cyan}hint:{cyan:#} {}", continued(&hint)).ok();
-    }
-    exit::status_of(error)
-}
-
-/// With lines after the first set in: what a target or an agent said must not look like lines of this command.
-fn continued(text: &str) -> String {
-    let mut lines = text.split('\n');
-    let mut continued = lines.next().unwrap_or_default().to_owned();
-    for line in lines {
-        let indent = if line.starts_with(' ') { "" } else { "  " };
-        continued.push_str(&format!("\n{indent}{line}"));
-    }
-    continued
 }

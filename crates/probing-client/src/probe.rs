@@ -1,6 +1,5 @@
 //! A typed handle on the probe in one target.
 
-pub(crate) mod attach;
 pub(crate) mod breakpoints;
 pub(crate) mod completion;
 pub(crate) mod connection;
@@ -8,6 +7,7 @@ pub(crate) mod disconnect;
 pub(crate) mod package;
 pub(crate) mod private_socket;
 pub(crate) mod recorders;
+pub(crate) mod socket_path;
 pub(crate) mod torch;
 pub(crate) mod trace;
 
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use probing_attach::Options as AttachOptions;
 use probing_process::access::peer::Peer;
 use probing_process::proc;
 use probing_process::procfs::processes::Process;
@@ -28,11 +29,10 @@ use probing_proto::message::{
 };
 use probing_proto::process::Pid;
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
 use crate::probe::breakpoints::Following;
 use crate::probe::connection::{CONNECT_TIMEOUT, Connection, Sender};
 use crate::probe::disconnect::DisconnectWatcher;
-use crate::targets::socket_path;
 
 /// How long code that was interrupted may take to end before it counts as stuck, and a request that was cancelled to be answered.
 const GRACE: Duration = Duration::from_secs(2);
@@ -55,6 +55,25 @@ pub struct Probe {
     pub(crate) following: Following,
     sender: Arc<Sender>,
     ids: Arc<AtomicU64>,
+}
+
+/// What to do about a process that has no probe.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// Bring one in.
+    Attach(AttachOptions),
+    /// Leave it as it is, and say so.
+    Forbidden,
+}
+
+/// Only its user, and root, may talk to a process's probe.
+pub(crate) fn check_user(process: &Process) -> Result<(), ClientError> {
+    let (own, pid, uid) = (rustix::process::geteuid(), process.pid, process.uid);
+    if uid == own.as_raw() || own.is_root() {
+        Ok(())
+    } else {
+        Err(ClientError::Local(LocalError::OtherUser { pid, uid }))
+    }
 }
 
 /// How an eval ended, as seen from here.
@@ -84,11 +103,13 @@ impl Probe {
             return Err(ClientError::NoProbe { pid });
         };
         if process.stat.is_stopped() {
-            return Err(ClientError::Stopped { pid });
+            return Err(ClientError::Local(LocalError::Stopped { pid }));
         }
         let connected = Connection::to_process(process, &socket, CONNECT_TIMEOUT);
         let connected = connected.map_err(|error| match error {
-            ClientError::NobodyListens { socket } => ClientError::DeadSocket { pid, socket },
+            ClientError::Local(LocalError::NobodyListens { socket }) => {
+                ClientError::Local(LocalError::DeadSocket { pid, socket })
+            }
             error => error,
         })?;
         let probe = Self::greeted(connected)?;

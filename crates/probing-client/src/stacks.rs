@@ -15,157 +15,61 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use probing_process::procfs::processes::Process;
-use probing_proto::agent::StacksRequest;
 use probing_proto::capture::Excerpt;
-use probing_proto::process::Pid;
+use probing_proto::message::threads::{ThreadFilter, ThreadNames};
 use probing_proto::report::{
     BacktraceReport, FrameType, GilState, MissingFrames, ReadMethod, ReportedFrame, ReportedLocal,
-    ReportedThread, TasksReport,
+    ReportedThread,
 };
 use probing_stacks::{
     Frame, FrameGap, FrameKind, Gil, Local, LocalLimits, Options, Pause, State, ThreadStack,
 };
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError, SelectionError};
 use crate::stacks::access::{Access, Subject};
 use crate::stacks::source_text::{Owner, SourceReader};
-use crate::storage::capture::CapturedStacks;
-use crate::targets::target::Remote;
 
 /// What `threading` calls the main thread.
 pub(crate) const MAIN: &str = "MainThread";
 
-/// What to read beside the frames, and how.
+/// Of which threads to read what, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StackQuery {
-    /// Local variables.
-    pub locals: bool,
+    pub threads: ThreadFilter,
+    pub locals: LocalValues,
     /// Native frames, and threads that Python does not know.
     pub native: bool,
     pub pause: Pause,
+    /// Also threads of the probe.
+    pub probe_threads: bool,
+}
+
+/// Where the values of local variables come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LocalValues {
+    #[default]
+    Omitted,
+    /// Read from outside: no code runs.
+    FromMemory,
+    /// In the program's own words, made by the probe if there is one, else read from outside.
+    FromProbe,
 }
 
 impl StackQuery {
+    pub(crate) fn with_probe_threads() -> Self {
+        Self {
+            probe_threads: true,
+            ..Self::default()
+        }
+    }
+
     fn options(&self) -> Options {
         Options {
-            locals: self.locals.then(LocalLimits::default),
+            locals: (self.locals != LocalValues::Omitted).then(LocalLimits::default),
             native: self.native,
             pause: self.pause,
+            probe_threads: self.probe_threads,
             ..Options::default()
-        }
-    }
-}
-
-/// The stacks of one process, to be read again and again.
-#[derive(Debug)]
-pub struct Stacks(StackSource);
-
-/// Where they are read.
-#[derive(Debug)]
-enum StackSource {
-    Local(Box<LocalStacks>),
-    /// On its machine, by its agent.
-    Remote(RemoteStacks),
-    /// In a file.
-    Captured(Box<CapturedStacks>),
-}
-
-impl Stacks {
-    pub(crate) fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
-        let here = LocalStacks::of(subject, query)?;
-        Ok(Self(StackSource::Local(Box::new(here))))
-    }
-
-    pub(crate) fn there(remote: Remote, query: &StackQuery) -> Self {
-        let query = query.clone();
-        Self(StackSource::Remote(RemoteStacks { remote, query }))
-    }
-
-    pub(crate) fn kept(path: &Path, query: &StackQuery) -> Result<Self, ClientError> {
-        Ok(Self(StackSource::Captured(Box::new(CapturedStacks::open(
-            path, query,
-        )?))))
-    }
-
-    pub fn pid(&self) -> Pid {
-        match &self.0 {
-            StackSource::Local(here) => here.access.pid,
-            StackSource::Remote(there) => there.remote.pid,
-            StackSource::Captured(kept) => kept.pid(),
-        }
-    }
-
-    /// What is to be said about how they are read.
-    pub fn note(&self) -> Option<String> {
-        match &self.0 {
-            StackSource::Local(here) => here.access.note(),
-            StackSource::Remote(_) | StackSource::Captured(_) => None,
-        }
-    }
-
-    /// The stacks of all threads, main first, with their source lines.
-    pub fn read(&mut self) -> Result<BacktraceReport, ClientError> {
-        match &mut self.0 {
-            StackSource::Local(here) => here.read(),
-            StackSource::Remote(there) => there.read(),
-            StackSource::Captured(kept) => kept.read(),
-        }
-    }
-
-    /// All asyncio tasks that are not done, with their source lines.
-    pub fn tasks(&mut self) -> Result<TasksReport, ClientError> {
-        match &mut self.0 {
-            StackSource::Local(here) => here.tasks(),
-            StackSource::Remote(there) => there.tasks(),
-            StackSource::Captured(kept) => kept.tasks(),
-        }
-    }
-
-    /// Lines of the source files that the frames of a report are in, as far as they can be read from here.
-    pub fn excerpts(&self, report: &BacktraceReport) -> Vec<Excerpt> {
-        match &self.0 {
-            StackSource::Local(here) => {
-                let Some(owner) = here.sources.owner else {
-                    return Vec::new();
-                };
-                let mut reader = SourceReader::of(owner);
-                let text = |file: &str| Some(reader.read(Path::new(file)));
-                source_excerpts::read_excerpts(report, text)
-            }
-            StackSource::Remote(_) => Vec::new(),
-            StackSource::Captured(kept) => kept.sources(),
-        }
-    }
-}
-
-/// A process on another machine.
-#[derive(Debug)]
-struct RemoteStacks {
-    remote: Remote,
-    query: StackQuery,
-}
-
-impl RemoteStacks {
-    fn read(&self) -> Result<BacktraceReport, ClientError> {
-        self.remote.node.stacks(&self.request())
-    }
-
-    fn tasks(&self) -> Result<TasksReport, ClientError> {
-        self.remote.node.stacks(&StacksRequest {
-            tasks: true,
-            all: false,
-            ..self.request()
-        })
-    }
-
-    fn request(&self) -> StacksRequest {
-        StacksRequest {
-            pid: Some(self.remote.pid),
-            all: true,
-            locals: self.query.locals,
-            native: self.query.native,
-            pause: self.query.pause == Pause::Moving,
-            ..StacksRequest::default()
         }
     }
 }
@@ -176,10 +80,11 @@ pub(crate) struct LocalStacks {
     pub(crate) access: Access,
     pub(crate) options: Options,
     pub(crate) sources: Sources,
+    threads: ThreadFilter,
 }
 
 impl LocalStacks {
-    fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
+    pub(crate) fn of(subject: &Subject, query: &StackQuery) -> Result<Self, ClientError> {
         if let Subject::Process(process) = subject {
             check_python(process)?;
         }
@@ -188,15 +93,17 @@ impl LocalStacks {
             sources: Sources::of(access.process()),
             access,
             options: query.options(),
+            threads: query.threads.clone(),
         })
     }
 
-    fn read(&mut self) -> Result<BacktraceReport, ClientError> {
+    pub(crate) fn read(&mut self) -> Result<BacktraceReport, ClientError> {
         let taken_at = SystemTime::now().duration_since(UNIX_EPOCH);
         let read = self.access.reader.read(&self.options);
         let snapshot = self.access.checked(read)?;
         let holders = GilHolders::of(&snapshot.threads);
-        let threads = snapshot.threads.into_iter().map(|thread| {
+        let threads = select(snapshot.threads, &self.threads, names, title)?;
+        let threads = threads.into_iter().map(|thread| {
             let gil_holder = holders.for_whom_waits(&thread);
             let reported = reported(thread, &mut self.sources);
             ReportedThread {
@@ -217,7 +124,18 @@ impl LocalStacks {
             } else {
                 ReadMethod::Outside
             },
+            notes: self.access.note().into_iter().collect(),
         })
+    }
+
+    /// Lines of the source files that the frames of a report are in, as far as they can be read from here.
+    pub(crate) fn excerpts(&self, report: &BacktraceReport) -> Vec<Excerpt> {
+        let Some(owner) = self.sources.owner else {
+            return Vec::new();
+        };
+        let mut reader = SourceReader::of(owner);
+        let text = |file: &str| Some(reader.read(Path::new(file)));
+        source_excerpts::read_excerpts(report, text)
     }
 }
 
@@ -228,46 +146,62 @@ pub(crate) fn check_python(process: &Process) -> Result<(), ClientError> {
         // What it is cannot be told from here; whoever looks closer is told why.
         None if process.uid != own.as_raw() && !own.is_root() => Ok(()),
         None if process.is_hidden() => Ok(()),
-        None => Err(ClientError::NotPython {
+        None => Err(ClientError::Local(LocalError::NotPython {
             pid: process.pid,
             command: process.command.join(" "),
-        }),
+        })),
     }
 }
 
-/// The stack of one thread, by Python's number of it. It may be the probe's.
-pub(crate) fn stack(subject: &Subject, ident: u64) -> Option<ReportedThread> {
-    let mut access = Access::to(subject).ok()?;
-    let snapshot = access.reader.read(&with_probe_threads()).ok()?;
-    let mut threads = snapshot.threads.into_iter();
-    let thread = threads.find(|thread| thread.ident == ident)?;
-    Some(reported(thread, &mut Sources::of(access.process())))
+/// Which thread holds the GIL and where it is, in words: `thread 4243 (loader) holds the GIL in fetch (data.py:42)`.
+pub(crate) fn gil_holder(subject: &Subject) -> Option<String> {
+    let mut stacks = LocalStacks::of(subject, &StackQuery::with_probe_threads()).ok()?;
+    gil_holder_in(&stacks.read().ok()?)
 }
 
-/// The same of a process on another machine.
-pub(crate) fn stack_there(remote: &Remote, ident: u64) -> Option<ReportedThread> {
-    let mut stacks = Stacks::there(remote.clone(), &StackQuery::default());
-    let threads = stacks.read().ok()?.threads;
-    threads.into_iter().find(|thread| thread.ident == ident)
-}
-
-/// The same of a process on another machine.
-pub(crate) fn gil_holder_there(remote: &Remote) -> Option<String> {
-    let mut stacks = Stacks::there(remote.clone(), &StackQuery::default());
-    let threads = stacks.read().ok()?.threads;
-    let holder = threads
-        .into_iter()
-        .find(|thread| thread.gil == GilState::Holds)?;
+pub(crate) fn gil_holder_in(report: &BacktraceReport) -> Option<String> {
+    let mut threads = report.threads.iter();
+    let holder = threads.find(|thread| thread.gil == GilState::Holds)?;
+    let thread = holder
+        .thread_id
+        .map_or_else(String::new, |tid| format!(" {tid}"));
+    let name = holder
+        .thread_name
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" ({name})"));
     let place = holder.frames.first().map_or_else(String::new, |frame| {
         let line = frame
             .lineno
             .map_or_else(String::new, |line| format!(":{line}"));
         format!(" in {} ({}{line})", frame.func, frame.file)
     });
-    let name = holder
-        .thread_name
-        .unwrap_or_else(|| holder.ident.to_string());
-    Some(format!("thread {name} holds the GIL{place}"))
+    Some(format!("thread{thread}{name} holds the GIL{place}"))
+}
+
+/// The threads that are wanted; an error says which there are.
+pub(crate) fn select<T>(
+    mut threads: Vec<T>,
+    filter: &ThreadFilter,
+    names: impl Fn(&T) -> ThreadNames<'_>,
+    title: impl Fn(&T) -> String,
+) -> Result<Vec<T>, ClientError> {
+    let titles: Vec<String> = match filter {
+        ThreadFilter::These(_) => threads.iter().map(title).collect(),
+        ThreadFilter::All | ThreadFilter::Main => Vec::new(),
+    };
+    threads.retain(|thread| filter.selects(names(thread)));
+    match filter {
+        ThreadFilter::These(wanted) if threads.is_empty() => {
+            Err(ClientError::Selection(SelectionError::NoThread {
+                wanted: wanted.clone(),
+                threads: titles,
+            }))
+        }
+        ThreadFilter::Main if threads.is_empty() => {
+            Err(ClientError::Selection(SelectionError::NoMainThread))
+        }
+        _ => Ok(threads),
+    }
 }
 
 /// Who holds which GIL: interpreters have one together, or each its own.
@@ -297,32 +231,6 @@ impl GilHolders {
         let found = own.or_else(|| self.0.first().filter(|_| self.0.len() == 1));
         found.map(|(_, words)| words.clone())
     }
-}
-
-fn with_probe_threads() -> Options {
-    Options {
-        probe_threads: true,
-        ..Options::default()
-    }
-}
-
-/// Which thread holds the GIL and where it is, in words: `thread 4243 (loader) in fetch (data.py:42)`.
-pub(crate) fn gil_holder(subject: &Subject) -> Option<String> {
-    let mut access = Access::to(subject).ok()?;
-    let snapshot = access.reader.read(&with_probe_threads()).ok()?;
-    let holder = snapshot
-        .threads
-        .iter()
-        .find(|thread| thread.gil == Gil::Holds)?;
-    let thread = holder.tid.map_or_else(String::new, |tid| format!(" {tid}"));
-    let name = name(holder).map_or_else(String::new, |name| format!(" ({name})"));
-    let place = holder.frames.first().map_or_else(String::new, |frame| {
-        let line = frame
-            .line
-            .map_or_else(String::new, |line| format!(":{line}"));
-        format!(" in {} ({}{line})", frame.func, frame.file.display())
-    });
-    Some(format!("thread{thread}{name} holds the GIL{place}"))
 }
 
 pub(crate) fn reported(thread: ThreadStack, sources: &mut Sources) -> ReportedThread {
@@ -377,19 +285,26 @@ fn name(thread: &ThreadStack) -> Option<String> {
     thread.name.clone()
 }
 
+/// What it is selected by.
+pub(crate) fn names(thread: &ThreadStack) -> ThreadNames<'_> {
+    ThreadNames {
+        is_main: thread.is_main,
+        name: if thread.is_main {
+            Some(MAIN)
+        } else {
+            thread.name.as_deref()
+        },
+        ident: thread.ident,
+        thread_id: thread.tid,
+    }
+}
+
 /// Name and id: `loader-3 (4243)`.
 pub(crate) fn title(thread: &ThreadStack) -> String {
     let id = thread
         .tid
         .map_or_else(|| "?".to_owned(), |id| id.to_string());
     name(thread).map_or_else(|| id.clone(), |name| format!("{name} ({id})"))
-}
-
-/// Whether `wanted` is its name or one of its ids.
-pub(crate) fn is_named(thread: &ThreadStack, wanted: &str) -> bool {
-    name(thread).as_deref() == Some(wanted)
-        || thread.ident.to_string() == wanted
-        || thread.tid.is_some_and(|id| id.to_string() == wanted)
 }
 
 /// Source files of a target, as the target sees them, each read once.

@@ -1,5 +1,12 @@
 //! The engine: answers queries one after the other, each over its own targets.
 
+pub(crate) mod moment;
+pub(crate) mod names;
+pub(crate) mod plan_cache;
+mod statement;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::num::NonZero;
 use std::panic;
@@ -17,20 +24,20 @@ use probing_proto::tables::builtin;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::answer::{Planned, QueryDeadline, QueryLimits, ResultStream, Source};
+use crate::engine::plan_cache::{Named, Plan, Plans};
+use crate::engine::statement::Question;
 use crate::error::EngineError;
+use crate::error::spelling::nearest;
 use crate::memory;
-use crate::optimizer::plan_cache::{self, Named, Plan, Plans};
 use crate::session::{self, DEFAULT_SCHEMA, Share};
+use crate::snapshot::target_snapshot::TargetSetSnapshot;
 use crate::sources::capture_table;
 use crate::sources::live::LiveTable;
 use crate::sources::recorded::{self, Sharing};
 use crate::sources::remote_query::RemoteRows;
 use crate::sources::remote_table::{self, NodeMembers, NodeTable};
-use crate::sources::target_snapshot::TargetSetSnapshot;
-use crate::statement::{self, Question};
 use crate::tables::ALL;
 use crate::tables::definition::Table;
-use crate::tables::spelling::nearest;
 
 /// A query is a guest on the machine, too: it works with few threads, however many cores there are.
 const MAX_THREADS: usize = 4;

@@ -1,5 +1,7 @@
 //! Errors of queries, with their hints.
 
+pub(crate) mod spelling;
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -7,11 +9,11 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
-use probing_client::ClientError;
+use probing_client::{AgentError, ClientError};
 use probing_proto::agent::RefusalKind;
 
-use crate::sources::target_snapshot::UnreadTarget;
-use crate::tables::spelling::nearest;
+use crate::error::spelling::nearest;
+use crate::snapshot::target_snapshot::UnreadTarget;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +121,7 @@ impl EngineError {
 
     /// Whether the text could not be understood at all.
     pub fn is_syntax(&self) -> bool {
-        let is_refused = |error: &ClientError| matches!(error, ClientError::Agent { refusal, .. } if refusal.kind == Some(RefusalKind::Syntax));
+        let is_refused = |error: &ClientError| matches!(error, ClientError::Agent(AgentError::Refused { refusal, .. }) if refusal.kind == Some(RefusalKind::Syntax));
         match self {
             Self::Syntax { .. } | Self::Empty | Self::Several { .. } => true,
             Self::Remote(error) => is_refused(error),
@@ -130,7 +132,7 @@ impl EngineError {
     /// Whether no target could be asked.
     pub fn is_blind(&self) -> bool {
         match self {
-            Self::Remote(ClientError::Agent { refusal, .. }) => {
+            Self::Remote(ClientError::Agent(AgentError::Refused { refusal, .. })) => {
                 matches!(refusal.kind, Some(RefusalKind::Blind | RefusalKind::Ended))
             }
             Self::Blind { .. } | Self::Remote(_) => true,

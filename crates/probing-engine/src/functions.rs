@@ -21,7 +21,7 @@ pub const ALL: [Function; 5] = [
     Function {
         call: "duration(nanoseconds)",
         doc: "a duration as text: `1.5 ms`, `2 h 3 min`",
-        example: "SELECT name, duration(user_nanos) AS cpu FROM process.threads ORDER BY user_nanos DESC",
+        example: "SELECT name, duration(user_ns) AS cpu FROM process.threads ORDER BY user_ns DESC",
     },
     Function {
         call: "stack(func, depth)",

@@ -5,5 +5,4 @@ pub(crate) mod exec_override;
 pub(crate) mod group_by;
 pub(crate) mod joins;
 pub(crate) mod key_interning;
-pub(crate) mod plan_cache;
 pub(crate) mod sum_pushdown;

@@ -1,5 +1,8 @@
 //! What a statement is planned and run in: functions, rules, the tables that it names, and no files, network or disk.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -6,11 +6,9 @@ mod catalog;
 pub(crate) mod definition;
 mod envs;
 mod info;
-pub(crate) mod names;
 mod process_threads;
 mod python_threads;
 pub(crate) mod reference;
-pub(crate) mod spelling;
 
 use crate::tables::definition::Table;
 

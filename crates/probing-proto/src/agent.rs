@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::omitted::is_false;
+use crate::message::threads::ThreadSelector;
 use crate::message::{Failure, FrameSelector};
 use crate::process::Pid;
 use crate::report::{DeadProcess, ListedProcess};
@@ -99,6 +101,8 @@ pub enum RefusalKind {
     NoProbe,
     /// The target was reached and could not do it.
     NotDone,
+    /// The target does not have the thread that was asked for.
+    NoThread,
     /// The text of a query is not SQL.
     Syntax,
     /// None of the targets of a query could be read.
@@ -156,7 +160,7 @@ pub struct EvalRequest {
     pub pid: Option<Pid>,
     /// Run it on this thread of the program: `main`, a name, an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Run it in the locals of this frame: 0 is the innermost, -1 the outermost; or by the function's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSelector>,
@@ -183,7 +187,7 @@ pub struct StacksRequest {
     pub all: bool,
     /// Of one thread, by its name or one of its ids.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Of the asyncio tasks that are not done, instead of threads.
     pub tasks: bool,
     /// With the local variables of every frame.
@@ -192,6 +196,9 @@ pub struct StacksRequest {
     pub native: bool,
     /// Hold a thread for a moment when its stack changed during the read.
     pub pause: bool,
+    /// With the threads of the probe.
+    #[serde(skip_serializing_if = "is_false")]
+    pub probe_threads: bool,
 }
 
 /// What `/query` is asked.
@@ -256,7 +263,7 @@ pub struct SamplesRequest {
     /// Readings per second.
     pub rate: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Also threads that sleep or wait.
     #[serde(default)]
     pub idle: bool,

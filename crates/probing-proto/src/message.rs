@@ -10,6 +10,7 @@ pub mod completion;
 pub(crate) mod omitted;
 pub mod reads;
 pub mod recorders;
+pub mod threads;
 pub mod torch;
 pub mod trace;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::message::threads::ThreadNames;
 use crate::message::{Evaluated, Outcome, Raised, TracebackFrame};
 use crate::process::Pid;
 use crate::tables::schema::Storage;
@@ -113,6 +114,9 @@ pub struct BacktraceReport {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub threads_without_native: usize,
     pub read: ReadMethod,
+    /// What a user should know about how it was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[expect(
@@ -163,6 +167,42 @@ pub struct ReportedThread {
     pub missing: Option<MissingFrames>,
     /// Innermost first.
     pub frames: Vec<ReportedFrame>,
+}
+
+impl ReportedThread {
+    /// What it is selected by.
+    pub fn names(&self) -> ThreadNames<'_> {
+        ThreadNames {
+            is_main: self.main,
+            name: self.thread_name.as_deref(),
+            ident: self.ident,
+            thread_id: self.thread_id,
+        }
+    }
+
+    /// Name and id: `loader-3 (4243)`.
+    pub fn title(&self) -> String {
+        let id = self
+            .thread_id
+            .map_or_else(|| "?".to_owned(), |id| id.to_string());
+        match &self.thread_name {
+            Some(name) => format!("{name} ({id})"),
+            None => id,
+        }
+    }
+}
+
+/// The state of a thread in words: `holds the GIL, running`, `waits in futex`.
+pub fn state_words(state: &str, gil: GilState) -> String {
+    let place = match state {
+        state @ ("running" | "asleep" | "stopped") => state.to_owned(),
+        call => format!("waits in {call}"),
+    };
+    match gil {
+        GilState::Holds => format!("holds the GIL, {place}"),
+        GilState::Waits => "waits for the GIL".to_owned(),
+        GilState::Free => place,
+    }
 }
 
 /// Which frames are missing.

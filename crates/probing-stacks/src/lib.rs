@@ -68,6 +68,13 @@ pub enum Pause {
     Moving,
 }
 
+impl Pause {
+    /// [`Pause::Moving`] where that was asked for.
+    pub fn when_moving(is_asked: bool) -> Self {
+        if is_asked { Self::Moving } else { Self::Never }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

@@ -1,9 +1,9 @@
 //! `/backtrace`: stacks, read from outside.
 
 use axum::response::Response;
-use probing_client::{ClientError, FanOutLimits, Member, Pause, StackQuery};
+use probing_client::{FanOutLimits, LocalValues, Pause, StackQuery};
 use probing_proto::agent::{Role, StacksRequest};
-use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
+use probing_proto::message::threads::ThreadFilter;
 
 use crate::agent::Agent;
 use crate::handlers::{TARGET_TIMEOUT, each};
@@ -30,56 +30,29 @@ pub(crate) fn backtrace(
     };
     let members = choice.members()?;
     let is_one = choice.is_one();
-    let query = query(&request);
+    // Values in the program's own words are made by its code.
+    let query = query(&request, caller.role == Role::Control);
     let manner = FanOutLimits::within(TARGET_TIMEOUT);
     if request.tasks {
         return each(&members, is_one, manner, move |member| {
-            tasks(member, &query)
+            member.target.stacks(&query)?.tasks()
         });
     }
-    // Values in the program's own words are made by its code.
-    let in_words = request.locals && caller.role == Role::Control;
-    let read = move |member: &Member| stacks(member, &request, &query, in_words);
-    each(&members, is_one, manner, read)
+    each(&members, is_one, manner, move |member| {
+        member.target.stacks(&query)?.read()
+    })
 }
 
-fn query(request: &StacksRequest) -> StackQuery {
+fn query(request: &StacksRequest, may_run_code: bool) -> StackQuery {
     StackQuery {
-        locals: request.locals,
-        native: request.native,
-        pause: if request.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
+        threads: ThreadFilter::new(request.all, request.thread.clone()),
+        locals: match (request.locals, may_run_code) {
+            (false, _) => LocalValues::Omitted,
+            (true, false) => LocalValues::FromMemory,
+            (true, true) => LocalValues::FromProbe,
         },
+        native: request.native,
+        pause: Pause::when_moving(request.pause),
+        probe_threads: request.probe_threads,
     }
-}
-
-fn tasks(member: &Member, query: &StackQuery) -> Result<TasksReport, ClientError> {
-    member.target.stacks(query)?.tasks()
-}
-
-fn stacks(
-    member: &Member,
-    request: &StacksRequest,
-    query: &StackQuery,
-    in_words: bool,
-) -> Result<BacktraceReport, ClientError> {
-    let mut report = member.target.stacks(query)?.read()?;
-    report.threads.retain(|thread| match &request.thread {
-        Some(wanted) => is_named(thread, wanted),
-        None => request.all || thread.main,
-    });
-    if in_words {
-        // What was read from outside stays where the probe cannot tell.
-        member.target.tell_locals(&mut report).ok();
-    }
-    Ok(report)
-}
-
-fn is_named(thread: &ReportedThread, wanted: &str) -> bool {
-    (thread.main && wanted == "main")
-        || thread.thread_name.as_deref() == Some(wanted)
-        || thread.ident.to_string() == wanted
-        || thread.thread_id.is_some_and(|id| id.to_string() == wanted)
 }

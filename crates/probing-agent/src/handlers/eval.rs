@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use axum::response::Response;
 use probing_client::{
-    AttachOptions, ClientError, ConnectedProbe, Entry, EvalEnd, EvalEvent, FanOutLimits, Target,
+    AttachOptions, ClientError, ConnectedProbe, Entry, EvalEnd, EvalEvent, FanOutLimits,
+    SelectionError, Target,
 };
 use probing_proto::agent::EvalRequest;
-use probing_proto::message::{Eval, Evaluated, Outcome, Progress};
-use probing_proto::report::{EvalReport, StuckReport};
+use probing_proto::message::{Eval, Evaluated, Outcome};
+use probing_proto::report::EvalReport;
 
 use crate::agent::Agent;
 use crate::handlers::each;
@@ -41,7 +42,10 @@ pub(crate) fn eval(
     let members = choice.members()?;
     if !choice.is_explicit() && members.all.len() > 1 {
         let group = members.all.iter().map(|member| &member.who).collect();
-        let refused = target_selection::refused(&ClientError::NotExplicit { group });
+        let refused =
+            target_selection::refused(&ClientError::Selection(SelectionError::NotExplicit {
+                group,
+            }));
         return Err(refused.hint("name one with rank or pid, or send \"ranks\": \"all\""));
     }
     for member in &members.all {
@@ -51,7 +55,7 @@ pub(crate) fn eval(
     }
     let eval = Arc::new(Eval {
         code: request.code,
-        thread: request.thread,
+        thread: request.thread.map(String::from),
         frame: request.frame,
         max_output: Some(
             request
@@ -112,24 +116,11 @@ fn run(
                 thread: None,
                 outcome: Outcome::Finished { value: None },
             };
-            (nothing, true, Some(stuck(target, progress)))
+            (nothing, true, Some(target.stuck(progress)))
         }
     };
     Ok(EvalReport {
         stuck,
         ..EvalReport::new(pid, output, evaluated, timed_out)
     })
-}
-
-fn stuck(target: &Target, progress: Progress) -> StuckReport {
-    let reason = if progress.begun {
-        "the code was interrupted and has not ended yet"
-    } else {
-        "the code has not begun and will not run"
-    };
-    StuckReport {
-        begun: progress.begun,
-        reason: reason.to_owned(),
-        thread: progress.thread.and_then(|ident| target.stack(ident)),
-    }
 }

@@ -35,11 +35,7 @@ pub(crate) fn samples(_: &Agent, _: &Caller, request: SamplesRequest) -> Result<
         idle: request.idle,
         threads: request.threads,
         functions: request.functions,
-        pause: if request.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
-        },
+        pause: Pause::when_moving(request.pause),
     };
     let Some(member) = members.all.first() else {
         return Err(target_selection::no_target(request.pid));

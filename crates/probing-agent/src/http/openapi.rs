@@ -108,7 +108,7 @@ fn responses(route: &Route) -> Value {
         route.path,
         "/backtrace" | "/eval" | "/query" | "/samples" | "/ws"
     ) {
-        responses["404"] = refusal("no such target");
+        responses["404"] = refusal("no such target, or no such thread of it");
         responses["409"] = refusal("the target cannot do it, or the request names several targets");
         responses["502"] = refusal("the target cannot be reached");
         responses["504"] = refusal("the target, or the query, took too long");
@@ -124,7 +124,7 @@ const TARGETS: [(&str, &str, &str); 1] = [(
     "also those that have ended and left recorded rows",
 )];
 
-const STACKS: [(&str, &str, &str); 9] = [
+const STACKS: [(&str, &str, &str); 10] = [
     ("rank", "integer", "of the target with this rank"),
     (
         "ranks",
@@ -150,6 +150,7 @@ const STACKS: [(&str, &str, &str); 9] = [
         "boolean",
         "hold a thread whose stack changes during the read",
     ),
+    ("probe_threads", "boolean", "with the threads of the probe"),
 ];
 
 const SAMPLES: [(&str, &str, &str); 8] = [
@@ -218,7 +219,7 @@ fn schemas() -> Value {
             "properties": {
                 "error": {"type": "string", "description": "what is wrong"},
                 "hint": {"type": "string", "description": "what to do about it"},
-                "kind": {"enum": ["ended", "no_probe", "not_done", "syntax", "blind"]},
+                "kind": {"enum": ["ended", "no_probe", "not_done", "no_thread", "syntax", "blind"]},
             },
         },
         "NodeReport": {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::wire::json_lines::BacktraceArgs;
 
 use crate::arguments::NamedTargets;
@@ -56,9 +57,9 @@ pub(crate) struct BacktraceArguments {
     #[arg(long, help_heading = SELECTION)]
     pub(crate) all: bool,
 
-    /// Show one thread, by name or id (the kernel's or Python's)
-    #[arg(long, value_name = "NAME|ID", conflicts_with = "all", help_heading = SELECTION)]
-    pub(crate) thread: Option<String>,
+    /// Show one thread: `main`, its name or an id
+    #[arg(long, value_name = "main|NAME|ID", conflicts_with = "all", help_heading = SELECTION)]
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// Show pending asyncio tasks and what each awaits, deadlocks included
     #[arg(long, conflicts_with_all = ["all", "thread", "native"], help_heading = SELECTION)]

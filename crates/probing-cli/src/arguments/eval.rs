@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use probing_proto::message::FrameSelector;
+use probing_proto::message::threads::ThreadSelector;
 
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::{bytes, seconds};
@@ -56,7 +57,7 @@ pub(crate) struct EvalArguments {
 
     /// Run the code on this thread, between two bytecodes
     #[arg(long, value_name = "main|NAME|ID", help_heading = PLACE)]
-    pub(crate) thread: Option<String>,
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// Use the locals of this frame (0 = innermost, -1 = outermost)
     #[arg(long, value_name = "N|FUNCTION", allow_hyphen_values = true, help_heading = PLACE)]

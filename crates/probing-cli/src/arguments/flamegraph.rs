@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use probing_proto::message::threads::ThreadSelector;
+
 use crate::arguments::NamedTargets;
 use crate::arguments::amounts::seconds;
 
@@ -48,9 +50,9 @@ pub(crate) struct FlamegraphArguments {
     )]
     pub(crate) format: Option<FlamegraphFormat>,
 
-    /// Sample one thread, by its name or id
-    #[arg(long, value_name = "NAME|ID")]
-    pub(crate) thread: Option<String>,
+    /// Sample one thread: `main`, its name or an id
+    #[arg(long, value_name = "main|NAME|ID")]
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// Show each thread separately
     #[arg(long)]

@@ -17,7 +17,7 @@ Examples:
   probing -t 4242 query                    open a prompt; Tab completes, \\d lists tables and columns
   probing -t all query \"SELECT pid, name, state FROM python.threads WHERE holds_gil\"
   probing --ranks 0-7 query \"SELECT func, count(*) FROM python.backtrace GROUP BY func\"
-  probing -t 4242 query --every 2s \"SELECT name, duration(user_nanos) FROM process.threads\"
+  probing -t 4242 query --every 2s \"SELECT name, duration(user_ns) FROM process.threads\"
   probing -t 4242 query --csv \"SELECT * FROM process.info\" > info.csv
   echo 'SHOW TABLES; DESCRIBE python.backtrace;' | probing -t 4242 query
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::message::trace::{MILLION, Scope, Trace, TraceId};
 
 use crate::arguments::NamedTargets;
@@ -254,6 +255,10 @@ pub(crate) struct TopArguments {
     /// Update the table every TIME
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_seconds, conflicts_with = "once")]
     every: Duration,
+
+    /// Sample one thread: `main`, its name or an id; traces are ignored
+    #[arg(long, value_name = "main|NAME|ID")]
+    pub(crate) thread: Option<ThreadSelector>,
 
     /// Show N functions
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]

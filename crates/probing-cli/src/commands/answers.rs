@@ -10,6 +10,7 @@ use probing_proto::agent::MissingTarget;
 use probing_proto::process::Pid;
 use probing_proto::report::SetReport;
 
+use crate::errors;
 use crate::exit::{self, Status};
 
 /// The answers of all members of a set.
@@ -35,13 +36,12 @@ struct Failure {
 impl Failure {
     fn of(member: &Member, error: &anyhow::Error) -> Self {
         let client_error = error.downcast_ref::<ClientError>();
-        let hint = client_error.and_then(ClientError::hint);
         Self {
             ended: client_error.is_some_and(ClientError::is_end),
             who: member.who.clone(),
             pid: member.pid,
             message: format!("{error:#}"),
-            hint,
+            hint: errors::hint(error),
             status: exit::status_of(error),
         }
     }
@@ -254,8 +254,8 @@ fn lines(failures: &[&Failure], members: &Members) -> Vec<String> {
                 (kind, hint.map(|hint| several[0].without_pid(hint)))
             }
         };
-        lines.push(crate::continued(&format!("{group}: {message}")));
-        lines.extend(hint.map(|hint| crate::continued(&format!("  hint: {hint}"))));
+        lines.push(crate::errors::continued(&format!("{group}: {message}")));
+        lines.extend(hint.map(|hint| crate::errors::continued(&format!("  hint: {hint}"))));
     }
     if !members.missing.is_empty() {
         let ranks = members.missing.to_string();

@@ -1,17 +1,17 @@
-//! `probing -t PID backtrace`: asks, keeps the threads that are wanted, prints.
+//! `probing -t PID backtrace`: reads the stacks of the threads that are wanted, and prints them.
 
 mod repeated;
 mod set;
-mod tasks;
+pub(crate) mod tasks;
 pub(crate) mod text;
 mod tree;
 mod variables;
 
 use std::io::Write as _;
 
-use anyhow::{Context as _, bail};
-use probing_client::{Members, Pause, StackQuery, Target};
-use probing_proto::report::{BacktraceReport, ReportedThread, TasksReport};
+use probing_client::{ClientError, LocalValues, Members, Pause, StackQuery, Target};
+use probing_proto::message::threads::ThreadFilter;
+use probing_proto::report::{BacktraceReport, TasksReport};
 
 use crate::arguments::BacktraceArguments;
 use crate::commands::TargetArgs;
@@ -43,6 +43,7 @@ fn run_one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<St
         return repeated::repeat_one(arguments, target, times);
     }
     let report = read(arguments, target)?;
+    say_notes(&report.notes)?;
     if arguments.json {
         json::print(&report)?;
     } else {
@@ -51,82 +52,40 @@ fn run_one(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<St
     Ok(exit::OK)
 }
 
-/// The threads of one target that were asked for.
-fn read(arguments: &BacktraceArguments, target: &Target) -> anyhow::Result<BacktraceReport> {
-    let (report, note) = read_with_note(arguments, target)?;
-    if let Some(note) = note {
+/// Says what a user should know about how stacks were read.
+fn say_notes(notes: &[String]) -> std::io::Result<()> {
+    for note in notes {
         writeln!(terminal::stderr(), "{note}")?;
-    }
-    Ok(report)
-}
-
-/// The asyncio tasks of one target, as text and as data, and what is to be said about them.
-pub(super) fn tasks_with_note(
-    arguments: &BacktraceArguments,
-    target: &Target,
-) -> anyhow::Result<(String, TasksReport, Option<String>)> {
-    let mut stacks = target.stacks(&query(arguments))?;
-    let report = stacks.tasks()?;
-    Ok((tasks::words(&report, false), report, stacks.note()))
-}
-
-/// The same, and what is to be said about them.
-pub(super) fn read_with_note(
-    arguments: &BacktraceArguments,
-    target: &Target,
-) -> anyhow::Result<(BacktraceReport, Option<String>)> {
-    let mut stacks = target.stacks(&query(arguments))?;
-    let mut report = stacks.read()?;
-    choose(&mut report, arguments)?;
-    let told = if arguments.locals {
-        target.tell_locals(&mut report)
-    } else {
-        Ok(())
-    };
-    let pid = report.pid;
-    let values = told
-        .err()
-        .map(|error| format!("note: values of {pid} are those read from outside: {error}"));
-    let notes: Vec<String> = stacks.note().into_iter().chain(values).collect();
-    Ok((report, (!notes.is_empty()).then(|| notes.join("\n"))))
-}
-
-fn query(arguments: &BacktraceArguments) -> StackQuery {
-    StackQuery {
-        locals: arguments.locals,
-        native: arguments.native,
-        pause: if arguments.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
-        },
-    }
-}
-
-/// Keeps the threads that were asked for.
-fn choose(report: &mut BacktraceReport, arguments: &BacktraceArguments) -> anyhow::Result<()> {
-    if let Some(wanted) = &arguments.thread {
-        let names: Vec<String> = report.threads.iter().map(text::name).collect();
-        report.threads.retain(|thread| is_named(thread, wanted));
-        if report.threads.is_empty() {
-            bail!(
-                "no thread is named {wanted}; there are: {}",
-                names.join(", ")
-            );
-        }
-    } else if !arguments.all {
-        report.threads.retain(|thread| thread.main);
-        report
-            .threads
-            .first()
-            .context("the main thread runs no Python now; `--all` shows the others")?;
     }
     Ok(())
 }
 
-pub(super) fn is_named(thread: &ReportedThread, wanted: &str) -> bool {
-    (thread.main && wanted == "main")
-        || thread.thread_name.as_deref() == Some(wanted)
-        || thread.ident.to_string() == wanted
-        || thread.thread_id.is_some_and(|id| id.to_string() == wanted)
+/// The threads of one target that were asked for.
+pub(super) fn read(
+    arguments: &BacktraceArguments,
+    target: &Target,
+) -> Result<BacktraceReport, ClientError> {
+    target.stacks(&query(arguments))?.read()
+}
+
+/// The asyncio tasks of one target.
+pub(super) fn read_tasks(
+    arguments: &BacktraceArguments,
+    target: &Target,
+) -> Result<TasksReport, ClientError> {
+    target.stacks(&query(arguments))?.tasks()
+}
+
+fn query(arguments: &BacktraceArguments) -> StackQuery {
+    StackQuery {
+        threads: ThreadFilter::new(arguments.all, arguments.thread.clone()),
+        locals: if arguments.locals {
+            LocalValues::FromProbe
+        } else {
+            LocalValues::Omitted
+        },
+        native: arguments.native,
+        pause: Pause::when_moving(arguments.pause),
+        probe_threads: false,
+    }
 }

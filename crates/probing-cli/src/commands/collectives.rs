@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probing_client::{
-    ClientError, EndedTarget, Entry, FanOutLimits, Group, Member, Members, Ranks, Target, fan_out,
-    started_at_nanos,
+    ClientError, EndedTarget, Entry, FanOutLimits, Group, Member, Members, Ranks, SelectionError,
+    Target, fan_out, started_at_nanos,
 };
 use probing_engine::{Engine, Format, QueryLimits};
 use probing_proto::message::recorders::{Tracer, TracerCall};
@@ -123,7 +123,10 @@ fn is_among(members: &Members, ended: &EndedTarget) -> bool {
 
 fn is_nobody(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<ClientError>();
-    matches!(error, Some(ClientError::NobodyChosen { .. }))
+    matches!(
+        error,
+        Some(ClientError::Selection(SelectionError::NobodyChosen { .. }))
+    )
 }
 
 fn why_nothing(asked: &QueriedProcesses) -> String {

@@ -29,6 +29,7 @@ use self::in_flight::InFlight;
 use self::input::{Input, InputEvent};
 use crate::commands::answers::missing_lines;
 use crate::commands::{TargetArgs, backtrace, eval};
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -148,7 +149,7 @@ impl Service {
         let mut probe = self.contact.probe()?;
         let canceller = probe.start_eval(Eval {
             code: asked.code,
-            thread: asked.thread,
+            thread: asked.thread.map(String::from),
             frame: asked.frame,
             max_output: asked.max_output,
             stop: None,
@@ -167,7 +168,7 @@ impl Service {
             EvalEnd::TimedOut(evaluated) => (evaluated, true),
             // What comes later on this connection is nobody's: it goes, and takes the code along.
             EvalEnd::Stuck(progress) => {
-                let stuck = eval::stuck::report(self.contact.target()?, progress);
+                let stuck = self.contact.target()?.stuck(progress);
                 return Ok(LineEvent::Stuck {
                     stack: eval::stuck::stack(&stuck),
                     begun: stuck.begun,
@@ -225,16 +226,17 @@ impl Service {
             bail!("all threads, one thread and tasks exclude each other");
         }
         let (tasks, target) = (asked.tasks, self.contact.target()?);
-        let (mut text, report, note) = if tasks {
-            let (text, report, note) = backtrace::tasks_with_note(&asked.into(), target)?;
-            (text, serde_json::to_value(&report)?, note)
+        let (mut text, report, notes) = if tasks {
+            let report = backtrace::read_tasks(&asked.into(), target)?;
+            let text = backtrace::tasks::words(&report, false);
+            (text, serde_json::to_value(&report)?, report.notes)
         } else {
-            let (report, note) = backtrace::read_with_note(&asked.into(), target)?;
+            let report = backtrace::read(&asked.into(), target)?;
             let text = backtrace::text::text(&report, false);
-            (text, serde_json::to_value(&report)?, note)
+            (text, serde_json::to_value(&report)?, report.notes)
         };
         // Not to stderr, which a program need not read.
-        text.extend(note.map(|note| format!("\n{note}\n")));
+        text.extend(notes.iter().map(|note| format!("\n{note}\n")));
         let text = visible::lines(&terminal::plain(&text)).into_owned();
         Ok(LineEvent::Backtrace { text, report })
     }
@@ -256,13 +258,12 @@ fn failed(error: &anyhow::Error) -> LineEvent {
         kind: match client_error {
             None if is_blind => FailureKind::Unreachable,
             Some(ClientError::NotDone(_)) | None => FailureKind::Failed,
+            Some(error) if error.is_no_thread() => FailureKind::Failed,
             Some(_) => FailureKind::Unreachable,
         },
         failure: Failure {
             error: format!("{error:#}"),
-            hint: client_error
-                .and_then(ClientError::hint)
-                .or_else(|| engine_error.and_then(EngineError::hint)),
+            hint: errors::hint(error),
         },
     }
 }

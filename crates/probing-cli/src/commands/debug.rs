@@ -24,7 +24,8 @@ use crate::commands::TargetArgs;
 use crate::commands::repl::completion::LiveNames;
 use crate::commands::repl::editor::{Editor, PromptLanguage, Read};
 use crate::commands::repl::input;
-use crate::commands::repl::session::{say, say_error};
+use crate::commands::repl::session::say;
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::terminal;
 use crate::terminal::KeysWait;
@@ -118,12 +119,8 @@ fn done(debugger: &mut Debugger<'_>, text: &str, at_terminal: bool) -> anyhow::R
     match done {
         Err(error) => match error.downcast_ref::<ClientError>() {
             Some(ClientError::Gone) => Err(error),
-            Some(client_error) => {
-                say_error(client_error)?;
-                Ok(Next::Input)
-            }
-            None => {
-                say(&format!("error: {error:#}"))?;
+            _ => {
+                errors::print(&error)?;
                 Ok(Next::Input)
             }
         },

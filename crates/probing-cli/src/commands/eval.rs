@@ -15,6 +15,7 @@ use probing_proto::report::EvalReport;
 
 use crate::arguments::EvalArguments;
 use crate::commands::TargetArgs;
+use crate::errors::{self, CommandError};
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -24,7 +25,7 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &TargetArgs) -> anyhow::Result
     let code = Code {
         eval: Eval {
             code: code(arguments)?,
-            thread: arguments.thread.clone(),
+            thread: arguments.thread.clone().map(String::from),
             frame: arguments.frame.clone(),
             max_output: Some(arguments.max_output),
             stop: None,
@@ -41,14 +42,19 @@ pub(crate) fn run(arguments: &EvalArguments, aim: &TargetArgs) -> anyhow::Result
     let running = Running::start(target, probe, code)?;
     let interrupted = cancel_on_interrupt(running.eval.clone())?;
     let end = if arguments.json {
-        running.collect()?
+        running.collect()
     } else {
-        running.stream()?
+        running.stream()
     };
-    if interrupted.load(Ordering::Acquire) {
-        return Ok(exit::INTERRUPTED);
+    match end {
+        end if !interrupted.load(Ordering::Acquire) => end,
+        Ok(_) => Ok(exit::INTERRUPTED),
+        Err(error) if error.is::<CommandError>() => {
+            errors::print(&error)?;
+            Ok(exit::INTERRUPTED)
+        }
+        end => end,
     }
-    Ok(end)
 }
 
 /// What to run, and for how long.
@@ -117,11 +123,11 @@ impl Running {
             EvalEnd::Evaluated(evaluated) => show(evaluated),
             EvalEnd::TimedOut(evaluated) => {
                 say_dropped(&evaluated)?;
-                self.say_timed_out("the code was interrupted", "")
+                Err(self.timed_out("the code was interrupted", String::new()))
             }
             EvalEnd::Stuck(progress) => {
-                let stuck = stuck::report(&self.target, progress);
-                self.say_timed_out(&stuck.reason, &stuck::stack(&stuck))
+                let stuck = self.target.stuck(progress);
+                Err(self.timed_out(&stuck.reason, stuck::stack(&stuck)))
             }
         }
     }
@@ -156,7 +162,7 @@ impl Running {
                         thread: None,
                         outcome: Outcome::Finished { value: None },
                     };
-                    let stuck = stuck::report(&self.target, progress);
+                    let stuck = self.target.stuck(progress);
                     (nothing, exit::TIMED_OUT, Some(stuck))
                 }
             };
@@ -168,17 +174,13 @@ impl Running {
         Ok((report, status))
     }
 
-    fn say_timed_out(&self, what_became_of_it: &str, stack: &str) -> anyhow::Result<Status> {
+    fn timed_out(&self, what_became_of_it: &str, stack: String) -> anyhow::Error {
         let seconds = self.timeout.unwrap_or_default().as_secs_f64();
-        write!(
-            terminal::stderr(),
-            "error: timed out after {seconds} s: {what_became_of_it}\n{stack}"
-        )?;
-        writeln!(
-            terminal::stderr(),
-            "hint: allow more time with --timeout SECONDS (0 = no limit)"
-        )?;
-        Ok(exit::TIMED_OUT)
+        let message = format!("timed out after {seconds} s: {what_became_of_it}");
+        CommandError::new(exit::TIMED_OUT, message)
+            .details(stack)
+            .hint("allow more time with --timeout SECONDS (0 = no limit)")
+            .into()
     }
 }
 

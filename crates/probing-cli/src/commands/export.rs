@@ -11,7 +11,8 @@ use probing_proto::text::visible;
 
 use crate::arguments::ExportArguments;
 use crate::commands::TargetArgs;
-use crate::commands::query::{counted, said_whom_it_lacks, say_query_trouble, whole};
+use crate::commands::query::{counted, said_whom_it_lacks, whole};
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::terminal;
 
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: &ExportArguments, aim: &TargetArgs) -> anyhow::Resu
     }
     let last = if is_any_read { None } else { unread.pop() };
     for error in &unread {
-        say_query_trouble("warning", error)?;
+        errors::warn(error)?;
     }
     last.map_or(Ok(exit::OK), Err)
 }

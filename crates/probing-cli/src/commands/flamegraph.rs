@@ -115,11 +115,7 @@ fn plan(arguments: &FlamegraphArguments) -> Plan {
         idle: arguments.idle,
         threads: arguments.threads,
         functions: arguments.functions,
-        pause: if arguments.pause {
-            Pause::Moving
-        } else {
-            Pause::Never
-        },
+        pause: Pause::when_moving(arguments.pause),
     }
 }
 
@@ -145,7 +141,7 @@ fn check(samples: &Samples, arguments: &FlamegraphArguments) -> anyhow::Result<(
     if !samples.calls.is_empty() {
         return Ok(());
     }
-    let wanted = arguments.thread.as_deref();
+    let wanted = arguments.thread.as_ref();
     match wanted {
         _ if samples.taken == 0 && samples.end == SamplesEnd::TargetEnded => {
             bail!("process {} ended before it could be sampled", samples.pid)
@@ -155,10 +151,7 @@ fn check(samples: &Samples, arguments: &FlamegraphArguments) -> anyhow::Result<(
             samples.took.as_secs_f64(),
             samples.failed
         ),
-        Some(wanted) if !samples.wanted_was_seen => bail!(
-            "no thread is named {wanted}; there are: {}",
-            samples.names.join(", ")
-        ),
+        Some(wanted) if !samples.wanted_was_seen => Err(samples.no_thread(wanted).into()),
         _ => bail!(
             "{} never ran in {} samples; --idle also counts those that sleep",
             wanted.map_or("a thread".to_owned(), |wanted| format!("thread {wanted}")),

@@ -7,7 +7,7 @@ mod statements;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use probing_client::{ClientError, Members, Stop};
+use probing_client::{Members, Stop};
 use probing_engine::{
     Engine, EngineError, Format, Layout, QueryLimits, ResultStream, Stopper, Summary, UnreadTarget,
     missing_targets,
@@ -65,25 +65,6 @@ fn from_input(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
         status = asker.ask(statement)?;
     }
     Ok(status)
-}
-
-/// Shows it where a prompt goes on.
-pub(crate) fn say_query_error(error: &anyhow::Error) -> anyhow::Result<()> {
-    say_query_trouble("error", error)
-}
-
-/// Shows it where the command goes on.
-pub(super) fn say_query_trouble(word: &str, error: &anyhow::Error) -> anyhow::Result<()> {
-    let hint = match error.downcast_ref::<EngineError>() {
-        Some(error) => error.hint(),
-        None => error.downcast_ref().and_then(ClientError::hint),
-    };
-    let mut out = terminal::stderr();
-    writeln!(out, "{word}: {error:#}")?;
-    if let Some(hint) = hint {
-        writeln!(out, "hint: {hint}")?;
-    }
-    Ok(())
 }
 
 /// Whom is asked, and how the rows are written.

@@ -20,9 +20,10 @@ use probing_client::ClientError;
 
 use self::completion::LiveNames;
 use self::editor::{Editor, PromptLanguage, Read};
-use self::session::{Next, Session, say, say_error};
+use self::session::{Next, Session, say};
 pub(super) use self::show::outcome as show_outcome;
 use crate::commands::TargetArgs;
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::terminal;
 use crate::terminal::KeysWait;
@@ -112,10 +113,10 @@ fn go_on(session: &mut Session<'_>, text: &str) -> anyhow::Result<NextStep> {
         Ok(Next::Leave) => Ok(NextStep::Away(exit::OK)),
         Err(error) => match error.downcast_ref() {
             Some(ClientError::Gone) => Ok(NextStep::Away(said_farewell(session)?)),
-            Some(error) => say_error(error).map(|()| NextStep::On).map_err(Into::into),
-            None => say(&format!("error: {error:#}"))
-                .map(|()| NextStep::On)
-                .map_err(Into::into),
+            _ => {
+                errors::print(&error)?;
+                Ok(NextStep::On)
+            }
         },
     }
 }

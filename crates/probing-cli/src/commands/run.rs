@@ -12,6 +12,7 @@ use probing_client::package_dir;
 use probing_proto::env::{PROBING, PROBING_COMMAND, PYTHONPATH};
 
 use crate::arguments::RunArguments;
+use crate::errors::CommandError;
 use crate::exit::{self, Status};
 use crate::terminal;
 
@@ -47,10 +48,6 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<Status> {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_STARTED,
     };
-    writeln!(
-        terminal::stderr(),
-        "error: cannot run {}: {error}",
-        program.display()
-    )?;
-    Ok(status)
+    let message = format!("cannot run {}: {error}", program.display());
+    Err(CommandError::new(status, message).into())
 }

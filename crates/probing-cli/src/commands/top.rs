@@ -120,6 +120,10 @@ impl TopSnapshot {
 impl TopSampler<'_> {
     fn look(&self) -> anyhow::Result<TopSnapshot> {
         let members = self.aim.members()?;
+        if self.arguments.thread.is_some() {
+            // Sums of traces are those of all threads.
+            return self.sampled(members, "one thread was asked for");
+        }
         let (traced, missing) = match self.traced(&members) {
             Ok((traced, _)) if traced.is_empty() => {
                 return self.sampled(members, "no traced call was recorded");
@@ -170,9 +174,9 @@ impl TopSampler<'_> {
     ) -> Result<(Vec<TracedFunction>, Vec<UnreadTarget>), EngineError> {
         let begin = self.begin();
         let sql = format!(
-            "SELECT pid, rank, function, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
+            "SELECT pid, rank, func, file, lineno, sum(calls) AS calls, sum(total_ns) AS total, sum(self_ns) AS own, \
              min(min_ns) AS least, max(max_ns) AS greatest FROM python.trace_stats \
-             WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY pid, rank, function, file, lineno \
+             WHERE arrow_cast(ts, 'Int64') > {begin} GROUP BY pid, rank, func, file, lineno \
              ORDER BY own DESC LIMIT {MAX_ROWS}"
         );
         let answer = self
@@ -188,7 +192,7 @@ impl TopSampler<'_> {
         let plan = Plan {
             duration: self.arguments.span(),
             rate: RATE,
-            thread: None,
+            thread: self.arguments.thread.clone(),
             idle: false,
             threads: false,
             functions: false,
@@ -203,6 +207,12 @@ impl TopSampler<'_> {
             ))
             .with_context(|| format!("{why}, and stacks cannot be sampled"));
         };
+        if let Some(wanted) = &self.arguments.thread
+            && !samples.wanted_was_seen
+            && samples.taken > 0
+        {
+            return Err(samples.no_thread(wanted).into());
+        }
         let missing = failures.into_iter().map(|(member, error)| UnreadTarget {
             who: member.who,
             pid: member.pid,

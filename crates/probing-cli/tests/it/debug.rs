@@ -85,7 +85,7 @@ fn a_script_steps_where_lines_are_recorded_as_anywhere() {
             probing(&sandbox, &target, &["trace", function, "--lines"]);
         }
         looks_around(&sandbox, &mut target);
-        let sql = "select function, count(*) from python.trace_event where kind = 'line' group by function order by 1";
+        let sql = "select func, count(*) from python.trace_event where kind = 'line' group by func order by 1";
         let counted = probing(&sandbox, &target, &["query", "--csv", sql]);
         assert!(
             counted.stdout.ends_with("add_up,7\nprice_of,4\n"),

@@ -60,7 +60,7 @@ fn a_process_that_is_stopped() {
         assert_eq!(ran.status, 3);
         insta::assert_snapshot!(scrubbed(&ran.stderr), @r"
         error: process is stopped by a signal and cannot answer: N
-        hint: let it go on with: kill -CONT N
+        hint: resume it with: kill -CONT N
         ");
         assert_eq!(target.state(), 'T');
     });
@@ -133,7 +133,7 @@ fn a_name_that_is_nobodys_or_several_processes() {
         }
         assert!(
             ran.stderr.ends_with(
-                "hint: name one of them by pid: -t PID; or choose by rank: --ranks 0,2-5; several pids make a set: -t PID,PID\n"
+                "hint: name one by pid: -t PID; or choose by rank: --ranks 0,2-5; several pids make a set: -t PID,PID\n"
             ),
             "{ran:?}"
         );

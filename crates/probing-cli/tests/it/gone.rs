@@ -86,8 +86,8 @@ fn a_process_that_nobody_has_taken_notice_of_has_ended() {
     assert_eq!(
         ran.stderr,
         format!(
-            "error: process has ended; only its parent has not noticed yet: {pid}\n\
-             hint: what has ended has no stacks any more\n"
+            "error: process has ended; its parent has not collected its status yet: {pid}\n\
+             hint: a process that has ended has no stacks\n"
         )
     );
     child.wait().unwrap();

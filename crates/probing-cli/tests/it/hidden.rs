@@ -145,7 +145,7 @@ fn a_probe_that_cannot_answer_is_told_beside_the_refusal() {
         assert_eq!(ran.status, 3, "{ran:?}");
         let said = scrubbed(&ran.stderr);
         let reason = "; and its probe cannot be asked: process is stopped by a signal and cannot answer: N\n\
-                      hint: let it go on with: kill -CONT N\n";
+                      hint: resume it with: kill -CONT N\n";
         assert!(said.ends_with(reason), "{ran:?}");
         assert_eq!(target.state(), 'T');
     });

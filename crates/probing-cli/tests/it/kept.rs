@@ -112,8 +112,9 @@ fn a_stop_that_timed_out_and_an_uncaught_exception_leave_a_capture() {
             assert_eq!(loss, format!("pid,step,value,name\n{expected}"));
             let logged = ask("SELECT text FROM python.captures WHERE kind = 'log' ORDER BY ts");
             assert_eq!(logged, "text\nstep 0\nstep 1\nstep 2\n");
-            let written = ask("SELECT name, new, function FROM python.variables ORDER BY ts");
-            let changes = "name,new,function\nrate,1.0,work\nrate,0.5,work\nrate,0.25,work\nrate,0.125,work\n";
+            let written = ask("SELECT name, new, func FROM python.variables ORDER BY ts");
+            let changes =
+                "name,new,func\nrate,1.0,work\nrate,0.5,work\nrate,0.25,work\nrate,0.125,work\n";
             assert_eq!(written, changes);
             let tables = ask("SHOW TABLES");
             for table in ["user.loss", "python.captures", "python.backtrace"] {

@@ -67,8 +67,8 @@ fn values_from_outside_remain_when_the_probe_cannot_answer() {
         let pid = target.pid();
         let ran = backtrace(&sandbox, &target);
         let note = format!(
-            "note: values of {pid} are those read from outside: no answer from the probe within 1.5s: cancelled, \
-             and nothing was changed\n"
+            "note: values of {pid} are those read from outside: the probe did not answer within 1.5s: the request \
+             was cancelled and changed nothing\n"
         );
         assert_eq!(ran.stderr, note);
         assert!(ran.stdout.contains("      byte = "), "{ran:?}");

@@ -150,7 +150,7 @@ fn a_write_to_an_address_is_reported_with_native_frames() {
         );
         program.go_on();
         // It is a row, too.
-        let sql = "SELECT name, old, new, function FROM python.variables";
+        let sql = "SELECT name, old, new, func FROM python.variables";
         let rows = probing(&program.sandbox, &program.target, &["query", "--csv", sql]);
         let function = rows.stdout.lines().nth(1).unwrap_or_default().to_owned();
         assert!(

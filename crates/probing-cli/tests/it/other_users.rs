@@ -129,7 +129,7 @@ fn root_makes_no_folder_where_the_targets_user_could_not() {
         assert!(!given.exists(), "{ran:?}");
         assert_eq!(fs::metadata(&closed).unwrap().uid(), 0);
         assert_eq!(ran.status, 3, "{ran:?}");
-        let words = "error: cannot bring the probe into the target's folder ";
+        let words = "error: cannot copy the probe into the target's folder ";
         assert!(ran.stderr.starts_with(words), "{ran:?}");
         assert!(target.lives());
     });

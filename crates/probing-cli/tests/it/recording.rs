@@ -305,7 +305,7 @@ assert list(generator()) == [1, 2]",
         let lines = told(&sandbox, target.pid(), "python.trace_event");
         assert_eq!(
             lines[0],
-            "kind text, name text, thread_id u32, span_id i64, parent_id i64, duration_ns i64, error text, attributes text, file text, lineno u32, function text, depth u32, step i64"
+            "kind text, name text, thread_id u32, span_id i64, parent_id i64, duration_ns i64, error text, attributes text, file text, lineno u32, func text, depth u32, step i64"
         );
         let (pid, mut shown) = (target.pid().to_string(), Vec::new());
         for line in &lines[1..] {

@@ -351,7 +351,7 @@ fn of_ranks_that_failed_and_left_nothing_it_is_said_which() {
         let stacks = said(&["backtrace"]);
         insta::assert_snapshot!(stacks, @"
         error: no process here has these ranks, and they left no rows: 0,2-3
-        hint: they have ended, or run on another machine: name that, too, with -t HOST:PORT. Of those that are started with PROBING=1 what they recorded stays; `--ranks all backtrace` shows where the others are
+        hint: they have ended, or run on another machine: add -t HOST:PORT. A process that was started with PROBING=1 leaves what it recorded; `--ranks all backtrace` shows where the others are
         ");
         assert_eq!(said(&["query", "SELECT 1"]), stacks);
         assert_eq!(said(&["collectives"]), stacks);
@@ -446,7 +446,7 @@ fn what_makes_no_sense_for_a_set_is_refused() {
     assert_eq!(repl.status, 2);
     insta::assert_snapshot!(job.shown(&repl.stderr), @"
     error: this command takes one target, and these are 2: ranks 0-1
-    hint: name one of them by pid: -t PID; or by rank: --ranks N; to debug whichever comes to a place first, set the breakpoint in all of them (`break PLACE`): `stops` names the one
+    hint: name one by pid: -t PID; or by rank: --ranks N; to debug the first that reaches a place, set a breakpoint in all of them (`break PLACE`): `stops` shows which it is
     ");
     let debug = job.probing((0, 1), &["debug", "work"]);
     assert_eq!((debug.status, debug.stderr), (2, repl.stderr));
@@ -554,7 +554,7 @@ fn a_stopped_member_keeps_nobody_from_being_attached() {
         assert_eq!(attach.status, 3);
         let shown = scrubbed(&job.shown(&attach.stderr));
         assert_eq!(shown.matches(": attached to").count(), 2, "{shown}");
-        let stopped = "rank N: process is stopped by a signal and cannot answer: N\n hint: let it go on with: kill -CONT N\n";
+        let stopped = "rank N: process is stopped by a signal and cannot answer: N\n hint: resume it with: kill -CONT N\n";
         assert!(shown.ends_with(stopped), "{shown}");
     });
 }

@@ -56,7 +56,7 @@ impl Traced {
 
     /// Rows of the tracer, in the order in which they were recorded.
     pub(crate) fn rows(&self) -> Vec<String> {
-        self.query("select kind, function, depth from python.trace_event order by ts")
+        self.query("select kind, func, depth from python.trace_event order by ts")
     }
 }
 
@@ -107,8 +107,7 @@ fn what_a_function_calls_is_followed_as_deep_as_asked() {
             "return,Trainer.fit,0",
         ];
         assert_eq!(traced.rows(), shallow);
-        let changes =
-            traced.query("select name, old, new, function from python.variables order by ts");
+        let changes = traced.query("select name, old, new, func from python.variables order by ts");
         assert_eq!(changes.len(), 2, "{changes:?}");
         assert!(changes[0].starts_with("rate,,0.5,"), "{changes:?}");
         assert!(changes[1].starts_with("rate,0.5,4.5,"), "{changes:?}");
@@ -290,7 +289,7 @@ fn a_whole_module_is_traced_and_summed_up() {
         traced.run("later(1)");
         traced.probing(&["trace", "--list"]);
         let sums = traced.query(
-            "select function, sum(calls), sum(total_ns) >= sum(self_ns), min(min_ns) <= max(max_ns) from python.trace_stats group by function order by 1",
+            "select func, sum(calls), sum(total_ns) >= sum(self_ns), min(min_ns) <= max(max_ns) from python.trace_stats group by func order by 1",
         );
         let named = |name: &str| sums.iter().any(|line| line.ends_with(name));
         for expected in [
@@ -417,16 +416,14 @@ fn what_was_under_way_when_a_trace_ended_is_not_of_the_next_one() {
         traced.run("held()");
         traced.probing(&["untrace", "all"]);
         // It began before that trace did: how long it took is not known.
-        let calls =
-            "select sum(calls) from python.trace_stats where trace = 2 and function = 'held'";
+        let calls = "select sum(calls) from python.trace_stats where trace = 2 and func = 'held'";
         assert_eq!(traced.query(calls), ["1"]);
         // Nor does it keep code from being found that comes later.
         traced.run("gate.clear()");
         ends_inside(&mut traced, &["trace", "later"]);
         traced.run("def later(x): return x");
         traced.run("later(1)");
-        let found =
-            "select kind, depth from python.trace_event where function = 'later' order by ts";
+        let found = "select kind, depth from python.trace_event where func = 'later' order by ts";
         assert_eq!(traced.query(found), ["call,0", "return,0"]);
     });
 }

@@ -37,7 +37,7 @@ fn an_agent_that_was_never_met_is_refused_without_a_terminal() {
         format!(
             "error: certificate not trusted: first contact with the agent at {name}, which shows {seen}\n\
              hint: compare it with the agent's output, then add --fingerprint {seen}; or trust it unseen with --accept-new, or \
-             those whom an authority vouches for with --ca FILE\n"
+             agents whose certificates an authority signed with --ca FILE\n"
         )
     );
     // Nothing was asked, and nothing is remembered.

@@ -129,7 +129,7 @@ fn one_machine_looks_into_the_other() {
         let refused = from_the_other(&machines, (&here, &closed), &["eval", "noticed = True"]);
         assert_eq!(refused.status, 3);
         assert!(
-            refused.stderr.contains("does not let this address in"),
+            refused.stderr.contains("refuses this address"),
             "{refused:?}"
         );
         // Nor does anything but a loopback address come without TLS.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod agent;
+mod alike;
 mod audit;
 mod commands;
 mod crowds;

@@ -130,7 +130,7 @@ fn another_certificate_than_before_is_refused() {
     assert_eq!(
         ran.stderr,
         format!(
-            "error: the agent at {name} shows another certificate than expected: {new}\nhint: expected was {old}: \
+            "error: the agent at {name} shows another certificate than expected: {new}\nhint: expected {old}: \
              someone may be in between. If the agent has a new certificate, remove its line from {}, or name it with \
              --fingerprint\n",
             file.display()
@@ -249,7 +249,10 @@ fn an_authority_may_vouch_for_agents() {
         ran.stderr
     };
     let told = refused(&agent, &other_ca);
-    let words = format!("error: nobody vouches for the agent at {}: ", agent.name());
+    let words = format!(
+        "error: certificate not trusted: the agent at {}: ",
+        agent.name()
+    );
     assert!(
         told.starts_with(&words) && told.contains("\nhint: none of those in "),
         "{told}"
@@ -262,7 +265,10 @@ fn an_authority_may_vouch_for_agents() {
     // Signed, but for somebody else.
     let misnamed = Agent::with(&there, &["--listen", "0", "--tls", &elsewhere], |_| {});
     let told = refused(&misnamed, &named_ca);
-    assert!(told.contains("nobody vouches for the agent at "), "{told}");
+    assert!(
+        told.contains("certificate not trusted: the agent at "),
+        "{told}"
+    );
     let mut command = agent.command(&here, ["eval", "'noticed' in globals()"]);
     command
         .env("PROBING_TOKEN", &agent.token)
@@ -289,7 +295,7 @@ fn addresses_outside_the_ranges_are_turned_away() {
             let ran = agent.probing_elsewhere(&here, ["eval", "noticed = True"]);
             assert_eq!(ran.status, 3);
             let expected = format!(
-                "error: the agent at {} does not let this address in\nhint: ",
+                "error: the agent at {} refuses this address\nhint: ",
                 agent.name()
             );
             assert!(ran.stderr.starts_with(&expected), "{ran:?}");

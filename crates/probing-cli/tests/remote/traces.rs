@@ -24,7 +24,7 @@ fn a_function_is_traced_shown_and_no_longer_traced_through_an_agent() {
         let rows = ask(&[
             "query",
             "--csv",
-            "select kind, function, depth from python.trace_event order by ts",
+            "select kind, func, depth from python.trace_event order by ts",
         ]);
         assert_eq!(
             rows.lines().skip(1).collect::<Vec<_>>(),

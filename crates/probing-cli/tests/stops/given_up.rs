@@ -347,9 +347,9 @@ fn a_command_that_gives_up_says_what_became_of_its_request() {
         let given_up = debugged.sandbox.probing(["-t", &pid, "delete", "all"]);
         assert_eq!(given_up.status, 3);
         assert!(
-            given_up
-                .stderr
-                .contains("no answer from the probe within 2s: cancelled, and nothing was changed"),
+            given_up.stderr.contains(
+                "the probe did not answer within 2s: the request was cancelled and changed nothing"
+            ),
             "{given_up:?}"
         );
         debugged.begin("release");

@@ -221,9 +221,9 @@ fn traces_of_every_function_change_nothing() {
         probing(&["untrace", "all"]);
         let again: serde_json::Value = told(&mut target, "main()");
         assert_eq!(again, result);
-        let rows = "select function, count(*) filter (where kind = 'call') as calls, \
+        let rows = "select func, count(*) filter (where kind = 'call') as calls, \
                     count(*) filter (where kind in ('return', 'exception')) as ends \
-                    from python.trace_event group by function order by function";
+                    from python.trace_event group by func order by func";
         for row in probing(&["query", "--csv", rows]).lines().skip(1) {
             let parts: Vec<&str> = row.split(',').collect();
             assert_eq!(parts[1], parts[2], "{row}");

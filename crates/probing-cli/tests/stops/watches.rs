@@ -52,7 +52,7 @@ impl Watched {
 
     #[track_caller]
     fn check(&self, point: &Breakpoint, expected: &[Row]) {
-        let rows = self.rows(point, "coalesce(old, '-'), coalesce(new, '-'), line");
+        let rows = self.rows(point, "coalesce(old, '-'), coalesce(new, '-'), lineno");
         let line = |mark: &str| line_of(PROGRAM, mark);
         let expected: Vec<String> = expected
             .iter()
@@ -130,10 +130,7 @@ fn each_change_of_a_local_is_a_row_with_the_line_that_wrote_it() {
         let told = watched.debugged.client.points();
         let told: Vec<_> = told.iter().map(|it| (it.hits, it.fired)).collect();
         assert_eq!(told, [(4, 4), (3, 3), (3, 3), (3, 3)]);
-        let names = watched.rows(
-            &total,
-            "name, function, thread_name, file LIKE '%watched.py'",
-        );
+        let names = watched.rows(&total, "name, func, thread_name, file LIKE '%watched.py'");
         assert!(
             names[0].starts_with("total,shared,MainThread,true"),
             "{names:?}"

@@ -258,7 +258,7 @@ fn what_is_not_finite(traced: &mut Traced) {
 fn nobody_counts(traced: &mut Traced) {
     traced.probing(&["trace", "fail", "--steps", "2"]).ok();
     traced.run("[fail() for _ in range(4)]");
-    let calls = "SELECT kind, step FROM python.trace_event WHERE function = 'fail' ORDER BY ts";
+    let calls = "SELECT kind, step FROM python.trace_event WHERE func = 'fail' ORDER BY ts";
     assert_eq!(traced.rows(calls), ["call,", "return,", "call,", "return,"]);
     traced.probing(&["untrace", "all"]).ok();
 }
@@ -367,7 +367,7 @@ fn each_change_in_place_of_a_hooked_tensor_is_a_row() {
         traced.run("hook = probing.hook_tensor(tensor, name='weights')");
         traced.run("change(tensor)");
         traced.run("hook.remove(); change(tensor)");
-        let rows = "SELECT regexp_replace(old, '.*values=', ''), regexp_replace(new, '.*values=', ''), operation, function, line \
+        let rows = "SELECT regexp_replace(old, '.*values=', ''), regexp_replace(new, '.*values=', ''), operation, func, lineno \
                     FROM python.variables WHERE name = 'weights' ORDER BY ts";
         let expected = |two: &str| {
             [
@@ -405,7 +405,7 @@ fn each_change_in_place_of_a_hooked_tensor_is_a_row() {
         // What the optimizer does is seen, too.
         traced.run("hook = probing.hook_tensor(model.head.weight, name='head'); probing.step(41)");
         traced.run("steps(2)");
-        let head = "SELECT step, function LIKE '%sgd', operation LIKE '%add_' FROM python.variables WHERE name = 'head'";
+        let head = "SELECT step, func LIKE '%sgd', operation LIKE '%add_' FROM python.variables WHERE name = 'head'";
         assert_eq!(traced.rows(head), ["41,true,true"; 2]);
         traced.run("hook.remove()");
         exact_by_subclass(&mut traced, rows);

@@ -22,7 +22,7 @@ fn a_tensor_is_seen_to_change_in_place_and_by_another_one() {
         assert_eq!(ran.status, 0, "{ran:?}");
         ran.stdout
     };
-    let in_place = "SELECT count(*) AS rows FROM python.variables WHERE point = 1 AND function LIKE '%sgd' \
+    let in_place = "SELECT count(*) AS rows FROM python.variables WHERE point = 1 AND func LIKE '%sgd' \
                     AND new LIKE 'Parameter(shape=(8, 4), % min=% max=% mean=% std=%'";
     wait_until("it has trained", || rows(in_place) != "rows\n0\n");
     // Who writes one of its numbers is code of torch's, and the processor sees it.

@@ -16,9 +16,9 @@ use probing_proto::process::ProcessKey;
 
 use crate::agent::endpoint::Endpoint;
 use crate::agent::route;
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
 use crate::probe::private_socket::PrivateFolder;
-use crate::targets::socket_path;
+use crate::probe::socket_path;
 
 /// Between two attempts to connect to an agent that is busy.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -124,7 +124,7 @@ pub(crate) fn dial(
     if peer.uid != uid || peer.pid.is_some_and(|peer| peer != pid) {
         let why = format!("it is not the agent, process {pid}, that listens there");
         let socket = socket.path().to_owned();
-        return Err(ClientError::OtherProbe { socket, why });
+        return Err(ClientError::Local(LocalError::OtherProbe { socket, why }));
     }
     Ok(stream)
 }

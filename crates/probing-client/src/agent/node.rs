@@ -23,10 +23,9 @@ use crate::agent::keys::Keys;
 use crate::agent::route::{self, Route, strange};
 use crate::agent::stream::{Stream, Timed};
 use crate::agent::{relay, ssh};
-use crate::error::ClientError;
-use crate::probe::Probe;
+use crate::error::{AgentError, ClientError};
 use crate::probe::connection::CONNECT_TIMEOUT;
-use crate::targets::target::Entry;
+use crate::probe::{Entry, Probe};
 
 /// Beyond what it does itself, for a request to travel and wait for its turn.
 const TRAVEL: Duration = Duration::from_secs(10);
@@ -261,11 +260,11 @@ impl Node {
         }
         let bytes = response.bytes(1 << 20).unwrap_or_default();
         match serde_json::from_slice::<Refusal>(&bytes) {
-            Ok(refusal) => Err(ClientError::Agent {
+            Ok(refusal) => Err(ClientError::Agent(AgentError::Refused {
                 endpoint: self.endpoint.to_string(),
                 status: response.status,
                 refusal,
-            }),
+            })),
             Err(_) => Err(self.strange(&format!("status {}", response.status))),
         }
     }
@@ -276,10 +275,10 @@ impl Node {
         match &*found {
             RouteState::Resolved(way) => return Ok(Arc::clone(way)),
             RouteState::Refused { seen } => {
-                return Err(ClientError::NewAgent {
+                return Err(ClientError::Agent(AgentError::FirstContact {
                     endpoint: self.endpoint.to_string(),
                     seen: seen.clone(),
-                });
+                }));
             }
             RouteState::Nothing => {}
         }
@@ -293,7 +292,7 @@ impl Node {
                 Ok(way)
             }
             Err(error) => {
-                if let ClientError::NewAgent { seen, .. } = &error {
+                if let ClientError::Agent(AgentError::FirstContact { seen, .. }) = &error {
                     *found = RouteState::Refused { seen: seen.clone() };
                 }
                 Err(error)
@@ -303,7 +302,7 @@ impl Node {
 
     fn not_over_ssh(&self, source: io::Error) -> ClientError {
         let endpoint = self.endpoint.to_string();
-        ClientError::NotOverSsh { endpoint, source }
+        ClientError::Agent(AgentError::NotOverSsh { endpoint, source })
     }
 
     fn broken(&self, source: io::Error) -> ClientError {
@@ -341,9 +340,11 @@ impl RowStream {
     pub fn end(&mut self) -> Result<QueryEnd, ClientError> {
         // Readers of Arrow stop at its mark, which is before the end.
         let rest = io::copy(&mut self.response.body, &mut io::sink());
-        rest.map_err(|source| ClientError::AgentGone {
-            endpoint: self.endpoint.to_string(),
-            source,
+        rest.map_err(|source| {
+            ClientError::Agent(AgentError::Gone {
+                endpoint: self.endpoint.to_string(),
+                source,
+            })
         })?;
         let end = self.response.body.trailer(END_TRAILER);
         let end = end.and_then(|text| serde_json::from_str(text).ok());

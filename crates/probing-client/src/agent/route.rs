@@ -20,7 +20,7 @@ use crate::agent::local::{self, LocalAgent};
 use crate::agent::proof::{ChannelBinding, proof_digits};
 use crate::agent::stream::{Stream, Timed};
 use crate::agent::{connection_owner, known_agents};
-use crate::error::ClientError;
+use crate::error::{AgentError, ClientError};
 
 /// For each address of a host to take a connection.
 const CONNECT: Duration = Duration::from_secs(4);
@@ -88,7 +88,7 @@ impl Route {
         }
         let Some(token) = keys.token.clone() else {
             let endpoint = endpoint.to_string();
-            return Err(ClientError::NoToken { endpoint });
+            return Err(ClientError::Agent(AgentError::NoToken { endpoint }));
         };
         let is_loopback =
             !addresses.is_empty() && addresses.iter().all(|address| address.ip().is_loopback());
@@ -202,7 +202,10 @@ fn check_owner(endpoint: &Endpoint, tcp: &TcpStream) -> Result<(), ClientError> 
         return Ok(());
     }
     let endpoint = endpoint.to_string();
-    Err(ClientError::ForeignListener { endpoint, uid })
+    Err(ClientError::Agent(AgentError::ForeignListener {
+        endpoint,
+        uid,
+    }))
 }
 
 /// The certificate of whoever listens there and has its key. Nothing is sent but a handshake.
@@ -236,10 +239,10 @@ fn accepted(
         FirstContact::Ask(ask) => ask(&endpoint.to_string(), seen),
     };
     if !is_trusted {
-        return Err(ClientError::NewAgent {
+        return Err(ClientError::Agent(AgentError::FirstContact {
             endpoint: endpoint.to_string(),
             seen: seen.to_string(),
-        });
+        }));
     }
     let place = match known_agents::remember(endpoint, seen) {
         Ok(Some(path)) => format!("remembered in {}", path.display()),
@@ -323,22 +326,26 @@ impl NotProven {
                         fingerprint,
                         remembered,
                     }),
-                ) => ClientError::OtherCertificate {
+                ) => ClientError::Agent(AgentError::OtherCertificate {
                     endpoint: name,
                     seen: seen.to_string(),
                     expected: fingerprint.to_string(),
                     remembered: remembered.then(known_agents::path).flatten(),
-                },
-                _ => ClientError::NotTls { endpoint: name },
+                }),
+                _ => ClientError::Agent(AgentError::NotTls { endpoint: name }),
             },
-            Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { endpoint: name },
-            Some(rustls::Error::InvalidCertificate(why)) => ClientError::NotVouchedFor {
-                endpoint: name,
-                why: why.to_string(),
-                ca: ca.to_owned(),
-            },
+            Some(rustls::Error::InvalidMessage(_)) => {
+                ClientError::Agent(AgentError::NotTls { endpoint: name })
+            }
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                ClientError::Agent(AgentError::NotSigned {
+                    endpoint: name,
+                    why: why.to_string(),
+                    ca: ca.to_owned(),
+                })
+            }
             Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
-                ClientError::AddressRefused { endpoint: name }
+                ClientError::Agent(AgentError::AddressRefused { endpoint: name })
             }
             Some(other) => strange(endpoint, &other.to_string()),
             None => broken(endpoint, error),
@@ -348,9 +355,11 @@ impl NotProven {
 
 /// Those who vouch for agents, from a PEM file.
 fn roots(ca: &Path) -> Result<RootCertStore, ClientError> {
-    let failed = |why: String| ClientError::NoCa {
-        ca: ca.to_owned(),
-        why,
+    let failed = |why: String| {
+        ClientError::Agent(AgentError::NoCa {
+            ca: ca.to_owned(),
+            why,
+        })
     };
     let mut roots = RootCertStore::empty();
     let read = CertificateDer::pem_file_iter(ca).map_err(|error| failed(error.to_string()))?;
@@ -367,17 +376,17 @@ fn roots(ca: &Path) -> Result<RootCertStore, ClientError> {
 
 pub(crate) fn unreachable(endpoint: &Endpoint, source: io::Error) -> ClientError {
     let endpoint = endpoint.to_string();
-    ClientError::NoAgent { endpoint, source }
+    ClientError::Agent(AgentError::Unreachable { endpoint, source })
 }
 
 pub(crate) fn broken(endpoint: &Endpoint, source: io::Error) -> ClientError {
     let endpoint = endpoint.to_string();
-    ClientError::AgentGone { endpoint, source }
+    ClientError::Agent(AgentError::Gone { endpoint, source })
 }
 
 pub(crate) fn strange(endpoint: &Endpoint, what: &str) -> ClientError {
-    ClientError::NotAnAgent {
+    ClientError::Agent(AgentError::NotAnAgent {
         endpoint: endpoint.to_string(),
         what: what.to_owned(),
-    }
+    })
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 
-use crate::targets::socket_path;
+use crate::probe::socket_path;
 
 /// What is run there. The shell's own process becomes it, and its end is the end of both.
 const REMOTE: &str = "exec probing agent --stdio";

@@ -16,7 +16,7 @@ use probing_proto::wire::{self, Decoder, Frame, MAX_ANSWER, MAX_REQUEST};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
 use crate::probe::private_socket::SocketFile;
 
 /// How long a probe may take to say hello, and to take a request from us.
@@ -28,10 +28,10 @@ fn dialled(socket: &SocketFile, patience: Duration) -> Result<(UnixStream, Peer)
         let socket = socket.path().to_owned();
         match source.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
-                ClientError::NobodyListens { socket }
+                ClientError::Local(LocalError::NobodyListens { socket })
             }
             ErrorKind::WouldBlock => ClientError::Silent { patience },
-            _ => ClientError::NotConnected { socket, source },
+            _ => ClientError::Local(LocalError::NotConnected { socket, source }),
         }
     };
     let stream = socket.dial().map_err(not_connected)?;
@@ -72,9 +72,11 @@ impl Connection {
         socket: &SocketFile,
         patience: Duration,
     ) -> Result<(Self, Hello), ClientError> {
-        let wrong = |why: String| ClientError::OtherProbe {
-            socket: socket.path().to_owned(),
-            why,
+        let wrong = |why: String| {
+            ClientError::Local(LocalError::OtherProbe {
+                socket: socket.path().to_owned(),
+                why,
+            })
         };
         let (stream, peer) = dialled(socket, patience)?;
         if peer.pid.is_some_and(|pid| pid != process.pid) || peer.uid != process.uid {
@@ -94,17 +96,19 @@ impl Connection {
 
     /// The same with the probe at a socket that the user named. Where its path names a process, it must be that one.
     pub(crate) fn to_socket(path: &Path, patience: Duration) -> Result<(Self, Hello), ClientError> {
-        let wrong = |why: String| ClientError::OtherProbe {
-            socket: path.to_owned(),
-            why,
+        let wrong = |why: String| {
+            ClientError::Local(LocalError::OtherProbe {
+                socket: path.to_owned(),
+                why,
+            })
         };
         let Some(socket) = SocketFile::named(path)? else {
             let socket = path.to_owned();
             return Err(match fs::symlink_metadata(path) {
                 Err(source) if source.kind() == ErrorKind::PermissionDenied => {
-                    ClientError::NotConnected { socket, source }
+                    ClientError::Local(LocalError::NotConnected { socket, source })
                 }
-                _ => ClientError::NobodyListens { socket },
+                _ => ClientError::Local(LocalError::NobodyListens { socket }),
             });
         };
         let (stream, peer) = dialled(&socket, patience)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use probing_proto::env::PROBING_PACKAGE;
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
 
 /// The native module, which every working copy of the package contains.
 pub(crate) const PROBE: &str = "probing/_probe.abi3.so";
@@ -15,14 +15,14 @@ pub(crate) const PROBE: &str = "probing/_probe.abi3.so";
 /// Never looked up in the target's environment: the command brings its own.
 pub fn package_dir() -> Result<PathBuf, ClientError> {
     if let Some(named) = PROBING_PACKAGE.value() {
-        return has_package(Path::new(&named)).ok_or(ClientError::NoPackage);
+        return has_package(Path::new(&named)).ok_or(ClientError::Local(LocalError::NoPackage));
     }
     let command = std::env::current_exe().ok();
     command
         .as_deref()
         .and_then(|command| command.ancestors().nth(2))
         .and_then(beside)
-        .ok_or(ClientError::NoPackage)
+        .ok_or(ClientError::Local(LocalError::NoPackage))
 }
 
 /// The package installed below `prefix`, whose `bin` holds the command: as files, or as a link to a checkout.

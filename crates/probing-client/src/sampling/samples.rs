@@ -1,19 +1,18 @@
 //! Sampled stacks of one target, counted as they come.
 
-use std::thread;
 use std::time::Duration;
 
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::process::Pid;
 use probing_stacks::{Frame, FrameGap, Gil, Options, Pause, State, ThreadStack};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError, SelectionError};
+use crate::labels::target_label::TargetLabel;
 use crate::sampling::call_tree::{Calls, FrameLocation};
 use crate::sampling::ticker::{Pace, Stop};
 use crate::stacks;
 use crate::stacks::access::{Access, Subject};
-use crate::targets::labels::TargetLabel;
-use crate::targets::set::Member;
 
 /// Stands for frames that a thread changed each time they were read.
 const MOVING: &str = "[changed during the read]";
@@ -26,8 +25,8 @@ pub struct Plan {
     pub duration: Duration,
     /// Readings per second.
     pub rate: u32,
-    /// Only the thread of this name or id.
-    pub thread: Option<String>,
+    /// Only this one; else all.
+    pub thread: Option<ThreadSelector>,
     /// Also threads that sleep or wait.
     pub idle: bool,
     /// Each thread apart.
@@ -111,7 +110,9 @@ pub(crate) fn sample(
                 samples.add(&snapshot.threads, plan);
             }
             // It starts another program, or is about to end: the next reading tells.
-            Err(ClientError::Stacks(_)) if !access.is_over() => samples.failed += 1,
+            Err(ClientError::Local(LocalError::Stacks(_))) if !access.is_over() => {
+                samples.failed += 1
+            }
             Err(error) if !error.is_end() && !access.is_over() => return Err(error),
             Err(_) => {
                 samples.end = SamplesEnd::TargetEnded;
@@ -133,53 +134,9 @@ pub(crate) fn sample(
     Ok(samples)
 }
 
-/// Samples several processes at the same time, as one picture in which each is a call of its own. `on_reading` sees
-/// the first of them. Those that could not be sampled are told apart.
-pub fn sample_each(
-    members: &[Member],
-    plan: &Plan,
-    stop: &Stop,
-    on_reading: impl FnMut(&Samples) + Send,
-) -> (Option<Samples>, Vec<(Member, ClientError)>) {
-    let mut on_reading = Some(on_reading);
-    let outcomes: Vec<Result<Samples, ClientError>> = thread::scope(|scope| {
-        let sampling: Vec<_> = members
-            .iter()
-            .map(|member| {
-                let mut watch = on_reading.take();
-                scope.spawn(move || {
-                    stop.join();
-                    let on_reading = |samples: &Samples| {
-                        if let Some(watch) = &mut watch {
-                            watch(samples);
-                        }
-                    };
-                    member.target.sample(plan, stop, on_reading)
-                })
-            })
-            .collect();
-        let ended = sampling.into_iter().map(thread::ScopedJoinHandle::join);
-        // One that panicked gave nothing.
-        ended
-            .map(|ended| ended.unwrap_or(Err(ClientError::Gone)))
-            .collect()
-    });
-    let (mut all, mut failures) = (None::<Samples>, Vec::new());
-    for (member, outcome) in members.iter().zip(outcomes) {
-        match outcome {
-            Ok(samples) => {
-                let none = || Samples::none(samples.pid, plan);
-                all.get_or_insert_with(none).add_all(&member.who, samples);
-            }
-            Err(error) => failures.push((member.clone(), error)),
-        }
-    }
-    (all, failures)
-}
-
 impl Samples {
     /// Adds those of another process.
-    fn add_all(&mut self, who: &TargetLabel, other: Self) {
+    pub(crate) fn add_all(&mut self, who: &TargetLabel, other: Self) {
         self.taken += other.taken;
         self.missed += other.missed;
         self.counted += other.counted;
@@ -197,6 +154,14 @@ impl Samples {
         }
         self.calls
             .add_all(&FrameLocation::words(&who.to_string()), &other.calls);
+    }
+
+    /// That the thread that was to be sampled was not there.
+    pub fn no_thread(&self, wanted: &ThreadSelector) -> ClientError {
+        ClientError::Selection(SelectionError::NoThread {
+            wanted: wanted.clone(),
+            threads: self.names.clone(),
+        })
     }
 
     pub(crate) fn none(pid: Pid, plan: &Plan) -> Self {
@@ -224,8 +189,8 @@ impl Samples {
         self.names.clear();
         for thread in threads {
             self.names.push(stacks::title(thread));
-            let wanted = plan.thread.as_deref();
-            let is_wanted = wanted.is_none_or(|wanted| stacks::is_named(thread, wanted));
+            let wanted = plan.thread.as_ref();
+            let is_wanted = wanted.is_none_or(|wanted| wanted.selects(stacks::names(thread)));
             self.wanted_was_seen |= is_wanted;
             if !is_wanted || (is_idle(thread) && !plan.idle) {
                 continue;

@@ -8,11 +8,11 @@ use probing_process::procfs::processes::{self, Process};
 use probing_proto::process::Pid;
 use probing_stacks::{Reader, StackError};
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
 use crate::probe::Probe;
+use crate::probe::check_user;
 use crate::probe::connection::CONNECT_TIMEOUT;
 use crate::stacks::via_probe::{Line, ProbedProcess};
-use crate::targets::target::check_user;
 
 /// What a target turned out to be.
 #[derive(Debug, Clone)]
@@ -70,10 +70,10 @@ impl Access {
         match Probe::of_process(process) {
             Ok(probe) => Self::through(probe, Some(process.clone()), refusal.to_string()),
             Err(ClientError::NoProbe { .. }) => Err(refusal.into()),
-            Err(error) => Err(ClientError::NeitherWay {
+            Err(error) => Err(ClientError::Local(LocalError::NeitherWay {
                 refusal,
                 probe: Box::new(error),
-            }),
+            })),
         }
     }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use probing_proto::report::{FrameType, GilState, ReportedFrame, ReportedThread};
 
-use crate::targets::labels::{Group, TargetLabel};
+use crate::labels::target_label::{Group, TargetLabel};
 
 /// Partings on one path. What parts deeper down is one branch: nobody reads further, and it bounds every recursion.
 const MAX_DEPTH: usize = 40;

@@ -114,6 +114,7 @@ mod tests {
             paused_seconds: 0.0,
             threads_without_native: 0,
             read: ReadMethod::Outside,
+            notes: Vec::new(),
         };
         let text = |file: &str| {
             (file == "a").then(|| (1..=210).map(|line| format!("  line {line}\n")).collect())

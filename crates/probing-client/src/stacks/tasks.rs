@@ -24,6 +24,7 @@ impl LocalStacks {
             complete: !found.is_cut,
             deadlocks: found.circles,
             took_seconds: found.took.as_secs_f64(),
+            notes: self.access.note().into_iter().collect(),
         })
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use probing_capture::{Capture, CaptureError};
 use probing_proto::capture::Excerpt;
 use probing_proto::process::Pid;
-use probing_proto::report::{BacktraceReport, FrameType, TasksReport};
+use probing_proto::report::{BacktraceReport, FrameType, ReportedThread, TasksReport};
 
 use crate::error::ClientError;
-use crate::stacks::StackQuery;
+use crate::stacks::{LocalValues, StackQuery, select};
 
 /// The stacks of a capture, as far as they are asked for.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl CapturedStacks {
                     frame.depth = depth;
                 }
             }
-            if !self.query.locals {
+            if self.query.locals == LocalValues::Omitted {
                 for frame in &mut thread.frames {
                     (frame.locals, frame.more_locals) = (None, 0);
                 }
@@ -51,6 +51,13 @@ impl CapturedStacks {
             // Threads that Python does not know.
             report.threads.retain(|thread| thread.ident != 0);
         }
+        let filter = &self.query.threads;
+        report.threads = select(
+            report.threads,
+            filter,
+            ReportedThread::names,
+            ReportedThread::title,
+        )?;
         Ok(report)
     }
 

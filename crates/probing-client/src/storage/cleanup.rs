@@ -17,8 +17,8 @@ use probing_proto::paths::{self, HOME_LINK, LASTING};
 use probing_proto::process::ProcessKey;
 
 use crate::probe::connection;
+use crate::probe::socket_path;
 use crate::storage::recording::{Recording, keys_in};
-use crate::targets::socket_path;
 
 /// A folder without a socket may be one that a probe is just making.
 const TIME_TO_BIND: Duration = Duration::from_mins(1);

@@ -16,7 +16,7 @@ const PRPSINFO: u64 = 3;
 
 /// A process that has ended, as its core file tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CoreFileInfo {
+pub(crate) struct CoreFileInfo {
     pid: Option<u32>,
     /// With its arguments, at most 80 bytes.
     command: Option<String>,

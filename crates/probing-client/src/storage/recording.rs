@@ -15,10 +15,10 @@ use probing_proto::report::{DeadProcess, RecordedTable, UnreadableTable};
 use probing_store::{Recorder, Store, Table};
 
 use crate::error::ClientError;
+use crate::probe::check_user;
 use crate::probe::private_socket::PrivateFolder;
+use crate::probe::socket_path;
 use crate::storage::cleanup;
-use crate::targets::socket_path;
-use crate::targets::target::check_user;
 
 /// The rows that one process has recorded, wherever they are.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use probing_process::procfs::processes::{self, Process};
 use probing_proto::process::Pid;
 
 use crate::agent::Endpoint;
-use crate::error::ClientError;
-use crate::targets::labels::TargetLabel;
-use crate::targets::ranks::Ranks;
+use crate::error::{ClientError, SelectionError};
+use crate::labels::ranks::Ranks;
+use crate::labels::target_label::TargetLabel;
 use crate::targets::set::{Member, Members};
 use crate::targets::target::{Target, UnlistedAgent};
 
@@ -140,8 +140,10 @@ pub(crate) fn failed(
         .without(&living)
         .without(&dead.keys().copied().collect());
     match (dead.is_empty() && unsaid.is_empty(), missing.is_empty()) {
-        (true, true) => Err(ClientError::NoneFailed),
-        (true, false) => Err(ClientError::NothingLeft { ranks: missing }),
+        (true, true) => Err(ClientError::Selection(SelectionError::NoneFailed)),
+        (true, false) => Err(ClientError::Selection(SelectionError::NothingLeft {
+            ranks: missing,
+        })),
         (false, _) => {
             let all = dead.into_values().chain(unsaid);
             let all = all.map(|candidate| candidate.member(Bearer::Only));

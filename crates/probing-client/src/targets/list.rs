@@ -14,12 +14,12 @@ use probing_proto::process::Pid;
 use probing_proto::report::{ListedProcess, ProbeState, ProcessRole};
 use probing_proto::tables::schema::Storage;
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
+use crate::probe::check_user;
 use crate::probe::connection::Connection;
+use crate::probe::socket_path;
 use crate::storage::cleanup;
 use crate::targets::roles::roles;
-use crate::targets::socket_path;
-use crate::targets::target::check_user;
 
 /// How long the list waits for a probe to say hello.
 const HELLO_TIMEOUT: Duration = Duration::from_millis(500);
@@ -108,7 +108,7 @@ fn ask(process: &Process) -> (ProbeState, Option<Hello>) {
     }
     match Connection::to_process(process, &socket, HELLO_TIMEOUT) {
         Ok((_, hello)) => (ProbeState::Running, Some(hello)),
-        Err(ClientError::NobodyListens { .. }) => (ProbeState::Left, None),
+        Err(ClientError::Local(LocalError::NobodyListens { .. })) => (ProbeState::Left, None),
         Err(_) => (ProbeState::Silent, None),
     }
 }

@@ -7,11 +7,11 @@ use probing_proto::paths;
 use probing_proto::process::Pid;
 use probing_proto::report::ProbeState;
 
+use crate::probe::socket_path;
 use crate::storage::cleanup;
 use crate::storage::recording;
 use crate::targets::candidate::bear_ranks;
 use crate::targets::list;
-use crate::targets::socket_path;
 
 /// Who is there now, in the order of pids. Sweeps what dead ones left behind, but for what they recorded.
 pub fn roll() -> Vec<NodeTarget> {

@@ -12,8 +12,8 @@ use probing_process::procfs::usage::Usage;
 use probing_proto::process::Pid;
 
 use crate::error::ClientError;
+use crate::probe::socket_path;
 use crate::stacks;
-use crate::targets::socket_path;
 use crate::targets::target::Target;
 
 /// A process, at one moment.

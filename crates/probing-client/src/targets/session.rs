@@ -10,10 +10,10 @@ use probing_proto::report::ProbeState;
 use probing_proto::wire::json_lines::{LINES, TargetHello};
 use rustix::process::PidfdFlags;
 
-use crate::error::ClientError;
-use crate::probe::Probe;
+use crate::error::{ClientError, LocalError};
+use crate::probe::{Entry, Probe, check_user};
 use crate::stacks;
-use crate::targets::target::{self, Entry, Remote, Target};
+use crate::targets::target::{Remote, Target};
 
 /// Connections that are kept for the next request. A burst of requests makes more; the probe has room for 64.
 const KEPT: usize = 4;
@@ -47,7 +47,7 @@ impl Contact {
             }
             Target::Local(_) | Target::Name(_) => {
                 let process = target.process()?;
-                target::check_user(&process)?;
+                check_user(&process)?;
                 stacks::check_python(&process)?;
                 // Not there, or not to be had: that is told when it is needed.
                 let probe = Probe::of_process(&process).ok();
@@ -143,7 +143,7 @@ fn about_remote(remote: &Remote) -> Result<TargetHello, ClientError> {
     let targets = remote.node.targets(false)?.targets.into_iter();
     let mut processes = targets.map(|target| target.process);
     let process = processes.find(|process| process.pid == pid);
-    let process = process.ok_or(ClientError::NoSuchProcess { pid })?;
+    let process = process.ok_or(ClientError::Local(LocalError::NoSuchProcess { pid }))?;
     Ok(TargetHello {
         lines: LINES,
         pid,

@@ -5,27 +5,24 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probing_attach::{Options as AttachOptions, Report as AttachReport};
+use probing_attach::Report as AttachReport;
 use probing_capture::Capture;
 use probing_process::procfs::processes::{self, Process};
 use probing_proto::process::Pid;
-use probing_proto::report::{BacktraceReport, ReportedThread};
+use probing_proto::report::BacktraceReport;
 
-use crate::agent::{self, Endpoint, Node};
-use crate::error::ClientError;
-use crate::probe::Probe;
-use crate::probe::attach;
+use crate::agent::{Endpoint, Node};
+use crate::error::{AgentError, ClientError, FileError, LocalError, SelectionError};
 use crate::probe::connection::CONNECT_TIMEOUT;
-use crate::sampling::samples::{self, Plan, Samples};
-use crate::sampling::ticker::Stop;
+use crate::probe::socket_path;
+use crate::probe::{Entry, Probe, check_user};
 use crate::stacks::access::Subject;
 use crate::stacks::locals;
-use crate::stacks::{self, StackQuery, Stacks};
 use crate::storage::core_file::CoreFileInfo;
 use crate::storage::recording::Recording;
+use crate::targets::attach;
 use crate::targets::proc_info::host_name;
 use crate::targets::roles::retain_programs;
-use crate::targets::socket_path;
 
 /// A process to look at, as the user named it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,9 +50,9 @@ pub struct UnlistedAgent {
 
 impl UnlistedAgent {
     pub(crate) fn error(&self) -> ClientError {
-        ClientError::UnlistedAgent {
+        ClientError::Agent(AgentError::Unlisted {
             why: self.why.clone(),
-        }
+        })
     }
 }
 
@@ -101,15 +98,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// What to do about a process that has no probe.
-#[derive(Debug, Clone)]
-pub enum Entry {
-    /// Bring one in.
-    Attach(AttachOptions),
-    /// Leave it as it is, and say so.
-    Forbidden,
-}
-
 /// A target's probe, and how it got there if we brought it.
 #[derive(Debug)]
 pub struct ConnectedProbe {
@@ -153,15 +141,6 @@ impl Target {
 }
 
 impl Target {
-    /// The stacks of all its threads, read from outside. Needs no probe.
-    pub fn stacks(&self, query: &StackQuery) -> Result<Stacks, ClientError> {
-        match self {
-            Self::Remote(remote) => Ok(Stacks::there(remote.clone(), query)),
-            Self::Capture(path) => Stacks::kept(path, query),
-            _ => Stacks::of(&self.subject()?, query),
-        }
-    }
-
     /// Has the probe put the locals of a report into the program's own words. Does nothing without a probe.
     pub fn tell_locals(&self, report: &mut BacktraceReport) -> Result<(), ClientError> {
         let probe = match self {
@@ -173,37 +152,6 @@ impl Target {
         match probe {
             Err(ClientError::NoProbe { .. }) => Ok(()),
             probe => locals::ask(&mut probe?, report),
-        }
-    }
-
-    /// Many readings of its stacks, counted. `on_reading` sees what there is after each.
-    pub fn sample(
-        &self,
-        plan: &Plan,
-        stop: &Stop,
-        on_reading: impl FnMut(&Samples),
-    ) -> Result<Samples, ClientError> {
-        match self {
-            Self::Remote(Remote { node, pid }) => {
-                agent::sample((node, *pid), plan, stop, on_reading)
-            }
-            _ => samples::sample(&self.subject()?, plan, stop, on_reading),
-        }
-    }
-
-    /// Which thread of it holds the GIL and where, if any does and we may look.
-    pub fn gil_holder(&self) -> Option<String> {
-        match self {
-            Self::Remote(remote) => stacks::gil_holder_there(remote),
-            _ => stacks::gil_holder(&self.subject().ok()?),
-        }
-    }
-
-    /// The stack of one thread, by `threading.get_ident()`, if it can be read.
-    pub fn stack(&self, ident: u64) -> Option<ReportedThread> {
-        match self {
-            Self::Remote(remote) => stacks::stack_there(remote, ident),
-            _ => stacks::stack(&self.subject().ok()?, ident),
         }
     }
 
@@ -231,7 +179,7 @@ impl Target {
     pub(crate) fn process(&self) -> Result<Process, ClientError> {
         match self.subject()? {
             Subject::Process(process) => Ok(*process),
-            Subject::Unseen(socket) => Err(ClientError::Unseen { socket }),
+            Subject::Unseen(socket) => Err(ClientError::Local(LocalError::Unseen { socket })),
         }
     }
 
@@ -248,7 +196,7 @@ impl Target {
             }
             Self::Remote(remote) => {
                 let target = remote.to_string();
-                return Err(ClientError::Elsewhere { target });
+                return Err(ClientError::Agent(AgentError::Elsewhere { target }));
             }
             Self::Capture(path) => return Err(ClientError::only_kept(path)),
             Self::Unlisted(unsaid) => return Err(unsaid.error()),
@@ -260,23 +208,13 @@ impl Target {
 fn process(pid: Pid) -> Result<Process, ClientError> {
     Process::read(pid).ok_or_else(|| {
         if processes::is_dead(pid) {
-            return ClientError::Zombie { pid };
+            return ClientError::Local(LocalError::Zombie { pid });
         }
         match socket_path::left_by(pid) {
-            Some(folder) => ClientError::LeftFolder { pid, folder },
-            None => ClientError::NoSuchProcess { pid },
+            Some(folder) => ClientError::Local(LocalError::LeftFolder { pid, folder }),
+            None => ClientError::Local(LocalError::NoSuchProcess { pid }),
         }
     })
-}
-
-/// Only its user, and root, may talk to a process's probe.
-pub(crate) fn check_user(process: &Process) -> Result<(), ClientError> {
-    let (own, pid, uid) = (rustix::process::geteuid(), process.pid, process.uid);
-    if uid == own.as_raw() || own.is_root() {
-        Ok(())
-    } else {
-        Err(ClientError::OtherUser { pid, uid })
-    }
 }
 
 fn connect_to(process: &Process, entry: &Entry) -> Result<ConnectedProbe, ClientError> {
@@ -286,10 +224,10 @@ fn connect_to(process: &Process, entry: &Entry) -> Result<ConnectedProbe, Client
         (Err(ClientError::NoProbe { .. }), _)
             if process.python.is_none() && !process.is_hidden() =>
         {
-            return Err(ClientError::NotPython {
+            return Err(ClientError::Local(LocalError::NotPython {
                 pid,
                 command: process.command.join(" "),
-            });
+            }));
         }
         (Err(ClientError::NoProbe { .. }), Entry::Attach(options)) => {
             let report = attach::attach(process, options)?;
@@ -309,8 +247,9 @@ fn connect_to(process: &Process, entry: &Entry) -> Result<ConnectedProbe, Client
 fn named(name: &str) -> Result<Process, ClientError> {
     // First: whoever looks at it with another tool has its path in the arguments.
     if let Some(left) = CoreFileInfo::by(Path::new(name)) {
+        let left = left.to_string();
         let path = name.into();
-        return Err(ClientError::CoreFile { path, left });
+        return Err(ClientError::File(FileError::CoreFile { path, left }));
     }
     let mut matches: Vec<Process> = processes::all_python()
         .into_iter()
@@ -318,16 +257,16 @@ fn named(name: &str) -> Result<Process, ClientError> {
         .collect();
     retain_programs(&mut matches);
     match matches.len() {
-        0 => Err(ClientError::NoneNamed {
+        0 => Err(ClientError::Selection(SelectionError::NoneNamed {
             name: name.to_owned(),
-        }),
+        })),
         1 => Ok(matches.remove(0)),
-        _ => Err(ClientError::SeveralNamed {
+        _ => Err(ClientError::Selection(SelectionError::SeveralNamed {
             name: name.to_owned(),
             matches: matches
                 .iter()
                 .map(|process| (process.pid, process.command.join(" ")))
                 .collect(),
-        }),
+        })),
     }
 }

@@ -16,12 +16,12 @@ use probing_stacks::Caught;
 use probing_watchpoint::{Bytes, StrayTraps, Watchpoint, Write};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::ClientError;
+use crate::error::{AgentError, ClientError, LocalError};
 use crate::probe::connection::CONNECT_TIMEOUT;
-use crate::probe::{EvalEnd, Probe};
+use crate::probe::{Entry, EvalEnd, Probe};
 use crate::stacks::access::{Access, Subject};
 use crate::stacks::{self, Sources};
-use crate::targets::target::{Entry, Target};
+use crate::targets::target::Target;
 use crate::watchpoints::proof::prove_once;
 
 /// For an expression to be evaluated.
@@ -87,7 +87,7 @@ impl Target {
     ) -> Result<MemoryWatch, ClientError> {
         if let Self::Remote(remote) = self {
             let target = remote.to_string();
-            return Err(ClientError::WatchedThere { target });
+            return Err(ClientError::Agent(AgentError::WatchedThere { target }));
         }
         let at_address = match watched {
             WatchedMemory::Address { address, length } => Some(Bytes::at(*address, *length)?),
@@ -150,7 +150,7 @@ fn storage(probe: &mut Probe, expression: &str) -> Result<Storage, ClientError> 
         ..Eval::of(expression)
     };
     let eval = probe.start_eval(eval)?;
-    let none = |why: String| ClientError::NoStorage { why };
+    let none = |why: String| ClientError::Local(LocalError::NoStorage { why });
     let value = match probe.finish_eval(&eval, Some(EVALUATION_TIMEOUT), |_| ())? {
         EvalEnd::Evaluated(evaluated) => match evaluated.outcome {
             Outcome::Finished { value } => value,

@@ -13,12 +13,13 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 
+use crate::columns::Column;
+use crate::columns::rows::RowsBuilder;
+use crate::snapshot::target_snapshot::{TargetSetSnapshot, TargetSnapshot};
 use crate::sources::predicate::Condition;
-use crate::sources::rows::RowsBuilder;
 use crate::sources::scan::{Part, Scan};
 use crate::sources::target_columns::{chosen, pushdown, whose};
-use crate::sources::target_snapshot::{TargetSetSnapshot, TargetSnapshot};
-use crate::tables::definition::{Column, Table};
+use crate::tables::definition::Table;
 
 /// One table, over the targets of one query.
 #[derive(Debug)]

@@ -6,9 +6,6 @@
 mod column_stats;
 mod part;
 mod step_ends;
-mod steps;
-#[cfg(test)]
-mod tests;
 mod zones;
 
 use std::collections::HashSet;
@@ -28,16 +25,15 @@ use probing_proto::tables::schema::LeftOut;
 use probing_store::{Chunk, ChunkId, Kind, Snapshot, Tally, Zone};
 
 use self::part::RecordedPart;
-use self::steps::StepMap;
+use crate::snapshot::steps::{Basis, StepMap};
 
-pub(crate) use self::steps::{Alignment, Basis};
-use crate::sources::arrays::data_type;
-use crate::sources::scan::{Part, Scan};
-use crate::sources::target_columns::{chosen, is_about_whose, pushdown};
-use crate::sources::target_snapshot::{
+use crate::columns::WHOSE;
+use crate::columns::arrays::data_type;
+use crate::snapshot::target_snapshot::{
     ReadFailure, TargetSetSnapshot, TargetSnapshot, UnreadTarget,
 };
-use crate::tables::definition::WHOSE;
+use crate::sources::scan::{Part, Scan};
+use crate::sources::target_columns::{chosen, is_about_whose, pushdown};
 
 /// The column of the step in which a row was recorded.
 pub(crate) const STEP: &str = "step";
@@ -45,8 +41,8 @@ pub(crate) const STEP: &str = "step";
 /// How rows are shared among threads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sharing {
-    threads: usize,
-    rows_for_one: usize,
+    pub(crate) threads: usize,
+    pub(crate) rows_for_one: usize,
 }
 
 impl Sharing {
@@ -155,7 +151,7 @@ impl Source {
             Some(zone) => !matches!(zone, Zone::Empty),
             None => self.snapshot.read(chunk, &[place]).is_ok_and(|read| {
                 let columns = read.into_iter().flatten();
-                let mut columns = columns.map(crate::sources::arrays::array);
+                let mut columns = columns.map(crate::columns::arrays::array);
                 columns.any(|column| column.is_ok_and(|it| it.null_count() < it.len()))
             }),
         };
@@ -350,7 +346,7 @@ pub(crate) fn merge(merged: &mut Vec<RecordedColumn>, columns: &[probing_store::
 }
 
 impl RecordedTable {
-    fn new(
+    pub(crate) fn new(
         name: &str,
         columns: &[RecordedColumn],
         snapshots: Vec<(Arc<TargetSnapshot>, Snapshot)>,

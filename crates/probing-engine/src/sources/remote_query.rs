@@ -9,13 +9,13 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
-use probing_client::{ClientError, Members, Node, RowStream};
+use probing_client::{AgentError, ClientError, Members, Node, RowStream};
 use probing_proto::agent::QueryEnd;
 use probing_proto::process::Pid;
 use tokio::sync::mpsc;
 
 use crate::error::EngineError;
-use crate::sources::target_snapshot::{ReadFailure, UnreadTarget};
+use crate::snapshot::target_snapshot::{ReadFailure, UnreadTarget};
 
 /// An answer on its way.
 #[derive(Debug, Clone)]
@@ -76,11 +76,13 @@ impl RemoteRows {
         } = self.rows().end()?;
         if let Some(refusal) = refusal {
             let (endpoint, status) = (String::new(), 200);
-            return Err(EngineError::Remote(ClientError::Agent {
-                endpoint,
-                status,
-                refusal,
-            }));
+            return Err(EngineError::Remote(ClientError::Agent(
+                AgentError::Refused {
+                    endpoint,
+                    status,
+                    refusal,
+                },
+            )));
         }
         let named = missing.into_iter().filter_map(|one| {
             let mut members = self.members.all.iter();

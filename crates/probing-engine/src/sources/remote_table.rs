@@ -21,15 +21,16 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::unparser::expr_to_sql;
-use probing_client::{ClientError, Member, Members, Node};
+use probing_client::{AgentError, ClientError, Member, Members, Node};
 
+use crate::columns::arrays::in_schema;
 use crate::error::EngineError;
-use crate::formats::in_schema;
+use crate::snapshot::steps::Basis;
+use crate::snapshot::target_snapshot::{ReadFailure, TargetSetSnapshot, UnreadTarget};
 use crate::sources::predicate::Condition;
 use crate::sources::recorded;
 use crate::sources::remote_query::RemoteRows;
 use crate::sources::scan::{Part, Scan};
-use crate::sources::target_snapshot::{ReadFailure, TargetSetSnapshot, UnreadTarget};
 
 /// Asks an agent for the processes whose steps are counted by an optimizer.
 const COUNTING: &str = "SELECT DISTINCT pid FROM python.steps WHERE counted_by = 'optimizer'";
@@ -77,7 +78,7 @@ impl NodeTable {
 
     /// Notes that the agent has aligned steps of its own targets alone: those of ranks that optimizers count.
     fn tell_basis(&self) {
-        let Some(why) = recorded::Basis::Machine.words() else {
+        let Some(why) = Basis::Machine.words() else {
             return;
         };
         let (node, members) = &self.there;
@@ -142,7 +143,7 @@ fn have_steps(batch: &RecordBatch) -> bool {
 fn is_answer(error: &EngineError) -> bool {
     matches!(
         error,
-        EngineError::Remote(ClientError::Agent { status: 400, .. })
+        EngineError::Remote(ClientError::Agent(AgentError::Refused { status: 400, .. }))
     )
 }
 

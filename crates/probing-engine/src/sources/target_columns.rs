@@ -7,9 +7,10 @@ use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::TargetSnapshot;
-use crate::tables::definition::{Table, WHOSE};
+use crate::columns::WHOSE;
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::snapshot::target_snapshot::TargetSnapshot;
+use crate::tables::definition::Table;
 
 /// How far a table takes care of conditions: all the way of those about whose a row is, and `otherwise` of the others.
 pub(crate) fn pushdown(

@@ -2,9 +2,10 @@
 
 use probing_proto::report::{FrameType, GilState, ReportedFrame, ReportedThread};
 
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-use crate::tables::definition::{Column, Kind, Table, col};
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::columns::{Column, Kind, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::Table;
 
 const COLUMNS: &[Column] = &[
     col(

@@ -2,11 +2,12 @@
 
 use probing_proto::tables::builtin;
 
-use crate::sources::arrays;
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::columns::arrays;
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::columns::{Kind, WHOSE, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
 use crate::tables::ALL;
-use crate::tables::definition::{Kind, Table, WHOSE, col};
+use crate::tables::definition::Table;
 
 pub(crate) const TABLES: Table = Table {
     name: "probing.tables",

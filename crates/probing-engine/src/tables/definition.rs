@@ -4,63 +4,11 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 
-use crate::sources::rows::RowsBuilder;
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-
-/// What a column holds. Few kinds, so that numbers of different tables can be compared as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Int,
-    Float,
-    Bool,
-    Text,
-    /// A moment, in UTC.
-    Time,
-}
-
-impl Kind {
-    pub(crate) fn data_type(self) -> DataType {
-        match self {
-            Self::Int => DataType::Int64,
-            Self::Float => DataType::Float64,
-            Self::Bool => DataType::Boolean,
-            Self::Text => DataType::Utf8View,
-            Self::Time => DataType::Timestamp(TimeUnit::Nanosecond, Some("+00:00".into())),
-        }
-    }
-
-    /// As people are told.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Int => "integer",
-            Self::Float => "number",
-            Self::Bool => "boolean",
-            Self::Text => "text",
-            Self::Time => "time",
-        }
-    }
-}
-
-/// One column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub doc: &'static str,
-}
-
-pub(crate) const fn col(name: &'static str, kind: Kind, doc: &'static str) -> Column {
-    Column { name, kind, doc }
-}
-
-/// Whose row it is: the first columns of every table.
-pub const WHOSE: [Column; 3] = [
-    col("pid", Kind::Int, "process that the row is about"),
-    col("rank", Kind::Int, "its number in its job, if it has one"),
-    col("host", Kind::Text, "machine that it runs on"),
-];
+use crate::columns::rows::RowsBuilder;
+use crate::columns::{Column, WHOSE};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
 
 /// Whether a query names a column.
 pub(crate) type ColumnFilter<'a> = dyn Fn(&str) -> bool + 'a;

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-use crate::tables::definition::{Kind, Table, col};
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::columns::{Kind, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "process.envs",

@@ -2,9 +2,10 @@
 
 use probing_store::Storage;
 
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-use crate::tables::definition::{Kind, Table, col};
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::columns::{Kind, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "process.info",
@@ -21,8 +22,8 @@ pub(crate) const TABLE: Table = Table {
         col("threads", Kind::Int, "how many threads it has"),
         col("resident_bytes", Kind::Int, "memory that it has in use"),
         col("virtual_bytes", Kind::Int, "memory that it has reserved"),
-        col("user_nanos", Kind::Int, "CPU time in its own code"),
-        col("system_nanos", Kind::Int, "CPU time in the kernel"),
+        col("user_ns", Kind::Int, "CPU time in its own code"),
+        col("system_ns", Kind::Int, "CPU time in the kernel"),
         col(
             "major_faults",
             Kind::Int,
@@ -55,7 +56,7 @@ pub(crate) const TABLE: Table = Table {
             "where those rows are: shared, or heap and why; null when it has none",
         ),
     ],
-    example: "SELECT pid, rank, python, state, duration(user_nanos + system_nanos) AS cpu, resident_bytes / 1000000 AS mb \
+    example: "SELECT pid, rank, python, state, duration(user_ns + system_ns) AS cpu, resident_bytes / 1000000 AS mb \
               FROM process.info",
     needs: |_| Needs::default(),
     fill,

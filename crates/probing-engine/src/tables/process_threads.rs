@@ -1,8 +1,9 @@
 //! `process.threads`: the threads that the kernel runs, Python's and others.
 
-use crate::sources::rows::{RowsBuilder, Value};
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-use crate::tables::definition::{Kind, Table, col};
+use crate::columns::rows::{RowsBuilder, Value};
+use crate::columns::{Kind, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "process.threads",
@@ -29,8 +30,8 @@ pub(crate) const TABLE: Table = Table {
             Kind::Text,
             "function of the kernel in which it sleeps; null when it does not, or when reading is not permitted",
         ),
-        col("user_nanos", Kind::Int, "CPU time in its own code"),
-        col("system_nanos", Kind::Int, "CPU time in the kernel"),
+        col("user_ns", Kind::Int, "CPU time in its own code"),
+        col("system_ns", Kind::Int, "CPU time in the kernel"),
         col("processor", Kind::Int, "CPU that it ran on last"),
         col(
             "waits",
@@ -45,8 +46,8 @@ pub(crate) const TABLE: Table = Table {
         ),
         col("started_at", Kind::Time, "when it was started"),
     ],
-    example: "SELECT thread_id, name, state, duration(user_nanos + system_nanos) AS cpu FROM process.threads \
-              ORDER BY user_nanos + system_nanos DESC LIMIT 10",
+    example: "SELECT thread_id, name, state, duration(user_ns + system_ns) AS cpu FROM process.threads \
+              ORDER BY user_ns + system_ns DESC LIMIT 10",
     needs: |_| Needs::default(),
     fill,
 };

@@ -2,9 +2,10 @@
 
 use probing_proto::report::{FrameType, GilState};
 
-use crate::sources::rows::RowsBuilder;
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
-use crate::tables::definition::{Kind, Table, col};
+use crate::columns::rows::RowsBuilder;
+use crate::columns::{Kind, col};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSnapshot};
+use crate::tables::definition::Table;
 
 pub(crate) const TABLE: Table = Table {
     name: "python.threads",

@@ -3,10 +3,11 @@
 use probing_proto::tables::builtin;
 use probing_store::Column;
 
+use crate::columns::Column as LiveColumn;
+use crate::columns::WHOSE;
+use crate::columns::arrays;
 use crate::functions;
-use crate::sources::arrays;
 use crate::tables;
-use crate::tables::definition::{self, WHOSE};
 
 /// Columns of the prose of a document.
 const MAX_COLUMNS: usize = 100;
@@ -83,7 +84,7 @@ fn section(name: &str, doc: &str, columns: &str, example: &str) -> String {
 /// A name, what it is of, and what it says.
 type ColumnDoc = (String, &'static str, String);
 
-fn of_live(column: &definition::Column) -> ColumnDoc {
+fn of_live(column: &LiveColumn) -> ColumnDoc {
     let kind = column.kind.word();
     (column.name.to_owned(), kind, column.doc.to_owned())
 }

@@ -95,6 +95,7 @@ pub(crate) fn keep(stack: &[Bound<'_, PyAny>], stop: Stop, reason: &str) -> Opti
         paused_seconds: 0.0,
         threads_without_native: 0,
         read: ReadMethod::Probe,
+        notes: Vec::new(),
     };
     let recorded = recording::recorded(py);
     // Without the GIL: a disk may be slow.

@@ -127,6 +127,7 @@ pub(crate) fn torch_row(py: Python<'_>, nanos: i64, row: &TorchRow) {
                 Value::Symbol(called.class),
                 Value::Symbol(called.stages[row.stage as usize]),
                 Value::F64(row.duration),
+                Value::I64((row.duration * 1e9).round() as i64),
                 bytes(row.memory.map(|(now, _)| now)),
                 bytes(row.memory.map(|(_, most)| most)),
                 Value::Symbol(called.root),

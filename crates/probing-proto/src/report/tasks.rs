@@ -20,6 +20,9 @@ pub struct TasksReport {
     /// Ids of tasks that wait for each other in a circle, a deadlock.
     pub deadlocks: Vec<Vec<u64>>,
     pub took_seconds: f64,
+    /// What a user should know about how they were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A task of asyncio.

@@ -115,7 +115,7 @@ pub const TRACE_EVENT: OwnTable = OwnTable {
             "of tracers: the line where the function begins; of a `line`, that one",
         ),
         (
-            "function",
+            "func",
             Kind::Symbol,
             Perhaps,
             "of tracers: the function, as in `name`",
@@ -170,7 +170,7 @@ pub const VARIABLES: OwnTable = OwnTable {
     name: "python.variables",
     doc: "Every change that a watch saw: of a variable, an attribute, an item, a tensor, bytes of memory.",
     time: "when it was seen",
-    example: "SELECT ts, name, old, new, file, line FROM python.variables WHERE name = 'lr' ORDER BY ts DESC LIMIT 10",
+    example: "SELECT ts, name, old, new, file, lineno FROM python.variables WHERE name = 'lr' ORDER BY ts DESC LIMIT 10",
     columns: &[
         POINT,
         ("name", Kind::Symbol, Always, "watched variable"),
@@ -186,14 +186,9 @@ pub const VARIABLES: OwnTable = OwnTable {
             Perhaps,
             "its value since; none when it was deleted",
         ),
-        (
-            "function",
-            Kind::Symbol,
-            Perhaps,
-            "the function that changed it",
-        ),
+        FUNC,
         FILE,
-        ("line", Kind::U32, Perhaps, "the line that changed it"),
+        LINENO,
         THREAD,
         THREAD_NAME,
         STEP,
@@ -260,10 +255,10 @@ pub const TRACE_STATS: OwnTable = OwnTable {
     name: "python.trace_stats",
     doc: "Sums of traced functions: for each, about one row a second in which it was called. Add them up.",
     time: "when the sums were taken",
-    example: "SELECT function, sum(calls) AS calls, duration(sum(self_ns)) AS own_time FROM python.trace_stats GROUP BY function ORDER BY sum(self_ns) DESC LIMIT 10",
+    example: "SELECT func, sum(calls) AS calls, duration(sum(self_ns)) AS own_time FROM python.trace_stats GROUP BY func ORDER BY sum(self_ns) DESC LIMIT 10",
     columns: &[
         TRACE,
-        ("function", Kind::Symbol, Always, "the function"),
+        ("func", Kind::Symbol, Always, "the function"),
         ("file", Kind::Symbol, Always, "its file"),
         ("lineno", Kind::U32, Always, "the line where it begins"),
         (
@@ -366,6 +361,7 @@ pub const TORCH_TRACE: OwnTable = OwnTable {
             Always,
             "seconds since its `pre`; 0 where it begins. On a GPU: until its work was handed over, not until it was done",
         ),
+        ("duration_ns", Kind::I64, Always, "the same in nanoseconds"),
         (
             "allocated",
             Kind::I64,

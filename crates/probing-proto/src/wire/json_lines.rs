@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::breakpoints::{Breakpoint, BreakpointId, Stop, StopId, StopPolicy};
 use crate::message::omitted::is_false;
+use crate::message::threads::ThreadSelector;
 use crate::message::{Evaluated, Failure, FrameSelector, RequestId, Stream};
 use crate::process::Pid;
 
@@ -98,7 +99,7 @@ pub struct EvalArgs {
     pub code: String,
     /// Run it on this thread of the program: `main`, a name, an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Run it in the locals of this frame of that thread, or of the main thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSelector>,
@@ -122,7 +123,7 @@ pub struct BacktraceArgs {
     pub all: bool,
     /// Of one thread, by its name or one of its ids.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread: Option<String>,
+    pub thread: Option<ThreadSelector>,
     /// Of the asyncio tasks that are not done, instead of threads.
     pub tasks: bool,
     /// With the local variables of every frame.

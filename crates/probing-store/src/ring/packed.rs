@@ -231,7 +231,7 @@ pub(crate) enum Packed {
 const SHOWN: [(&str, Packed); 8] = [
     ("kind", Packed::Kind),
     ("name", Packed::Name),
-    ("function", Packed::Name),
+    ("func", Packed::Name),
     ("file", Packed::File),
     ("lineno", Packed::Line),
     ("depth", Packed::Depth),

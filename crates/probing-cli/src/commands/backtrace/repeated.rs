@@ -3,13 +3,14 @@
 use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use probing_client::{ClientError, Group, Members, Pace, Stacks, Stop, Target};
 
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::MemberResults;
-use crate::commands::backtrace::{choose, set, tasks, text};
+use crate::commands::backtrace::{say_notes, set, tasks, text};
 use crate::commands::screen::{self, Screen};
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -40,9 +41,6 @@ pub(super) fn repeat_one(
     times: Times,
 ) -> anyhow::Result<Status> {
     let stacks = target.stacks(&crate::commands::backtrace::query(arguments))?;
-    if let Some(note) = stacks.note() {
-        writeln!(terminal::stderr(), "{note}")?;
-    }
     run(arguments, SingleTarget { arguments, stacks }, times)
 }
 
@@ -72,9 +70,11 @@ enum Reading {
     Shown {
         taken_at_nanos: u64,
         text: String,
+        /// What a user should know about how it was read.
+        notes: Vec<String>,
     },
-    /// In words. The next may go well.
-    Failed(String),
+    /// The next may go well.
+    Failed(anyhow::Error),
     Ended,
 }
 
@@ -93,13 +93,14 @@ impl StackSource for SingleTarget<'_> {
             self.threads()
         };
         match text {
-            Ok(text) => Ok(Reading::Shown {
+            Ok((text, notes)) => Ok(Reading::Shown {
                 taken_at_nanos,
                 text,
+                notes,
             }),
             Err(error) if is_first => Err(error),
             Err(error) if is_end(&error) => Ok(Reading::Ended),
-            Err(error) => Ok(Reading::Failed(format!("{error:#}"))),
+            Err(error) => Ok(Reading::Failed(error)),
         }
     }
 
@@ -109,23 +110,24 @@ impl StackSource for SingleTarget<'_> {
 }
 
 impl SingleTarget<'_> {
-    fn threads(&mut self) -> anyhow::Result<String> {
-        let mut report = self.stacks.read()?;
-        choose(&mut report, self.arguments)?;
-        Ok(if self.arguments.json {
+    fn threads(&mut self) -> anyhow::Result<(String, Vec<String>)> {
+        let report = self.stacks.read()?;
+        let text = if self.arguments.json {
             json::line(&report)?
         } else {
             text::text(&report, self.arguments.reverse)
-        })
+        };
+        Ok((text, report.notes))
     }
 
-    fn tasks(&mut self) -> anyhow::Result<String> {
+    fn tasks(&mut self) -> anyhow::Result<(String, Vec<String>)> {
         let report = self.stacks.tasks()?;
-        Ok(if self.arguments.json {
+        let text = if self.arguments.json {
             json::line(&report)?
         } else {
             tasks::words(&report, self.arguments.reverse)
-        })
+        };
+        Ok((text, report.notes))
     }
 }
 
@@ -151,14 +153,13 @@ impl StackSource for TargetGroup<'_> {
     fn read(&mut self, is_first: bool) -> anyhow::Result<Reading> {
         let taken_at_nanos = now();
         let arguments = self.arguments;
-        let answers = set::read(arguments, self.members, |arguments, target| {
-            Ok(crate::commands::backtrace::read_with_note(arguments, target)?.0)
-        });
+        let answers = set::read(arguments, self.members);
         if let Some(reading) = none_read(&answers, is_first)? {
             return Ok(reading);
         }
         Ok(Reading::Shown {
             taken_at_nanos,
+            notes: set::notes(&answers),
             text: if arguments.json {
                 json::line(&set::report(answers))?
             } else {
@@ -186,6 +187,7 @@ impl StackSource for TaskGroup<'_> {
         }
         Ok(Reading::Shown {
             taken_at_nanos,
+            notes: tasks::notes(&answers),
             text: if arguments.json {
                 json::line(&answers.report(|report| report))?
             } else {
@@ -211,7 +213,7 @@ fn none_read<R: Send + 'static>(
     match () {
         () if is_first => bail!("none of the targets could be read:\n  {failures}"),
         () if answers.all_ended() => Ok(Some(Reading::Ended)),
-        () => Ok(Some(Reading::Failed(failures))),
+        () => Ok(Some(Reading::Failed(anyhow!(failures)))),
     }
 }
 
@@ -264,21 +266,32 @@ fn dump(
 ) -> anyhow::Result<RepeatOutcome> {
     let mut out = terminal::stdout();
     let mut pace = Pace::new(times.every, stop);
-    let mut shown = 0;
+    let (mut shown, mut said) = (0, Vec::new());
     while times.most.is_none_or(|most| shown < most) {
         if pace.wait().is_none() {
             return Ok(RepeatOutcome::Interrupted);
         }
-        match watched.read(shown == 0)? {
+        let reading = watched.read(shown == 0)?;
+        if let Reading::Shown { notes, .. } = &reading {
+            let new: Vec<String> = notes
+                .iter()
+                .filter(|it| !said.contains(*it))
+                .cloned()
+                .collect();
+            say_notes(&new)?;
+            said.extend(new);
+        }
+        match reading {
             Reading::Shown { text, .. } if arguments.json => writeln!(out, "{text}")?,
             Reading::Shown {
                 taken_at_nanos,
                 text,
+                ..
             } => {
                 let gap = if shown > 0 { "\n" } else { "" };
                 write!(out, "{gap}--- {}\n{text}", utc(taken_at_nanos))?;
             }
-            Reading::Failed(words) => writeln!(terminal::stderr(), "error: {words}")?,
+            Reading::Failed(error) => errors::print(&error)?,
             Reading::Ended => return Ok(RepeatOutcome::Ended { shown }),
         }
         out.flush()?;
@@ -307,6 +320,7 @@ fn watch(
             Reading::Shown {
                 taken_at_nanos,
                 text,
+                notes,
             } => {
                 screen.set_title(format!(
                     "{}, {}, every {} s (Ctrl-C exits)",
@@ -316,10 +330,11 @@ fn watch(
                 ));
                 last = text;
                 // The screen has its own way to make things stand out.
-                terminal::plain(&last)
+                let notes = notes.iter().map(|note| format!("{note}\n"));
+                terminal::plain(&last) + &notes.collect::<String>()
             }
             // A process that ends has threads without stacks first.
-            Reading::Failed(words) => format!("error: {words}\n"),
+            Reading::Failed(error) => errors::line(&format!("{error:#}")),
             Reading::Ended => break RepeatOutcome::Ended { shown },
         };
         screen.draw(&text)?;

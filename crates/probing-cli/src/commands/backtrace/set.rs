@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::Duration;
 
-use probing_client::{FanOutLimits, Members, Merge, Target, TargetLabel, Tree};
+use probing_client::{FanOutLimits, Members, Merge, TargetLabel, Tree};
 use probing_proto::report::{BacktraceReport, BacktracesReport, ReportedThread};
 
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::MemberResults;
-use crate::commands::backtrace::{repeated, tree};
+use crate::commands::backtrace::{repeated, say_notes, tree};
+use crate::errors::CommandError;
 use crate::exit::{self, Status};
 use crate::{json, terminal};
 
@@ -28,7 +29,8 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
     if let Some(times) = repeated::asked_for(arguments) {
         return repeated::several(arguments, members, times);
     }
-    let answers = read(arguments, members, crate::commands::backtrace::read);
+    let answers = read(arguments, members);
+    say_notes(&notes(&answers))?;
     let (read, all) = answers.count();
     if arguments.json {
         json::print(&report(answers))?;
@@ -42,14 +44,19 @@ pub(super) fn run(arguments: &BacktraceArguments, members: &Members) -> anyhow::
 pub(super) fn read<'a>(
     arguments: &BacktraceArguments,
     members: &'a Members,
-    read: fn(&BacktraceArguments, &Target) -> anyhow::Result<BacktraceReport>,
 ) -> MemberResults<'a, BacktraceReport> {
     let wanted = arguments.clone();
     MemberResults::of(
         members,
         FanOutLimits::within(TARGET_TIMEOUT),
-        move |member| read(&wanted, &member.target),
+        move |member| Ok(crate::commands::backtrace::read(&wanted, &member.target)?),
     )
+}
+
+/// What is to be said about how they were read.
+pub(super) fn notes(answers: &MemberResults<'_, BacktraceReport>) -> Vec<String> {
+    let given = answers.given().map(|(_, report)| report);
+    given.flat_map(|report| report.notes.clone()).collect()
 }
 
 pub(super) fn text(
@@ -80,11 +87,8 @@ pub(super) fn say_how_many(read: usize, all: usize) -> anyhow::Result<Status> {
     match read {
         _ if read == all => Ok(exit::OK),
         0 => {
-            writeln!(
-                terminal::stderr(),
-                "error: none of {all} targets could be read"
-            )?;
-            Ok(exit::UNREACHABLE)
+            let message = format!("none of {all} targets could be read");
+            Err(CommandError::new(exit::UNREACHABLE, message).into())
         }
         _ => {
             writeln!(

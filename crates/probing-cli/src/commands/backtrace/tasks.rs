@@ -9,7 +9,7 @@ use probing_proto::report::TasksReport;
 
 use crate::arguments::BacktraceArguments;
 use crate::commands::answers::MemberResults;
-use crate::commands::backtrace::{query, repeated, set};
+use crate::commands::backtrace::{read_tasks, repeated, say_notes, set};
 use crate::exit::{self, Status};
 use crate::{json, terminal};
 
@@ -17,11 +17,8 @@ pub(super) fn run_one(arguments: &BacktraceArguments, target: &Target) -> anyhow
     if let Some(times) = repeated::asked_for(arguments) {
         return repeated::repeat_one(arguments, target, times);
     }
-    let mut stacks = target.stacks(&query(arguments))?;
-    let report = stacks.tasks()?;
-    if let Some(note) = stacks.note() {
-        writeln!(terminal::stderr(), "{note}")?;
-    }
+    let report = read_tasks(arguments, target)?;
+    say_notes(&report.notes)?;
     if arguments.json {
         json::print(&report)?;
     } else if let Some(words) = text::nothing(&report) {
@@ -33,7 +30,7 @@ pub(super) fn run_one(arguments: &BacktraceArguments, target: &Target) -> anyhow
 }
 
 /// The tasks for people, or that there are none.
-pub(super) fn words(report: &TasksReport, reverse: bool) -> String {
+pub(crate) fn words(report: &TasksReport, reverse: bool) -> String {
     let nothing = text::nothing(report).map(str::to_owned);
     nothing.unwrap_or_else(|| text::text(report, reverse))
 }
@@ -43,6 +40,7 @@ pub(super) fn several(arguments: &BacktraceArguments, members: &Members) -> anyh
         return repeated::several(arguments, members, times);
     }
     let answers = read(arguments, members);
+    say_notes(&notes(&answers))?;
     let (read, all) = answers.count();
     if arguments.json {
         let report = answers.report(|report| report);
@@ -58,12 +56,18 @@ pub(super) fn read<'a>(
     arguments: &BacktraceArguments,
     members: &'a Members,
 ) -> MemberResults<'a, TasksReport> {
-    let query = query(arguments);
+    let wanted = arguments.clone();
     MemberResults::of(
         members,
         FanOutLimits::within(set::TARGET_TIMEOUT),
-        move |member| Ok(member.target.stacks(&query)?.tasks()?),
+        move |member| Ok(read_tasks(&wanted, &member.target)?),
     )
+}
+
+/// What is to be said about how they were read.
+pub(super) fn notes(answers: &MemberResults<'_, TasksReport>) -> Vec<String> {
+    let given = answers.given().map(|(_, report)| report);
+    given.flat_map(|report| report.notes.clone()).collect()
 }
 
 pub(super) fn of_several(answers: &MemberResults<'_, TasksReport>, reverse: bool) -> String {

@@ -1,8 +1,8 @@
 //! Stacks of one process as a terminal shows them.
 
 use probing_proto::report::{
-    BacktraceReport, FrameType, GilState, MissingFrames, ReportedFrame, ReportedLocal,
-    ReportedThread,
+    BacktraceReport, FrameType, MissingFrames, ReportedFrame, ReportedLocal, ReportedThread,
+    state_words,
 };
 
 use crate::terminal;
@@ -46,7 +46,7 @@ fn length(thread: &ReportedThread) -> usize {
 /// Threads that have the same stack.
 fn push_group(text: &mut String, threads: &[&ReportedThread], reverse: bool, width: usize) {
     let thread = threads[0];
-    let (names, mut state) = (names(threads), state(&thread.state, thread.gil));
+    let (names, mut state) = (names(threads), state_words(&thread.state, thread.gil));
     if let Some(holder) = &thread.gil_holder {
         state.push_str(&format!(", which {} holds", visible::line(holder)));
     }
@@ -162,25 +162,7 @@ fn names(threads: &[&ReportedThread]) -> String {
 }
 
 pub(crate) fn name(thread: &ReportedThread) -> String {
-    let id = thread
-        .thread_id
-        .map_or_else(|| "?".to_owned(), |id| id.to_string());
-    match &thread.thread_name {
-        Some(name) => format!("{} ({id})", visible::line(name)),
-        None => id,
-    }
-}
-
-pub(crate) fn state(state: &str, gil: GilState) -> String {
-    let place = match state {
-        state @ ("running" | "asleep" | "stopped") => state.to_owned(),
-        call => format!("waits in {call}"),
-    };
-    match gil {
-        GilState::Holds => format!("holds the GIL, {place}"),
-        GilState::Waits => "waits for the GIL".to_owned(),
-        GilState::Free => place,
-    }
+    visible::line(&thread.title()).into_owned()
 }
 
 pub(super) fn frame(frame: &ReportedFrame) -> String {

@@ -3,7 +3,7 @@
 use anstyle::AnsiColor;
 use probing_client::{Branch, BranchEnd, LeafState, Tree};
 use probing_proto::report::{
-    ReportedBranch, ReportedCall, ReportedEnd, ReportedFrame, ReportedTree,
+    ReportedBranch, ReportedCall, ReportedEnd, ReportedFrame, ReportedTree, state_words,
 };
 
 use crate::commands::backtrace::set::NamedTree;
@@ -130,7 +130,7 @@ fn state(branch: &Branch) -> String {
             } else {
                 ""
             };
-            format!(", {}{here}", text::state(&end.state, end.gil))
+            format!(", {}{here}", state_words(&end.state, end.gil))
         }
         BranchEnd::Parts(_) | BranchEnd::TooDeep => String::new(),
     }

@@ -25,6 +25,7 @@ use crate::commands::debug::{is_complete, show};
 use crate::commands::repl::completion::suggestion;
 use crate::commands::repl::editor::{Editor, PromptLanguage, Read, ReadInterrupt};
 use crate::commands::repl::session::say;
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::terminal;
 
@@ -134,7 +135,7 @@ impl CaptureView {
             return Ok(false);
         }
         if let Err(error) = self.obey(order) {
-            say(&format!("error: {error:#}"))?;
+            errors::print(&error)?;
         }
         Ok(true)
     }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use probing_client::{
-    Canceller, ClientError, ConnectedProbe, Entry, FanOutLimits, Group, Members, Target,
+    Canceller, ClientError, ConnectedProbe, Entry, FanOutLimits, Group, Members, SelectionError,
+    Target,
 };
 use probing_proto::message::Stream;
 use probing_proto::report::EvalReport;
@@ -34,7 +35,7 @@ pub(super) fn several(
     let is_only = !aim.targets.nodes().is_empty() && members.all.len() == 1;
     if !aim.targets.is_by_rank() && !arguments.all && !is_only {
         let group = members.all.iter().map(|member| &member.who).collect();
-        return Err(ClientError::NotExplicit { group }.into());
+        return Err(ClientError::Selection(SelectionError::NotExplicit { group }).into());
     }
     let is_one = members.all.len() == 1 && members.missing.is_empty() && !arguments.json;
     Ok((!is_one).then_some(members))

@@ -13,7 +13,8 @@ use reedline::{Signal, ValidationResult, Validator};
 use self::completion::SqlNames;
 use self::highlight::SqlColours;
 use crate::commands::line_editor::{self, Language, LinePrompt};
-use crate::commands::query::{QueryRunner, say_query_error, statements};
+use crate::commands::query::{QueryRunner, statements};
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::terminal;
 use crate::terminal::KeysWait;
@@ -102,7 +103,7 @@ pub(super) fn run(asker: &QueryRunner<'_>) -> anyhow::Result<Status> {
 fn ask(asker: &QueryRunner<'_>, sql: &str) -> anyhow::Result<()> {
     for statement in statements::split(sql) {
         if let Err(error) = asker.ask(statement) {
-            return say_query_error(&error);
+            return Ok(errors::print(&error)?);
         }
     }
     Ok(())

@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anstyle::AnsiColor;
 use probing_client::{
     Canceller, ClientError, DisconnectWatcher, EvalEnd, Probe, StackQuery, Stacks, Target,
 };
 use probing_engine::EngineError;
 use probing_proto::message::breakpoints::StopId;
 use probing_proto::message::completion::{Complete, Completion, CompletionKind, Describe, Scope};
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::message::{Eval, Evaluated, FrameSelector, Outcome};
 use probing_proto::report::BacktraceReport;
 
 use crate::arguments::QueryFormat;
-use crate::commands::query::{QueryRunner, Running as Queries, say_query_error};
+use crate::commands::query::{QueryRunner, Running as Queries};
 use crate::commands::repl::editor::ReadInterrupt;
 use crate::commands::repl::input::Input;
 use crate::commands::repl::magic::{self, Magic};
 use crate::commands::repl::{path, show};
 use crate::commands::{TargetArgs, backtrace, eval};
+use crate::errors;
 use crate::terminal;
-use crate::terminal::Style;
 use probing_proto::text::visible;
 
 /// The timeout of a question that a user asked.
@@ -191,11 +191,11 @@ impl<'a> Session<'a> {
             Magic::Backtrace(words) => return self.backtrace(&words),
             Magic::Threads => {
                 let report = self.stacks()?;
-                let chosen = self.link.scope().thread;
+                let chosen = self.link.scope().thread.map(ThreadSelector::from);
                 write!(
                     terminal::stdout(),
                     "{}",
-                    show::threads(&report, chosen.as_deref())
+                    show::threads(&report, chosen.as_ref())
                 )?;
             }
             Magic::Frame(frame) => {
@@ -257,7 +257,7 @@ impl<'a> Session<'a> {
         let evaluated = match end {
             Ok(EvalEnd::Evaluated(evaluated) | EvalEnd::TimedOut(evaluated)) => evaluated,
             Ok(EvalEnd::Stuck(progress)) => {
-                say(&eval::stuck::report(&self.target, progress).reason)?;
+                say(&self.target.stuck(progress).reason)?;
                 return Ok(None);
             }
             Err(ClientError::Gone) if abandoned && !self.gone.is_set() => {
@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
             }
             // The request failed; the prompt stays.
             Err(error @ ClientError::NotDone(_)) => {
-                say_error(&error)?;
+                errors::print(&error.into())?;
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -332,7 +332,7 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         match asker.ask(sql) {
-            Err(error) if error.is::<EngineError>() => say_query_error(&error),
+            Err(error) if error.is::<EngineError>() => Ok(errors::print(&error)?),
             done => done.map(drop),
         }
     }
@@ -342,7 +342,7 @@ impl<'a> Session<'a> {
             Ok(mut arguments) => {
                 // Of the thread that was chosen, unless more or others are asked for.
                 if !arguments.all && !arguments.tasks && arguments.thread.is_none() {
-                    arguments.thread = self.link.scope().thread;
+                    arguments.thread = self.link.scope().thread.map(ThreadSelector::from);
                 }
                 backtrace::run(&arguments, self.aim)?;
             }
@@ -374,15 +374,6 @@ impl<'a> Session<'a> {
 /// What a person should know, and no data.
 pub(in crate::commands) fn say(text: &str) -> io::Result<()> {
     writeln!(terminal::stderr(), "{text}")
-}
-
-pub(in crate::commands) fn say_error(error: &ClientError) -> io::Result<()> {
-    let red = Style::new().bold().coloured(AnsiColor::Red);
-    writeln!(terminal::stderr(), "{red}error{red:#}: {error}")?;
-    match error.hint() {
-        Some(hint) => say(&format!("hint: {hint}")),
-        None => Ok(()),
-    }
 }
 
 /// Where the target was seen last.

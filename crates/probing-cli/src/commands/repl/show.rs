@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 
 use anstyle::AnsiColor;
 use probing_proto::message::completion::{Completion, Description, Scope};
+use probing_proto::message::threads::ThreadSelector;
 use probing_proto::message::{Evaluated, Outcome};
 use probing_proto::report::{BacktraceReport, ReportedFrame, ReportedThread};
 
@@ -53,11 +54,12 @@ fn frame_place(frame: &ReportedFrame) -> String {
 
 /// Where code runs from now on; or why it cannot.
 pub(super) fn scope(report: &BacktraceReport, scope: &Scope) -> Result<String, String> {
-    let wanted = scope.thread.as_deref().unwrap_or("main");
+    let wanted = scope.thread.clone().map(ThreadSelector::from);
+    let wanted = wanted.unwrap_or(ThreadSelector::Main);
     let Some(thread) = report
         .threads
         .iter()
-        .find(|thread| backtrace::is_named(thread, wanted))
+        .find(|thread| wanted.selects(thread.names()))
     else {
         let names: Vec<String> = report.threads.iter().map(backtrace::text::name).collect();
         let names = names.join(", ");
@@ -77,10 +79,10 @@ pub(super) fn scope(report: &BacktraceReport, scope: &Scope) -> Result<String, S
 }
 
 /// One line for each thread; the one that was chosen is marked.
-pub(super) fn threads(report: &BacktraceReport, chosen: Option<&str>) -> String {
+pub(super) fn threads(report: &BacktraceReport, chosen: Option<&ThreadSelector>) -> String {
     let mut text = String::new();
     for thread in &report.threads {
-        let is_chosen = chosen.is_some_and(|chosen| backtrace::is_named(thread, chosen));
+        let is_chosen = chosen.is_some_and(|chosen| chosen.selects(thread.names()));
         let mark = if is_chosen { "→" } else { " " };
         let id = thread
             .thread_id

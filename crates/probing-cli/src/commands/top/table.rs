@@ -346,14 +346,14 @@ impl Top {
             Numbers::Traced(rows) => ("trace", rows.iter().map(|row| {
                 let (place, sums) = (&row.place, &row.numbers);
                 json!({
-                    "function": place.function, "file": place.file, "line": place.line, "calls": sums.calls,
+                    "func": place.function, "file": place.file, "lineno": place.line, "calls": sums.calls,
                     "total_ns": sums.total, "self_ns": sums.own, "min_ns": sums.least, "max_ns": sums.greatest,
                 })
             }).collect()),
             Numbers::Sampled { counted, rows, .. } => ("samples", rows.iter().map(|row| {
                 let share = |count: u64| count as f64 / (*counted).max(1) as f64;
                 json!({
-                    "function": row.place.function, "file": row.place.file,
+                    "func": row.place.function, "file": row.place.file,
                     "self_share": share(row.numbers.own), "total_share": share(row.numbers.total),
                 })
             }).collect()),

@@ -154,7 +154,7 @@ fn those_that_cannot_answer_are_told_and_delay_nobody() {
         );
         insta::assert_snapshot!(scrubbed(&job.shown(&ran.stderr)), @"
         rank N: process is stopped by a signal and cannot answer: N
-         hint: let it go on with: kill -CONT N
+         hint: resume it with: kill -CONT N
         rank N: no process here has it
          hint: it has ended, or runs on another machine; `probing list` shows the ranks of this machine
         ");

@@ -14,7 +14,7 @@ use crate::scrubbed;
 /// What is said of a rank that is stopped and of one that there is not.
 const LOST: &str = "\
 rank 1: process is stopped by a signal and cannot answer: N
- hint: let it go on with: kill -CONT N
+ hint: resume it with: kill -CONT N
 rank 3: no process here has it
  hint: it has ended, or runs on another machine; `probing list` shows the ranks of this machine
 ";
@@ -59,7 +59,7 @@ fn functions_of_ranks_are_traced_and_shown_with_their_ranks() {
             );
         }
         let sums =
-            "SELECT count(DISTINCT rank) AS ranks FROM python.trace_stats WHERE function = 'leaf'";
+            "SELECT count(DISTINCT rank) AS ranks FROM python.trace_stats WHERE func = 'leaf'";
         wait_until("their sums are taken", || {
             let rows = job.probing((0, 2), &["query", "--json", sums]).json();
             rows[0]["ranks"] == 2

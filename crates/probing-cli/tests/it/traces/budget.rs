@@ -68,8 +68,7 @@ fn what_others_have_to_tell_for_a_trace_is_paid_for_too() {
         assert_eq!(traced.query(mutings), [is_older.to_string()]);
         wait_until("what the module does is told", || {
             traced.run("asyncio.Queue()");
-            let rows =
-                "select count(*) > 0 from python.trace_event where function = 'Queue.__init__'";
+            let rows = "select count(*) > 0 from python.trace_event where func = 'Queue.__init__'";
             traced.query(rows) == ["true"]
         });
     });
@@ -85,7 +84,7 @@ fn functions_have_no_more_depth_than_they_have_when_some_are_throttled() {
             traced.run("spend(1.0)");
         }
         // What begins while it is muted does not count.
-        let depths = "select function, max(depth) from python.trace_event where function in ('leaf', 'hostile', 'spend') group by 1 order by 1";
+        let depths = "select func, max(depth) from python.trace_event where func in ('leaf', 'hostile', 'spend') group by 1 order by 1";
         assert_eq!(traced.query(depths), ["hostile,1", "leaf,2", "spend,0"]);
         let mutings = "select count(*) > 1 from python.probe_budget where action = 'mute'";
         assert_eq!(traced.query(mutings), ["true"]);
@@ -126,7 +125,7 @@ fn what_a_followed_function_calls_is_paid_for_too() {
             let mutings = "select count(*) > 1 from python.probe_budget where action = 'mute'";
             assert_eq!(traced.query(mutings), ["true"], "{followed}");
             // It was quiet by turns: what came later is there, too.
-            let calls = "select count(*) > 10000 from python.trace_event where function = 'leaf' and kind = 'call'";
+            let calls = "select count(*) > 10000 from python.trace_event where func = 'leaf' and kind = 'call'";
             let is_seen = spends == "spend";
             assert_eq!(traced.query(calls), [is_seen.to_string()], "{followed}");
         }

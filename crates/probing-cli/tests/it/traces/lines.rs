@@ -9,7 +9,7 @@ use super::Traced;
 impl Traced {
     fn lines(&self, of: &str) -> Vec<String> {
         self.query(&format!(
-            "select lineno, depth, duration_ns > 0 from python.trace_event where kind = 'line' and function = '{of}' order by ts"
+            "select lineno, depth, duration_ns > 0 from python.trace_event where kind = 'line' and func = '{of}' order by ts"
         ))
     }
 }
@@ -22,8 +22,8 @@ fn lines_of_a_function_are_rows_with_how_long_they_took() {
         assert!(begun.contains("; each of its lines; "), "{begun}");
         assert!(begun.contains(" ns a line; "), "{begun}");
         traced.run("assert trainer.fit(1.0) == 4.5");
-        let rows = traced
-            .query("select kind, function, lineno, depth from python.trace_event order by ts");
+        let rows =
+            traced.query("select kind, func, lineno, depth from python.trace_event order by ts");
         let expected = [
             "call,Trainer.fit,21,0",
             "line,Trainer.fit,22,0",
@@ -45,7 +45,7 @@ fn lines_of_a_function_are_rows_with_how_long_they_took() {
         let sums = {
             let listed = traced.probing(&["trace", "--list"]);
             assert!(listed.contains("7 events; "), "{listed}");
-            traced.query("select sum(calls) from python.trace_stats where function = 'Trainer.fit'")
+            traced.query("select sum(calls) from python.trace_stats where func = 'Trainer.fit'")
         };
         assert_eq!(sums, ["1"]);
         traced.probing(&["untrace", "all"]);
@@ -82,7 +82,7 @@ fn a_line_ends_when_its_function_is_left_however_that_is() {
         assert_eq!(traced.lines("recursive"), lines);
         let outer = "select bool_and(inner_one.duration_ns < outer_one.duration_ns) from python.trace_event inner_one \
                      join python.trace_event outer_one on inner_one.depth = outer_one.depth + 1 \
-                     where inner_one.kind = 'line' and outer_one.kind = 'line' and inner_one.function = 'recursive' and outer_one.function = 'recursive'";
+                     where inner_one.kind = 'line' and outer_one.kind = 'line' and inner_one.func = 'recursive' and outer_one.func = 'recursive'";
         assert_eq!(traced.query(outer), ["true"]);
     });
 }

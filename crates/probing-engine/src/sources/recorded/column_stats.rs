@@ -11,10 +11,10 @@ use datafusion::arrow::compute::{SortOptions, cast, max, min, sum};
 use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use probing_store::{Kind, Tally, Zone};
 
+use crate::columns::WHOSE;
 use crate::sources::recorded::part::{RecordedPart, batch};
 use crate::sources::recorded::{Piece, zones};
 use crate::sources::scan::ColumnStats;
-use crate::tables::definition::WHOSE;
 
 /// A column of whole numbers, in one chunk or in several.
 #[derive(Debug, Clone, Copy)]

@@ -13,14 +13,14 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use probing_store::Kind;
 
-use crate::sources::arrays::{self, data_type};
+use crate::columns::WHOSE;
+use crate::columns::arrays::{self, data_type};
+use crate::columns::rows::Value;
+use crate::snapshot::steps::StepMap;
 use crate::sources::predicate::Condition;
-use crate::sources::recorded::steps::StepMap;
 use crate::sources::recorded::{Piece, Shape};
-use crate::sources::rows::Value;
 use crate::sources::scan::{ColumnStats, Part};
 use crate::sources::target_columns::whose;
-use crate::tables::definition::WHOSE;
 
 #[derive(Clone)]
 pub(super) struct RecordedPart {

@@ -9,9 +9,9 @@ use datafusion::common::{DataFusionError, Result};
 use probing_proto::tables::builtin::STEPS;
 use probing_store::{Chunk, Snapshot};
 
-use crate::sources::arrays;
-use crate::sources::recorded::steps::{Alignment, Period, StepEnd};
-use crate::sources::target_snapshot::{TargetSetSnapshot, TargetSnapshot};
+use crate::columns::arrays;
+use crate::snapshot::steps::{Alignment, Period, StepEnd};
+use crate::snapshot::target_snapshot::{TargetSetSnapshot, TargetSnapshot};
 
 /// Ends of steps of one target that are read, the newest ones.
 const MAX_ENDS: usize = 1 << 16;

@@ -11,9 +11,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use probing_store::{Kind, Zone};
 
-use crate::sources::arrays::data_type;
+use crate::columns::WHOSE;
+use crate::columns::arrays::data_type;
 use crate::sources::recorded::{Piece, Shape};
-use crate::tables::definition::WHOSE;
 
 /// What is known of the chunks before they are read.
 struct Zones<'a> {

@@ -12,8 +12,8 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value;
 
 use crate::answer::ResultStream;
+use crate::answer::formats::{JsonTable, Scales};
 use crate::error::EngineError;
-use crate::formats::{JsonTable, Scales};
 
 /// One object a line, in an array. Columns of the same name follow each other: the last counts for most readers.
 pub(super) fn write(answer: &mut ResultStream, out: &mut dyn Write) -> Result<(), EngineError> {

@@ -8,16 +8,15 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::writer::StreamWriter;
 
 pub use self::text::Layout;
 
 use crate::answer::{ResultStream, Summary};
+use crate::columns::arrays::in_schema;
 use crate::error::EngineError;
 use crate::memory;
 
@@ -134,15 +133,4 @@ fn without_views(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new(
         schema.fields().iter().map(field).collect::<Vec<_>>(),
     ))
-}
-
-pub(crate) fn in_schema(
-    batch: &RecordBatch,
-    schema: &SchemaRef,
-) -> Result<RecordBatch, ArrowError> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns: Result<Vec<ArrayRef>, ArrowError> = columns
-        .map(|(column, field)| cast(column, field.data_type()))
-        .collect();
-    RecordBatch::try_new(Arc::clone(schema), columns?)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use probing_proto::process::Pid;
 
-use crate::targets::ranks::Ranks;
+use crate::labels::ranks::Ranks;
 
 /// Ranges or pids of one group that are written out.
 const SHOWN: usize = 12;

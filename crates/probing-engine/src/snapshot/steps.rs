@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::sources::target_snapshot::ReadFailure;
+use crate::snapshot::target_snapshot::ReadFailure;
 
 /// Ends of steps that must agree before two ranks are aligned by time.
 const MIN_PAIRS: usize = 3;
@@ -20,29 +20,29 @@ const MAX_APART: i64 = 4;
 
 /// The end of a step, as a rank recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StepEnd {
-    pub(super) step: i64,
-    pub(super) at_nanos: i64,
+pub(crate) struct StepEnd {
+    pub(crate) step: i64,
+    pub(crate) at_nanos: i64,
     /// Operations of the group of all ranks so far.
-    pub(super) operations: Option<i64>,
+    pub(crate) operations: Option<i64>,
 }
 
 /// Steps that one process counted without a gap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Period {
+pub(crate) struct Period {
     /// Which of the processes.
-    pub(super) process: usize,
+    pub(crate) process: usize,
     /// Whose clock its times are of.
-    pub(super) host: Arc<str>,
+    pub(crate) host: Arc<str>,
     /// Where the ranks of its job met; none without a process group.
-    pub(super) job: Option<String>,
-    pub(super) is_counted_by_program: bool,
+    pub(crate) job: Option<String>,
+    pub(crate) is_counted_by_program: bool,
     /// At least one, in the order of time.
-    pub(super) ends: Vec<StepEnd>,
+    pub(crate) ends: Vec<StepEnd>,
 }
 
 impl Period {
-    pub(super) fn new(process: usize, host: &Arc<str>) -> Self {
+    pub(crate) fn new(process: usize, host: &Arc<str>) -> Self {
         Self {
             process,
             host: Arc::clone(host),
@@ -53,7 +53,7 @@ impl Period {
     }
 
     /// Adds the next end. A program may begin to count, and a job to be known, after the first steps.
-    pub(super) fn add(&mut self, end: StepEnd, counted_by: Option<&str>, job: Option<String>) {
+    pub(crate) fn add(&mut self, end: StepEnd, counted_by: Option<&str>, job: Option<String>) {
         self.job = self.job.take().or(job);
         self.is_counted_by_program |= counted_by == Some("program");
         self.ends.push(end);
@@ -62,14 +62,14 @@ impl Period {
 
 /// What the numbers of one process become.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct StepMap {
+pub(crate) struct StepMap {
     /// From which of its own numbers on what is added, in their order. What is before the first goes by the first.
     shifts: Vec<(i64, i64)>,
 }
 
 impl StepMap {
     /// Numbers that were in an order stay in it.
-    pub(super) fn of(&self, step: i64) -> i64 {
+    pub(crate) fn of(&self, step: i64) -> i64 {
         let place = self.shifts.partition_point(|(from, _)| *from <= step);
         let shift = self.shifts.get(place.saturating_sub(1));
         step.saturating_add(shift.map_or(0, |(_, shift)| *shift))
@@ -84,7 +84,7 @@ impl StepMap {
     }
 
     /// Whether it changes nothing.
-    pub(super) fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         self.shifts.iter().all(|(_, shift)| *shift == 0)
     }
 }
@@ -138,7 +138,7 @@ pub(crate) struct Alignment {
 impl Alignment {
     /// Of periods of several processes, and of others that have none that could be read. Jobs have nothing to do with each
     /// other.
-    pub(super) fn of(periods: Vec<Period>, others: &[usize]) -> Self {
+    pub(crate) fn of(periods: Vec<Period>, others: &[usize]) -> Self {
         let mut processes = periods.iter().map(|period| period.process);
         let Some(first) = processes.next() else {
             return Self::default();
@@ -179,11 +179,11 @@ impl Alignment {
     }
 
     /// What a process's numbers become; none where they stay.
-    pub(super) fn map(&self, process: usize) -> Option<&StepMap> {
+    pub(crate) fn map(&self, process: usize) -> Option<&StepMap> {
         self.maps.get(&process).filter(|map| !map.is_identity())
     }
 
-    pub(super) fn basis(&self, process: usize) -> Basis {
+    pub(crate) fn basis(&self, process: usize) -> Basis {
         let basis = self.bases.get(&process);
         basis.copied().unwrap_or(Basis::Operations)
     }

@@ -1,6 +1,6 @@
 //! Periods of ranks, made by hand.
 
-use crate::sources::recorded::steps::{Alignment, Basis, Period, StepEnd};
+use crate::snapshot::steps::{Alignment, Basis, Period, StepEnd};
 
 const SECOND: i64 = 1_000_000_000;
 /// Between the ends of a step on two ranks.

@@ -5,13 +5,13 @@ use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::functions_window::all_default_window_functions;
 use probing_client::Members;
 
+use crate::columns::WHOSE;
+use crate::columns::arrays;
 use crate::engine::Engine;
 use crate::functions;
-use crate::sources::arrays;
+use crate::snapshot::target_snapshot::TargetSetSnapshot;
 use crate::sources::recorded;
-use crate::sources::target_snapshot::TargetSetSnapshot;
 use crate::tables;
-use crate::tables::definition::WHOSE;
 
 /// Names of everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,17 +9,18 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, FixedSizeBinaryArray, PrimitiveArray, StringViewArray,
+    ArrayRef, BooleanArray, FixedSizeBinaryArray, PrimitiveArray, RecordBatch, StringViewArray,
 };
 use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, TimestampNanosecondType,
-    UInt8Type, UInt16Type, UInt32Type,
+    ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, SchemaRef,
+    TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type,
 };
 use datafusion::arrow::error::ArrowError;
 use probing_store::{Bytes, ColumnData, Kind};
 
-use crate::tables::definition::Kind as Shown;
+use crate::columns::Kind as Shown;
 
 /// What a kind of the store is in a query.
 pub(crate) fn data_type(kind: Kind) -> DataType {
@@ -110,4 +111,16 @@ fn shared(bytes: Arc<Bytes>) -> Buffer {
         }
     }
     Buffer::from(bytes::Bytes::from_owner(Owner(bytes)))
+}
+
+/// The same rows, in the types of a schema with the same columns.
+pub(crate) fn in_schema(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns: Result<Vec<ArrayRef>, ArrowError> = columns
+        .map(|(column, field)| cast(column, field.data_type()))
+        .collect();
+    RecordBatch::try_new(Arc::clone(schema), columns?)
 }

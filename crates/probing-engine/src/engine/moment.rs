@@ -8,7 +8,7 @@ use probing_proto::report::BacktraceReport;
 use crate::answer::{QueryDeadline, QueryLimits, ResultStream};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::sources::target_snapshot::{Needs, ReadFailure, TargetSetSnapshot};
+use crate::snapshot::target_snapshot::{Needs, ReadFailure, TargetSetSnapshot};
 
 /// Targets that are looked at once, whatever is asked. (Those of another machine are looked at there, for each question.)
 #[derive(Debug)]

@@ -19,11 +19,11 @@ use probing_process::procfs::processes::Process;
 use probing_proto::agent::AttachedByAgent;
 use probing_proto::paths::{self, NotPrivate};
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LocalError};
 use crate::probe::package::{self, PROBE};
+use crate::probe::socket_path;
 use crate::stacks;
 use crate::stacks::access::Subject;
-use crate::targets::socket_path;
 
 /// Source that starts the probe, once it is told where the library is.
 const LOADER: &str = "probing/_boot/_probing_load.py";
@@ -36,7 +36,7 @@ pub(crate) fn attach(
     options: &probing_attach::Options,
 ) -> Result<Report, ClientError> {
     let package = package::package_dir()?;
-    let unreadable = |source| ClientError::PackageUnreadable { source };
+    let unreadable = |source| ClientError::Local(LocalError::PackageUnreadable { source });
     let loader = fs::read_to_string(package.join(LOADER)).map_err(unreadable)?;
     let library = package.join(PROBE);
     if reads_our_files(process) {
@@ -71,8 +71,8 @@ fn explained(process: &Process, error: AttachError) -> ClientError {
     let subject = Subject::Process(Box::new(process.clone()));
     let holder = busy.then(|| stacks::gil_holder(&subject));
     match holder.flatten() {
-        Some(holder) => ClientError::GilHeld { error, holder },
-        None => ClientError::Attach(error),
+        Some(holder) => ClientError::Local(LocalError::GilHeld { error, holder }),
+        None => ClientError::Local(LocalError::Attach(error)),
     }
 }
 
@@ -104,7 +104,7 @@ impl Copy {
         let (mut refused, mut failed) = (Vec::new(), None);
         for runtime_dir in socket_path::own_runtime_dirs(process) {
             match Self::make_in(&runtime_dir, process, library) {
-                Err(ClientError::NotPrivate(error)) => refused.push(error),
+                Err(ClientError::Local(LocalError::NotPrivate(error))) => refused.push(error),
                 Err(error) => failed = failed.or(Some(error)),
                 made => return made,
             }
@@ -112,16 +112,18 @@ impl Copy {
         Err(match (NotPrivate::with_all(refused), failed) {
             (Some(error), _) => error.into(),
             (None, Some(error)) => error,
-            (None, None) => ClientError::NoSuchProcess { pid: process.pid },
+            (None, None) => ClientError::Local(LocalError::NoSuchProcess { pid: process.pid }),
         })
     }
 
     fn make_in(runtime_dir: &Path, process: &Process, library: &[u8]) -> Result<Self, ClientError> {
         let place =
             proc(process.pid, "root").join(runtime_dir.strip_prefix("/").unwrap_or(runtime_dir));
-        let failed = |source: io::Error| ClientError::NotCopied {
-            place: place.clone(),
-            source,
+        let failed = |source: io::Error| {
+            ClientError::Local(LocalError::NotCopied {
+                place: place.clone(),
+                source,
+            })
         };
         let parent = runtime_dir.parent().unwrap_or(Path::new("/"));
         let parent = ForeignDir::in_root_of(process.pid, parent).map_err(failed)?;
@@ -153,9 +155,11 @@ fn private_folder(
     name: &OsStr,
     shown: &Path,
 ) -> Result<ForeignDir, ClientError> {
-    let failed = |source: io::Error| ClientError::NotCopied {
-        place: shown.to_owned(),
-        source,
+    let failed = |source: io::Error| {
+        ClientError::Local(LocalError::NotCopied {
+            place: shown.to_owned(),
+            source,
+        })
     };
     let folder = match parent.make_folder(name) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match parent.folder(name) {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use probing_capture::Capture;
 use probing_client::{
-    ClientError, Entry, FanOutLimits, Member, Members, ProcessFacts, Recording, StackQuery, Target,
-    TargetLabel, ThreadFacts, fan_out, host_name,
+    ClientError, Entry, FanOutLimits, LocalValues, Member, Members, ProcessFacts, Recording,
+    StackQuery, Target, TargetLabel, ThreadFacts, fan_out, host_name,
 };
 use probing_proto::agent::MissingTarget;
 use probing_proto::capture::Manifest;
@@ -22,7 +22,7 @@ use probing_proto::process::Pid;
 use probing_proto::report::BacktraceReport;
 use probing_store::{Store, Unreadable};
 
-use crate::sources::recorded::{Alignment, Basis};
+use crate::snapshot::steps::{Alignment, Basis};
 
 /// What one query may keep of rings whose writers would overwrite them meanwhile.
 const MAX_PINNED_BYTES: u64 = 512 << 20;
@@ -301,7 +301,11 @@ impl TargetSnapshot {
         let read = || {
             let Needs { locals, native } = *lock(&self.needs);
             let query = StackQuery {
-                locals,
+                locals: if locals {
+                    LocalValues::FromMemory
+                } else {
+                    LocalValues::Omitted
+                },
                 native,
                 ..StackQuery::default()
             };

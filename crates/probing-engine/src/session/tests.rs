@@ -14,8 +14,8 @@ use probing_store::{Budget, Column, Kind, Schema, Store, Value, Writer};
 
 use crate::optimizer::count_pushdown;
 use crate::session::rules;
+use crate::snapshot::target_snapshot::TargetSetSnapshot;
 use crate::sources::recorded::{RecordedTable, Sharing, merge};
-use crate::sources::target_snapshot::TargetSetSnapshot;
 
 type Rules = Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>;
 

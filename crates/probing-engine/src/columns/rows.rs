@@ -10,7 +10,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 
-use crate::tables::definition::{Column, Kind};
+use crate::columns::{Column, Kind};
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq)]
