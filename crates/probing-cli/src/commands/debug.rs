@@ -117,13 +117,10 @@ fn is_complete(text: &str) -> bool {
 fn done(debugger: &mut Debugger<'_>, text: &str, at_terminal: bool) -> anyhow::Result<Next> {
     let done = debugger.take(text, at_terminal);
     match done {
-        Err(error) => match error.downcast_ref::<ClientError>() {
-            Some(ClientError::Gone) => Err(error),
-            _ => {
-                errors::print(&error)?;
-                Ok(Next::Input)
-            }
-        },
+        Err(error) if !matches!(error.downcast_ref(), Some(ClientError::Gone)) => {
+            errors::print(&error)?;
+            Ok(Next::Input)
+        }
         done => done,
     }
 }

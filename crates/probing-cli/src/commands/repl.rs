@@ -111,13 +111,13 @@ fn go_on(session: &mut Session<'_>, text: &str) -> anyhow::Result<NextStep> {
     match session.take(text) {
         Ok(Next::Input) => Ok(NextStep::On),
         Ok(Next::Leave) => Ok(NextStep::Away(exit::OK)),
-        Err(error) => match error.downcast_ref() {
-            Some(ClientError::Gone) => Ok(NextStep::Away(said_farewell(session)?)),
-            _ => {
-                errors::print(&error)?;
-                Ok(NextStep::On)
-            }
-        },
+        Err(error) if matches!(error.downcast_ref(), Some(ClientError::Gone)) => {
+            Ok(NextStep::Away(said_farewell(session)?))
+        }
+        Err(error) => {
+            errors::print(&error)?;
+            Ok(NextStep::On)
+        }
     }
 }
 

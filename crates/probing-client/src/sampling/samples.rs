@@ -111,7 +111,7 @@ pub(crate) fn sample(
             }
             // It starts another program, or is about to end: the next reading tells.
             Err(ClientError::Local(LocalError::Stacks(_))) if !access.is_over() => {
-                samples.failed += 1
+                samples.failed += 1;
             }
             Err(error) if !error.is_end() && !access.is_over() => return Err(error),
             Err(_) => {
