@@ -75,7 +75,7 @@ pub(crate) struct TraceArguments {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct TraceSubject {
-    /// Trace FUNCTION, FILE:FUNCTION or MODULE:FUNCTION
+    /// Trace FUNCTION, `FILE:FUNCTION` or `MODULE:FUNCTION`
     #[arg(value_name = "FUNCTION")]
     function: Option<FunctionName>,
 
