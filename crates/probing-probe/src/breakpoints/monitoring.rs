@@ -228,7 +228,7 @@ unsafe fn code(py: Python<'_>, arguments: *const *mut PyObject) -> Bound<'_, PyA
 /// The arguments are a code object and a whole number.
 #[inline]
 unsafe fn code_and_number(py: Python<'_>, arguments: *const *mut PyObject) -> (usize, u32) {
-    // SAFETY: the caller's; borrowed.
+    // SAFETY: the caller gives a code object and a whole number, which are borrowed for as long as the call lasts.
     unsafe {
         let number = Borrowed::from_ptr(py, *arguments.add(1));
         let number = int_value::read_int(&number).unwrap_or(-1);
@@ -260,7 +260,7 @@ impl EventHandler for Jump {
             monitoring::line_come_to_anew(*arguments, from, to)
         };
         match line {
-            // SAFETY: as above.
+            // SAFETY: the first argument of a jump is its code object.
             Some(line) => at_line(py, unsafe { *arguments } as usize, line),
             None => After::Never,
         }
@@ -299,7 +299,7 @@ struct Start;
 
 impl EventHandler for Start {
     unsafe fn handle(py: Python<'_>, arguments: *const *mut PyObject) -> After {
-        // SAFETY: the caller's.
+        // SAFETY: the first argument of this event is a code object, as the interpreter promises.
         events::start(&unsafe { code(py, arguments) }, None)
     }
 }
@@ -309,7 +309,7 @@ struct Resume;
 
 impl EventHandler for Resume {
     unsafe fn handle(py: Python<'_>, arguments: *const *mut PyObject) -> After {
-        // SAFETY: the caller's.
+        // SAFETY: the first argument of this event is a code object, as the interpreter promises.
         events::resume(&unsafe { code(py, arguments) }, None)
     }
 }
@@ -321,7 +321,7 @@ impl EventHandler for Throw {
     const MAY_RAISE: bool = false;
 
     unsafe fn handle(py: Python<'_>, arguments: *const *mut PyObject) -> After {
-        // SAFETY: the caller's.
+        // SAFETY: the first argument of this event is a code object, as the interpreter promises.
         events::resume(&unsafe { code(py, arguments) }, None);
         // It cannot be disabled.
         After::Again

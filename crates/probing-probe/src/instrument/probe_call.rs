@@ -166,7 +166,7 @@ fn made(py: Python<'_>) -> PyResult<Py<PyType>> {
 ///
 /// A site, of code that has come to it, with the GIL held.
 unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
-    // SAFETY: the caller's; borrowed from the twin.
+    // SAFETY: the interpreter asks with the GIL held, for the truth of a site that the instrumented code keeps alive.
     let (py, site) = unsafe { (Python::assume_attached(), &*site.cast::<Site>()) };
     let is_more = match site.tells {
         CallEvent::Call => trace::called(py, site.code()),
@@ -192,7 +192,7 @@ unsafe extern "C" fn truth(site: *mut PyObject) -> c_int {
 ///
 /// A site and an object, with the GIL held.
 unsafe extern "C" fn shown(site: *mut PyObject, value: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the caller's; both are borrowed.
+    // SAFETY: a site that the instrumented code keeps alive and a live object, both borrowed; the GIL is held.
     let (site, value) = unsafe {
         let py = Python::assume_attached();
         (&*site.cast::<Site>(), Bound::from_borrowed_ptr(py, value))
@@ -225,7 +225,7 @@ unsafe extern "C" fn reduced(_: *mut PyObject, _: *mut PyObject) -> *mut PyObjec
 ///
 /// A site, with the GIL held.
 unsafe extern "C" fn code(site: *mut PyObject, _: *mut c_void) -> *mut PyObject {
-    // SAFETY: the caller's; it has its code from the beginning on.
+    // SAFETY: the caller gives a live site, which has its code from the beginning on.
     unsafe { ffi::Py_NewRef((*site.cast::<Site>()).code) }
 }
 
@@ -233,7 +233,7 @@ unsafe extern "C" fn code(site: *mut PyObject, _: *mut c_void) -> *mut PyObject 
 ///
 /// A site that nobody has any more, with the GIL held.
 unsafe extern "C" fn forget(site: *mut PyObject) {
-    // SAFETY: the caller's. An object of such a class has a reference to it.
+    // SAFETY: the caller gives a site that nobody refers to any more. An object of such a class has a reference to it.
     unsafe {
         let class = ffi::Py_TYPE(site);
         let code = (*site.cast::<Site>()).code;

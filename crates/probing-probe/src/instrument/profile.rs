@@ -185,7 +185,7 @@ unsafe extern "C" fn profiled(
         // Functions of C are nobody's.
         _ => {
             if pass_by() >= LOOK_EVERY {
-                // SAFETY: as below.
+                // SAFETY: the interpreter calls profile functions with the GIL held.
                 let py = unsafe { Python::assume_attached() };
                 drop(panic::catch_unwind(|| accounting::look(py, false)));
             }

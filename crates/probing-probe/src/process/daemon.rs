@@ -82,37 +82,54 @@ extern "C" fn middle(plan: *mut c_void) -> c_int {
 
 /// Its child: becomes the program.
 extern "C" fn last(plan: *mut c_void) -> c_int {
-    // SAFETY: as above. The table of files and that of signal handlers are this child's own (neither CLONE_FILES nor
-    // CLONE_SIGHAND): what changes in them changes for nobody else. `arguments` and `variables` end with null.
+    // SAFETY: `start` gives a Plan that outlives this, and waits meanwhile.
+    let plan = unsafe { &*plan.cast::<Plan>() };
+    forget_handlers();
+    leave_files();
+    // SAFETY: a set of signals that lives as long as the Plan; the mask is this child's own.
     unsafe {
-        let plan = &*plan.cast::<Plan>();
-        let mut usual: libc::sigaction = std::mem::zeroed();
-        usual.sa_sigaction = libc::SIG_DFL;
-        for signal in 1..=SIGNALS {
-            libc::sigaction(signal, &raw const usual, ptr::null_mut());
-        }
-        libc::chdir(ROOT.as_ptr());
-        let nothing = libc::open(NOTHING.as_ptr(), libc::O_RDWR);
-        for file in 0..3 {
-            libc::dup2(nothing, file);
-        }
-        if libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) != 0 {
-            // A kernel before 5.9.
-            for file in 3..4096 {
-                libc::close(file);
-            }
-        }
         libc::sigprocmask(
             libc::SIG_SETMASK,
             &raw const plan.no_signals,
             ptr::null_mut(),
-        );
-        libc::execve(
-            plan.arguments[0],
-            plan.arguments.as_ptr(),
-            plan.variables.as_ptr(),
-        );
-        libc::_exit(127)
+        )
+    };
+    let (arguments, variables) = (plan.arguments.as_ptr(), plan.variables.as_ptr());
+    // SAFETY: both end with null, and hold texts that live as long as the Plan.
+    unsafe { libc::execve(plan.arguments[0], arguments, variables) };
+    // SAFETY: ends this child without running anything of the host's.
+    unsafe { libc::_exit(127) }
+}
+
+/// Gives every signal its usual effect. The table of handlers is this child's own (no `CLONE_SIGHAND`).
+fn forget_handlers() {
+    // SAFETY: plain data, of which all zeros is a value: no flags and no mask.
+    let mut usual: libc::sigaction = unsafe { std::mem::zeroed() };
+    usual.sa_sigaction = libc::SIG_DFL;
+    for signal in 1..=SIGNALS {
+        // SAFETY: reads `usual` and installs no function; numbers that are no signals are refused.
+        unsafe { libc::sigaction(signal, &raw const usual, ptr::null_mut()) };
+    }
+}
+
+/// Leaves the folder and the files of the host. The table of files is this child's own (no `CLONE_FILES`).
+fn leave_files() {
+    // SAFETY: a text with a null at its end; safe after a fork.
+    unsafe { libc::chdir(ROOT.as_ptr()) };
+    // SAFETY: a text with a null at its end; safe after a fork.
+    let nothing = unsafe { libc::open(NOTHING.as_ptr(), libc::O_RDWR) };
+    for file in 0..3 {
+        // SAFETY: numbers of this child's own table; one that is not open is refused.
+        unsafe { libc::dup2(nothing, file) };
+    }
+    // SAFETY: closes numbers of this child's own table, which it does not use.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    if closed != 0 {
+        // A kernel before 5.9.
+        for file in 3..4096 {
+            // SAFETY: a number of this child's own table, which it does not use.
+            unsafe { libc::close(file) };
+        }
     }
 }
 

@@ -124,7 +124,7 @@ pub(crate) fn release_error(py: Python<'_>, error: PyErr) {
     // SAFETY: the GIL is held; three valid places are filled with references (or null), which are ours.
     unsafe { ffi::PyErr_Fetch(kind, value, traceback) };
     for part in parts {
-        // SAFETY: as above.
+        // SAFETY: null, or a reference that `PyErr_Fetch` has given to us.
         if let Some(part) = unsafe { Bound::from_owned_ptr_or_opt(py, part) } {
             release(part);
         }

@@ -49,7 +49,7 @@ pub(crate) fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
 }
 
 pub(crate) fn line_of(frame: &Bound<'_, PyAny>) -> u32 {
-    // SAFETY: a frame, as above.
+    // SAFETY: the object is a frame, as all that comes here; its line is asked for without calling anything.
     let line = unsafe { ffi::PyFrame_GetLineNumber(frame.as_ptr().cast()) };
     line.max(0) as u32
 }

@@ -177,7 +177,7 @@ struct Search<'a> {
 ///
 /// `search` is a [`Search`].
 unsafe extern "C" fn visit(object: *mut PyObject, search: *mut c_void) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: a `Search` that `is_wanted` has on its stack and uses for nothing else meanwhile.
     let search = unsafe { &mut *search.cast::<Search<'_>>() };
     search.is_found |= search.wanted.contains(&(object as usize));
     0

@@ -150,7 +150,7 @@ unsafe extern "C" fn called<H: Hook>(number: *mut PyObject, given: *mut PyObject
         if !H::is_on() || number & !NUMBER != own_mark() {
             return;
         }
-        // SAFETY: as above.
+        // SAFETY: the interpreter calls functions with the GIL held.
         let py = unsafe { Python::assume_attached() };
         // SAFETY: a live object, for as long as the call lasts.
         let given: Borrowed<'_, '_, PyAny> = unsafe { Borrowed::from_ptr(py, given) };

@@ -41,9 +41,9 @@ pub(crate) fn read_int(number: &Bound<'_, PyAny>) -> Option<i64> {
 /// A number of Python's own, alive, of a Python that lays it out so.
 #[inline]
 unsafe fn short(number: *mut PyObject, layout: Layout) -> Option<i64> {
-    // SAFETY: the caller's; a number that is not 0 has a digit.
+    // SAFETY: a live number of the layout that the caller knows; one that is not 0 has a digit.
     let digit = || i64::from(unsafe { number.byte_add(DIGIT).cast::<u32>().read() });
-    // SAFETY: the caller's.
+    // SAFETY: a live number of the layout that the caller knows: its size stands before its digits.
     let size = unsafe { number.byte_add(SIZE).cast::<usize>().read() };
     match layout {
         Layout::Tag if size < MANY_DIGITS => Some((1 - (size & SIGN) as i64) * digit()),

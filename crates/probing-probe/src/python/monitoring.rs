@@ -198,7 +198,7 @@ pub(crate) fn unheard<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
     // SAFETY: the state is that of the calling thread.
     unsafe { enter(state) };
     let result = panic::catch_unwind(AssertUnwindSafe(code));
-    // SAFETY: as above.
+    // SAFETY: the state of the calling thread, which was entered above.
     unsafe { leave(state) };
     result.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
@@ -210,7 +210,7 @@ pub(crate) fn unheard<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
 /// `code` is a code object, and the offsets are in it.
 pub(crate) unsafe fn line_come_to_anew(code: *mut PyObject, from: u32, to: u32) -> Option<u32> {
     let line_at = symbols().line_at.filter(|_| to <= from)?;
-    // SAFETY: the caller's.
+    // SAFETY: the caller gives a code object and offsets that are in it.
     let line = |offset: u32| unsafe { line_at(code, offset.cast_signed()) };
     let line = Some(line(to)).filter(|to| *to == line(from));
     line.and_then(|line| u32::try_from(line).ok())

@@ -49,7 +49,7 @@ impl More {
             let count = state.byte_add(offset).cast::<i32>();
             (count, *count.add(1))
         };
-        // SAFETY: as above.
+        // SAFETY: a word of this thread's state, which only this thread writes while it has the GIL.
         let value = unsafe { *count };
         let (left, given) = match layout {
             Layout::Depth(_) => (limit - value, -MAX_OWN_CALLS),
@@ -60,7 +60,7 @@ impl More {
         if !(-MAX_OWN_CALLS..MAX_OWN_CALLS).contains(&left) {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: a word of this thread's state, which nobody else reads or writes while this thread has the GIL.
         unsafe { *count += given };
         Some(Self { count, given })
     }

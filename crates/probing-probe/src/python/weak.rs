@@ -30,6 +30,6 @@ pub(crate) fn is_target(weak: &Py<PyAny>, object: &Bound<'_, PyAny>) -> bool {
 }
 
 pub(crate) fn target_is_gone(weak: &Py<PyAny>) -> bool {
-    // SAFETY: as above.
+    // SAFETY: a weak reference; what is borrowed is only compared.
     unsafe { ffi::PyWeakref_GetObject(weak.as_ptr()) == ffi::Py_None() }
 }

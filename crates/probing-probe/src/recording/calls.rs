@@ -140,7 +140,7 @@ unsafe fn called(
             "recording failed; this is a defect of Probing",
         ))
     });
-    // SAFETY: the GIL is held, as above; None is a new reference.
+    // SAFETY: a function of Python is called with the GIL held; None is a new reference.
     unsafe {
         match result {
             Ok(()) => ffi::Py_NewRef(ffi::Py_None()),

@@ -49,42 +49,59 @@ impl Plain<'_> {
 /// `object` is a live object, the GIL is held, and the object outlives `'a` unchanged.
 #[inline]
 pub(super) unsafe fn plain<'a>(object: *mut PyObject) -> Plain<'a> {
-    // SAFETY: as the caller says; types and singletons are immortal. A float's value, an integer's and a text's bytes are
-    // read without calling anything of the program, also of types derived from these.
-    unsafe {
-        let kind = ffi::Py_TYPE(object);
-        if kind == &raw mut ffi::PyFloat_Type {
-            return Plain::Float(ffi::PyFloat_AsDouble(object));
-        }
-        if kind == &raw mut ffi::PyLong_Type {
-            return int(object);
-        }
-        if kind == &raw mut ffi::PyUnicode_Type {
-            return text(object);
-        }
-        if object == ffi::Py_None() {
-            return Plain::Null;
-        }
-        if kind == &raw mut ffi::PyBool_Type {
-            return Plain::Bool(object == ffi::Py_True());
-        }
-        let flags = ffi::PyType_GetFlags(kind);
-        if flags & ffi::Py_TPFLAGS_LONG_SUBCLASS != 0 {
-            return int(object);
-        }
-        if flags & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0 {
-            return text(object);
-        }
-        if ffi::PyType_IsSubtype(kind, &raw mut ffi::PyFloat_Type) != 0 {
-            return Plain::Float(ffi::PyFloat_AsDouble(object));
-        }
-        Plain::Odd
+    // SAFETY: a live object has a class, which lives as long.
+    let kind = unsafe { ffi::Py_TYPE(object) };
+    if kind == &raw mut ffi::PyFloat_Type {
+        // SAFETY: a float: its value is read without calling anything.
+        return Plain::Float(unsafe { ffi::PyFloat_AsDouble(object) });
     }
+    if kind == &raw mut ffi::PyLong_Type {
+        // SAFETY: an int that the caller keeps alive.
+        return unsafe { int(object) };
+    }
+    if kind == &raw mut ffi::PyUnicode_Type {
+        // SAFETY: a text that the caller keeps alive and unchanged.
+        return unsafe { text(object) };
+    }
+    // SAFETY: takes nothing, and gives the one None there is.
+    if object == unsafe { ffi::Py_None() } {
+        return Plain::Null;
+    }
+    if kind == &raw mut ffi::PyBool_Type {
+        // SAFETY: takes nothing, and gives the one True there is.
+        return Plain::Bool(object == unsafe { ffi::Py_True() });
+    }
+    // SAFETY: the caller's object is alive and is none of the types above.
+    unsafe { plain_of_subclass(object, kind) }
 }
 
 /// # Safety
 ///
-/// As above, and `object` is an `int`.
+/// As [`plain`]; `kind` is the object's class.
+#[inline]
+unsafe fn plain_of_subclass<'a>(object: *mut PyObject, kind: *mut ffi::PyTypeObject) -> Plain<'a> {
+    // SAFETY: a live class: its flags are read without calling anything.
+    let flags = unsafe { ffi::PyType_GetFlags(kind) };
+    if flags & ffi::Py_TPFLAGS_LONG_SUBCLASS != 0 {
+        // SAFETY: derived from `int`, whose value lies where that of an int does.
+        return unsafe { int(object) };
+    }
+    if flags & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0 {
+        // SAFETY: derived from `str`, whose bytes lie where those of a text do.
+        return unsafe { text(object) };
+    }
+    // SAFETY: live classes, whose bases are compared without calling anything.
+    let is_float = unsafe { ffi::PyType_IsSubtype(kind, &raw mut ffi::PyFloat_Type) } != 0;
+    if is_float {
+        // SAFETY: derived from `float`, whose value is read without calling anything of the program.
+        return Plain::Float(unsafe { ffi::PyFloat_AsDouble(object) });
+    }
+    Plain::Odd
+}
+
+/// # Safety
+///
+/// As [`plain`], and `object` is an `int`.
 unsafe fn int<'a>(object: *mut PyObject) -> Plain<'a> {
     let mut overflow: c_int = 0;
     // SAFETY: as the caller says.

@@ -161,7 +161,7 @@ pub(crate) fn stop(py: Python<'_>) -> bool {
 /// Whether the probe does not run, and nobody minds if it does.
 pub(crate) fn may_be_started() -> bool {
     // One that a client has sent away is still there.
-    server_slot().is_none()
+    server_there().is_none()
         && !STARTING.load(Ordering::Acquire)
         && !SENT_AWAY.load(Ordering::Acquire)
 }
@@ -245,10 +245,16 @@ fn after_fork(py: Python<'_>) {
 
 /// The server, unless it has ended (a client may have asked it to).
 fn running() -> Option<Arc<Server>> {
-    let server = server_slot().clone();
-    server.filter(|server| !server.has_ended())
+    server_there().filter(|server| !server.has_ended())
 }
 
+/// The server, also one that a client has sent away. Makes nothing: a child of a fork still has to see its parent's.
+fn server_there() -> Option<Arc<Server>> {
+    let slot = SERVER.get()?.lock();
+    slot.unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Where the server of this process goes.
 fn server_slot() -> MutexGuard<'static, Option<Arc<Server>>> {
     let slot = SERVER.get_or_init(Mutex::default);
     slot.lock().unwrap_or_else(PoisonError::into_inner)
@@ -274,7 +280,8 @@ fn reap_ended(py: Python<'_>) {
 
 /// Ends the server, if there is one.
 pub(crate) fn reap(py: Python<'_>) {
-    let Some(server) = server_slot().take() else {
+    let there = server_there().and_then(|_| server_slot().take());
+    let Some(server) = there else {
         return;
     };
     for subsystem in SUBSYSTEMS {

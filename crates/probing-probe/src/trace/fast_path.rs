@@ -30,7 +30,7 @@ pub(crate) fn began(table: &mut Table, code: usize, did: TraceEventKind) -> Opti
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "as above")]
 pub(crate) fn ended(table: &mut Table, code: usize, did: TraceEventKind) -> Option<()> {
-    // SAFETY: as above.
+    // SAFETY: an event, which comes with the GIL held; nothing below reaches this thread's state a second time.
     let thread = unsafe { thread::own_at_hand() }?;
     let open = thread.innermost(code)?;
     let tracing = table.quick_at(open.place, code)?;

@@ -297,9 +297,9 @@ unsafe fn hear(did: TraceEventKind, arguments: *const *mut PyObject, count: usiz
                 },
             ..
         }) => again,
-        // SAFETY: as above.
+        // SAFETY: the arguments are those of this event, as the caller promises.
         Some(heard) => unsafe { tell_all(&heard, did, arguments, count) },
-        // SAFETY: as above.
+        // SAFETY: the first argument of the event is a code object, which lives as long as it runs.
         None if did == TraceEventKind::Call => unsafe {
             let code = Bound::from_borrowed_ptr(py, code);
             meet(&code)
@@ -408,23 +408,24 @@ unsafe extern "C" fn calls(
     _: usize,
     _: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: as the interpreter promises; with the GIL held.
-    unsafe {
-        let py = Python::assume_attached();
+    // SAFETY: the interpreter calls callbacks with the GIL held.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: this event has three arguments: live objects, the first of which is code.
+    let (caller, callable) = unsafe {
         let callable = Bound::from_borrowed_ptr(py, *arguments.add(2));
-        let caller = *arguments as usize;
-        let heard = table_if_free(py).and_then(|mut table| events::calls(&mut table, caller));
-        let way = heard.unwrap_or(EventFollowUp::ON);
-        caught(|| {
-            if way.again {
-                callees::called(caller, &callable);
-            }
-            if way.is_due {
-                accounting::look(py, false);
-            }
-        });
-        monitoring::answer(py, way.again)
-    }
+        (*arguments as usize, callable)
+    };
+    let heard = table_if_free(py).and_then(|mut table| events::calls(&mut table, caller));
+    let way = heard.unwrap_or(EventFollowUp::ON);
+    caught(|| {
+        if way.again {
+            callees::called(caller, &callable);
+        }
+        if way.is_due {
+            accounting::look(py, false);
+        }
+    });
+    monitoring::answer(py, way.again)
 }
 
 /// # Safety
@@ -436,20 +437,17 @@ unsafe extern "C" fn branched(
     _: usize,
     _: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: as the interpreter promises; with the GIL held.
-    unsafe {
-        let py = Python::assume_attached();
-        let at = EventContext {
-            code: Borrowed::from_ptr(py, *arguments),
-            nanos: clock::now(),
-        };
-        let taps =
-            table_if_free(py).and_then(|table| table.entry(*arguments as usize).map(Entry::taps));
-        for tap in taps.iter().flatten().flatten() {
-            caught(|| tap.branched(at));
-        }
-        monitoring::answer(py, true)
+    // SAFETY: the interpreter calls callbacks with the GIL held.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: the first argument of this event is a code object, which lives as long as it runs.
+    let code: Borrowed<'_, '_, PyAny> = unsafe { Borrowed::from_ptr(py, *arguments) };
+    let address = code.as_ptr() as usize;
+    let taps = table_if_free(py).and_then(|table| table.entry(address).map(Entry::taps));
+    let nanos = clock::now();
+    for tap in taps.iter().flatten().flatten() {
+        caught(|| tap.branched(EventContext { code, nanos }));
     }
+    monitoring::answer(py, true)
 }
 
 /// # Safety

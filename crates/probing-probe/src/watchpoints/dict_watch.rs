@@ -154,7 +154,7 @@ unsafe extern "C" fn at_event(
     key: *mut PyObject,
     new: *mut PyObject,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the interpreter calls watchers with the GIL held.
     let py = unsafe { Python::assume_attached() };
     let told = || {
         if !is_of_this_process() || fork_guard::are_under_way() {
@@ -165,16 +165,16 @@ unsafe extern "C" fn at_event(
         }
         let address = (dict as usize, key as usize);
         if matches!(event, ADDED | MODIFIED) {
-            // SAFETY: as above.
+            // SAFETY: null or a live object, borrowed for as long as the call lasts.
             let new = unsafe { Borrowed::from_ptr_or_opt(py, new) };
             if is_settled(address, new.as_deref()) {
                 return;
             }
         }
         // A dictionary that goes away has one reference, lent for this call.
-        // SAFETY: as above.
+        // SAFETY: a live dictionary, borrowed for as long as the call lasts.
         let dict: Bound<'_, PyAny> = unsafe { Bound::from_borrowed_ptr(py, dict) };
-        // SAFETY: as above; for some events they are null.
+        // SAFETY: live objects, borrowed for as long as the call lasts; for some events they are null.
         let (key, new): (Option<Bound<'_, PyAny>>, Option<Bound<'_, PyAny>>) = unsafe {
             (
                 Bound::from_borrowed_ptr_or_opt(py, key),

@@ -102,7 +102,7 @@ impl Sites {
     pub(crate) fn call_here(&self) -> Option<usize> {
         let mut found = None;
         let mut left = 2;
-        // SAFETY: as above: who comes here has the GIL.
+        // SAFETY: a tap comes here, with the GIL held: the calling thread has a state.
         unsafe {
             self.walk?.each(ffi::PyThreadState_Get(), |frame| {
                 let known = self.codes.get(&(frame.code as usize));

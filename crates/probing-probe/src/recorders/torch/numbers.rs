@@ -67,7 +67,7 @@ struct Memory(*const u8);
 
 // SAFETY: the memory is read by one thread at a time, and held by the capsule.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: nobody writes to the memory through this, so that several threads may hold the address.
 unsafe impl Sync for Memory {}
 
 impl<'py> Numbers<'py> {

@@ -35,7 +35,7 @@ pub(crate) struct Layout {
 
 // SAFETY: the address of a type, which is there for ever, and which any thread may compare with.
 unsafe impl Send for Layout {}
-// SAFETY: the same.
+// SAFETY: nothing is written through the address: it is only compared, by any thread.
 unsafe impl Sync for Layout {}
 
 /// Printed by a C program of `offsetof`s, against the headers of 3.11.7.
@@ -114,29 +114,30 @@ impl Walk {
         thread: *mut PyThreadState,
         mut each: impl FnMut(&Frame) -> bool,
     ) {
-        // SAFETY: as the caller says.
-        unsafe {
-            match self {
-                Self::Objects(back) => each_object(thread, back, each),
-                Self::Layout(layout, line) => {
-                    let mut frame = layout.innermost(thread);
-                    while !frame.is_null() {
-                        if let Some(code) = layout.code_of(frame) {
-                            let offset = layout.offset_of(frame, code);
-                            let place = FramePosition::Offset(offset, line);
-                            let address = frame as usize;
-                            if !each(&Frame {
-                                code,
-                                address,
-                                place,
-                            }) {
-                                break;
-                            }
-                        }
-                        frame = word(frame, layout.previous);
-                    }
+        let (layout, line) = match self {
+            // SAFETY: the caller has the GIL, with this thread state.
+            Self::Objects(back) => return unsafe { each_object(thread, back, each) },
+            Self::Layout(layout, line) => (layout, line),
+        };
+        // SAFETY: the thread state is that of the caller, who runs in the innermost frame.
+        let mut frame = unsafe { layout.innermost(thread) };
+        while !frame.is_null() {
+            // SAFETY: a frame of the calling thread, which does not go on meanwhile.
+            if let Some(code) = unsafe { layout.code_of(frame) } {
+                // SAFETY: the frame, and the code that it runs.
+                let offset = unsafe { layout.offset_of(frame, code) };
+                let place = FramePosition::Offset(offset, line);
+                let address = frame as usize;
+                if !each(&Frame {
+                    code,
+                    address,
+                    place,
+                }) {
+                    break;
                 }
             }
+            // SAFETY: a frame of this layout, whose caller's address stands there; null after the outermost.
+            frame = unsafe { word(frame, layout.previous) };
         }
     }
 }

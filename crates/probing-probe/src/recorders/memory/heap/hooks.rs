@@ -50,7 +50,7 @@ impl PartialEq for Allocator {
 
 // SAFETY: addresses of functions and of what they share, which any thread may use.
 unsafe impl Send for Allocator {}
-// SAFETY: the same.
+// SAFETY: nobody writes to one after it was made; the functions may be called by several threads at once.
 unsafe impl Sync for Allocator {}
 
 /// `PyMemAllocatorDomain`: may be called without the GIL; buffers; objects.
