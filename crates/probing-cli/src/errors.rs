@@ -76,7 +76,7 @@ fn print_as(word: &str, colour: AnsiColor, error: &anyhow::Error) -> io::Result<
     let style = Style::new().bold();
     let (colour, cyan) = (style.coloured(colour), style.coloured(AnsiColor::Cyan));
     let mut out = terminal::stderr();
-    let message = continued(&format!("{error:#}"));
+    let message = continued(&message(error));
     writeln!(out, "{colour}{word}{colour:#} {message}")?;
     if let Some(CommandError { details, .. }) = error.downcast_ref() {
         write!(out, "{details}")?;
@@ -85,6 +85,19 @@ fn print_as(word: &str, colour: AnsiColor, error: &anyhow::Error) -> io::Result<
         Some(hint) => writeln!(out, "{cyan}hint:{cyan:#} {}", continued(&hint)),
         None => Ok(()),
     }
+}
+
+/// What failed, and each cause that is not part of the message already.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    message
 }
 
 /// An error as a line of a screen.
@@ -113,4 +126,22 @@ pub(crate) fn continued(text: &str) -> String {
         continued.push_str(&format!("\n{indent}{line}"));
     }
     continued
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_printed_once() {
+        let check = |error: anyhow::Error, printed: &str| assert_eq!(message(&error), printed);
+        check(
+            anyhow::anyhow!("no such file").context("cannot read a"),
+            "cannot read a: no such file",
+        );
+        check(
+            anyhow::anyhow!("no such file").context("cannot read a: no such file"),
+            "cannot read a: no such file",
+        );
+    }
 }

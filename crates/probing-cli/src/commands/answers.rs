@@ -40,7 +40,7 @@ impl Failure {
             ended: client_error.is_some_and(ClientError::is_end),
             who: member.who.clone(),
             pid: member.pid,
-            message: format!("{error:#}"),
+            message: errors::message(error),
             hint: errors::hint(error),
             status: exit::status_of(error),
         }

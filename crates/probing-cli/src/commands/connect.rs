@@ -262,7 +262,7 @@ fn failed(error: &anyhow::Error) -> LineEvent {
             Some(_) => FailureKind::Unreachable,
         },
         failure: Failure {
-            error: format!("{error:#}"),
+            error: errors::message(error),
             hint: errors::hint(error),
         },
     }

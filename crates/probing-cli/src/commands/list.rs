@@ -13,6 +13,7 @@ use probing_proto::tables::schema::Storage;
 use crate::arguments::ListArguments;
 use crate::commands::TargetArgs;
 use crate::commands::answers::missing_lines;
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::json;
 use crate::terminal;
@@ -115,7 +116,11 @@ fn list_nodes(nodes: &[Arc<Node>], dead: bool) -> anyhow::Result<(Vec<NodeListin
         match answer {
             Err(error) if nodes.len() > 1 => {
                 let (endpoint, error) = (node.endpoint(), anyhow::Error::from(error));
-                writeln!(terminal::stderr(), "{endpoint}: {error:#}")?;
+                writeln!(
+                    terminal::stderr(),
+                    "{endpoint}: {}",
+                    errors::message(&error)
+                )?;
                 status = exit::UNREACHABLE;
             }
             answer => said.push((Arc::clone(node), answer?)),

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use probing_client::Recording;
 use probing_proto::tables::builtin;
-use probing_proto::tables::schema::LeftOut;
+use probing_proto::tables::schema::{LeftOut, Storage};
 use probing_store::{Chunk, ChunkId, Kind, Snapshot, Tally, Zone};
 
 use self::part::RecordedPart;
@@ -304,7 +304,23 @@ fn lacking(
         return Ok(None);
     };
     let mut files = recorded.store.unreadable().iter();
-    Ok(files.find(|file| file.is_of(name)).map(ReadFailure::from))
+    let file = files.find(|file| file.is_of(name));
+    Ok(file
+        .map(ReadFailure::from)
+        .or_else(|| in_own_memory(&recorded.recording, name)))
+}
+
+/// Why rows are missing that only the process itself can read.
+fn in_own_memory(recording: &Recording, table: &str) -> Option<ReadFailure> {
+    let Storage::Heap { reason } = &recording.recorder.as_ref()?.storage else {
+        return None;
+    };
+    Some(ReadFailure {
+        message: format!(
+            "rows of {table} may be in the process's own memory, where no query reads them: {reason}"
+        ),
+        hint: None,
+    })
 }
 
 /// Why values are missing that the program recorded.

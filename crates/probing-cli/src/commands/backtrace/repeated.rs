@@ -334,7 +334,7 @@ fn watch(
                 terminal::plain(&last) + &notes.collect::<String>()
             }
             // A process that ends has threads without stacks first.
-            Reading::Failed(error) => errors::line(&format!("{error:#}")),
+            Reading::Failed(error) => errors::line(&errors::message(&error)),
             Reading::Ended => break RepeatOutcome::Ended { shown },
         };
         screen.draw(&text)?;

@@ -11,6 +11,7 @@ use probing_proto::message::breakpoints::{BreakpointEvent, BreakpointId, SetBrea
 
 use crate::commands::TargetArgs;
 use crate::commands::breakpoints::text;
+use crate::errors;
 use crate::exit::{self, Status};
 use crate::terminal;
 use probing_proto::text::visible;
@@ -48,7 +49,7 @@ pub(super) fn each(
             let outcome = what(&target, &entry, &format!("{who}: "));
             outcome.or_else(|error| {
                 let hint = error.downcast_ref().and_then(ClientError::hint);
-                writeln!(terminal::stderr(), "{who}: {error:#}")?;
+                writeln!(terminal::stderr(), "{who}: {}", errors::message(&error))?;
                 hint.map_or(Ok(()), |hint| {
                     writeln!(terminal::stderr(), "  hint: {hint}")
                 })?;
