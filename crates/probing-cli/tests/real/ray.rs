@@ -30,6 +30,7 @@ fn actors_of_ray_are_debugged_and_count_the_same() {
         function: "Counter.work",
         local: ("upto", "1000"),
         trains: false,
+        keeps_rows: true,
     };
     let walked = Walk::through(&program, &known);
     walked.ends(&program.end(), &alone);

@@ -48,6 +48,7 @@ fn ranks_that_lightning_starts_are_debugged_and_learn_the_same() {
         function: "Regression.training_step",
         local: ("tuple(batch[0].shape)", "(4, 4)"),
         trains: true,
+        keeps_rows: true,
     };
     check(lightning, &known);
 }
@@ -70,6 +71,7 @@ fn ranks_of_hugging_faces_trainer_are_debugged_and_learn_the_same() {
         function: "Trainer.compute_loss",
         local: ("tuple(inputs['input_ids'].shape)", "(2, 12)"),
         trains: true,
+        keeps_rows: true,
     };
     check(trainer, &known);
 }

@@ -119,6 +119,7 @@ fn workers_of_uwsgi_with_threads_are_debugged_and_answer_the_same() {
         function: "application",
         local: ("environ['QUERY_STRING']", "'100'"),
         trains: false,
+        keeps_rows: true,
     };
     let walked = Walk::through(&program, &known);
     assert_eq!(traffic.end(), [BODY]);
