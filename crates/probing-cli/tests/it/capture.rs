@@ -200,7 +200,10 @@ fn a_capture_of_a_stop_opens_in_the_debugger() {
         );
         assert!(shown.contains("\n6\n3\n> main ("), "{shown}");
         assert!(shown.contains("\n'3'\n> add_up ("), "{shown}");
-        assert!(said.starts_with(&format!("process {pid} on ")), "{said}");
+        assert!(
+            said.starts_with(&format!("capture of process {pid} on ")),
+            "{said}"
+        );
         let (shown, _) = looked("ll\n");
         assert!(shown.contains(" def add_up("), "{shown}");
         let (_, said) = looked("n\np found + 1\nu 9\nu\nstop 7\n");

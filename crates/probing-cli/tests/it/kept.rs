@@ -206,7 +206,10 @@ fn it_becomes_one_file_and_is_one_of_a_set() {
     let count = rows(&sandbox, Path::new(&both), "SELECT count(*) FROM loss");
     assert_eq!(count, "count(*)\n6\n");
     let again = sandbox.probing(["-t", path, "capture", "-o", "two.probe"]);
-    assert!(again.stderr.contains("in one file already"), "{again:?}");
+    assert!(
+        again.stderr.contains("already a capture in one file"),
+        "{again:?}"
+    );
 }
 
 #[test]
