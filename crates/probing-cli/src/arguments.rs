@@ -8,6 +8,7 @@ mod breakpoints;
 mod capture;
 mod clean;
 mod collectives;
+mod dap;
 mod eval;
 mod flamegraph;
 mod list;
@@ -44,6 +45,7 @@ pub(crate) use self::breakpoints::{
 pub(crate) use self::capture::CaptureArguments;
 pub(crate) use self::clean::CleanArguments;
 pub(crate) use self::collectives::{CollectivesAction, CollectivesArguments};
+pub(crate) use self::dap::DapArguments;
 pub(crate) use self::eval::EvalArguments;
 pub(crate) use self::flamegraph::{FlamegraphArguments, FlamegraphFormat};
 pub(crate) use self::list::ListArguments;
@@ -165,6 +167,8 @@ pub(crate) enum Command {
     Release(ResumeArguments),
     /// Debug what has stopped, in the terminal: source, steps, the commands of pdb
     Debug(DebugArguments),
+    /// Debug from an editor: serve it by the Debug Adapter Protocol
+    Dap(DapArguments),
     /// Record memory over time, and where it was allocated
     Memory(MemoryArguments),
     /// Tell which rank is late, and in a hang which one never came or does something else
@@ -199,7 +203,11 @@ impl Command {
     pub(crate) fn is_for_targets(&self) -> bool {
         !matches!(
             self,
-            Self::Agent(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. }
+            Self::Agent(_)
+                | Self::Dap(_)
+                | Self::Run(_)
+                | Self::Clean(_)
+                | Self::Completions { .. }
         )
     }
 
@@ -232,7 +240,11 @@ impl Command {
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
-            Self::Agent(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. } => &[],
+            Self::Agent(_)
+            | Self::Dap(_)
+            | Self::Run(_)
+            | Self::Clean(_)
+            | Self::Completions { .. } => &[],
         }
     }
 }
@@ -267,7 +279,7 @@ impl Arguments {
     }
 
     /// What opens the agents among the targets.
-    fn keys(&self) -> Result<Keys, clap::Error> {
+    pub(crate) fn keys(&self) -> Result<Keys, clap::Error> {
         let token = PROBING_TOKEN.value();
         Ok(Keys {
             token: token.map(|token| token.to_string_lossy().trim().to_owned()),
