@@ -126,3 +126,33 @@ fn an_editor_that_connects_to_a_port_needs_the_token() {
         assert_eq!(target.line(), "total 2");
     });
 }
+
+#[test]
+fn ranks_are_debugged_in_one_session_and_stop_one_by_one() {
+    every_python(|python| {
+        let sandbox = sandbox();
+        let mut ranks = ["0", "1"].map(|rank| {
+            let target = sandbox.target(python, "steps.py");
+            target.env("PROBING", "1").env("RANK", rank).start()
+        });
+        let pids = ranks.each_ref().map(|rank| rank.pid().to_string());
+        let mut editor = Editor::start(&sandbox);
+        let configuration = json!({"endpoint": pids.join(","), "ranks": "0-1"});
+        let breakpoints = json!([{"line": line("begin"), "condition": "count == 2"}]);
+        let set = editor.attach(configuration, breakpoints);
+        assert_eq!(set[0]["verified"], true, "{set}");
+        ranks[1].say("2");
+        let (stopped, frame) = editor.stopped("breakpoint");
+        assert_eq!(editor.locals(&frame)["count"]["value"], "2");
+        let threads = editor.ask("threads", json!({}))["threads"].clone();
+        let names: Vec<&Value> = (0..2).map(|at| &threads[at]["name"]).collect();
+        assert_eq!(names, ["rank 0 · MainThread", "rank 1 · MainThread"]);
+        assert_eq!(threads[1]["id"], stopped["threadId"]);
+        // The other goes on meanwhile.
+        ranks[0].say("3");
+        assert_eq!(ranks[0].line(), "total 6");
+        editor.ask("continue", json!({"threadId": stopped["threadId"]}));
+        assert_eq!(ranks[1].line(), "total 2");
+        editor.leave();
+    });
+}

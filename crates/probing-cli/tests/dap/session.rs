@@ -141,3 +141,24 @@ fn values_leave_the_process_with_the_editor() {
         wait_until("values have left", || left() == "[]\n");
     });
 }
+
+#[test]
+fn a_process_is_terminated_when_the_editor_asks_for_it() {
+    every_python(|python| {
+        for at_stop in [false, true] {
+            let sandbox = sandbox();
+            let mut target = sandbox.probed(python, "steps.py");
+            let breakpoints = json!([{"line": line("begin")}]);
+            let (mut editor, _) = Editor::attached(&sandbox, &target, json!({}), breakpoints);
+            if at_stop {
+                target.say("2");
+                editor.stopped("breakpoint");
+            }
+            editor.ask("terminate", json!({}));
+            editor.event("terminated");
+            editor.leave();
+            // As SIGTERM ends it.
+            assert_eq!(target.wait().status, 128 + 15);
+        }
+    });
+}
