@@ -10,6 +10,7 @@ mod breakpoints;
 mod capture;
 mod clean;
 mod collectives;
+mod dap;
 mod eval;
 mod flamegraph;
 mod groups;
@@ -47,6 +48,7 @@ pub(crate) use self::breakpoints::{
 pub(crate) use self::capture::CaptureArguments;
 pub(crate) use self::clean::CleanArguments;
 pub(crate) use self::collectives::{CollectivesAction, CollectivesArguments};
+pub(crate) use self::dap::DapArguments;
 pub(crate) use self::eval::EvalArguments;
 pub(crate) use self::flamegraph::{FlamegraphArguments, FlamegraphFormat};
 pub(crate) use self::groups::parse;
@@ -208,6 +210,8 @@ pub(crate) enum Command {
     Resume(ResumeArguments),
     /// Debug stopped threads with the commands of pdb
     Debug(DebugArguments),
+    /// Serve an editor by the Debug Adapter Protocol
+    Dap(DapArguments),
     /// Record memory use and where it was allocated
     Memory(MemoryArguments),
     /// Name the rank that a collective waits for
@@ -245,7 +249,11 @@ impl Command {
     pub(crate) fn is_for_targets(&self) -> bool {
         !matches!(
             self,
-            Self::Agent(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. }
+            Self::Agent(_)
+                | Self::Dap(_)
+                | Self::Run(_)
+                | Self::Clean(_)
+                | Self::Completions { .. }
         )
     }
 
@@ -278,7 +286,11 @@ impl Command {
             | Self::Repl(ReplArguments { named })
             | Self::Detach(DetachArguments { named })
             | Self::Connect(ConnectArguments { named }) => &named.targets,
-            Self::Agent(_) | Self::Run(_) | Self::Clean(_) | Self::Completions { .. } => &[],
+            Self::Agent(_)
+            | Self::Dap(_)
+            | Self::Run(_)
+            | Self::Clean(_)
+            | Self::Completions { .. } => &[],
         }
     }
 }
@@ -313,7 +325,7 @@ impl Arguments {
     }
 
     /// Token and certificates for the agents among the targets.
-    fn keys(&self) -> Result<Keys, clap::Error> {
+    pub(crate) fn keys(&self) -> Result<Keys, clap::Error> {
         let token = PROBING_TOKEN.value();
         Ok(Keys {
             token: token.map(|token| token.to_string_lossy().trim().to_owned()),

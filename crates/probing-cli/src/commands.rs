@@ -10,6 +10,7 @@ pub(crate) mod clean;
 pub(crate) mod collectives;
 pub(crate) mod completions;
 pub(crate) mod connect;
+pub(crate) mod dap;
 pub(crate) mod debug;
 pub(crate) mod detach;
 pub(crate) mod eval;

@@ -36,6 +36,7 @@ pub fn main(engines: &Engines) -> ExitCode {
         targets: targets.unwrap_or_else(|error| refuse(&error)),
         entry: arguments.entry(),
     };
+    let keys = arguments.keys().unwrap_or_else(|error| refuse(&error));
     if arguments.command.is_for_targets() {
         engine::revive_agents();
     }
@@ -62,6 +63,7 @@ pub fn main(engines: &Engines) -> ExitCode {
         Command::Stops(arguments) => commands::stops::run_list(&arguments, &aim),
         Command::Resume(arguments) => commands::stops::run_resume(&arguments, &aim),
         Command::Debug(arguments) => (engines.run)(EngineCommand::Debug(&arguments), &aim),
+        Command::Dap(arguments) => commands::dap::run(&arguments, keys, aim.entry),
         Command::Memory(arguments) => commands::memory::run(&arguments, &aim),
         Command::Collectives(arguments) => match arguments.what {
             CollectivesAction::Show => (engines.run)(EngineCommand::Collectives(&arguments), &aim),

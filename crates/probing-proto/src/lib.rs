@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod capture;
+pub mod dap;
 pub mod env;
 pub mod message;
 pub mod paths;

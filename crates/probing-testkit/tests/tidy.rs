@@ -55,6 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("probing-capture", &["probing-proto"]),
+    ("probing-dap", &["probing-proto", "probing-client"]),
     (
         "probing-agent",
         &[
@@ -73,6 +74,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "probing-engine",
             "probing-agent",
             "probing-capture",
+            "probing-dap",
         ],
     ),
     ("probing-testkit", &["probing-proto", "probing-engine"]),
@@ -100,6 +102,10 @@ const BANS: &[(&str, &[&str])] = &[
     ("probing-attach", &["pyo3", "tokio"]),
     ("probing-stacks", &["pyo3", "tokio"]),
     ("probing-client", &["pyo3", "tokio", "clap", "datafusion"]),
+    (
+        "probing-dap",
+        &["pyo3", "tokio", "clap", "datafusion", "anyhow"],
+    ),
     ("probing-engine", &["pyo3", "clap", "rcgen"]),
     ("probing-agent", &["pyo3", "clap"]),
     ("probing-cli", &["pyo3"]),

@@ -23,6 +23,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "stops",
             "resume",
             "debug",
+            "dap",
         ],
     ),
     (

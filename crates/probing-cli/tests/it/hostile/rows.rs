@@ -220,6 +220,7 @@ pub(super) const ROWS: &[(&str, bool, &[Way])] = &[
     ),
     ("untrace", true, &[(Itself, Anything, &["all"])]),
     ("stops", true, &[(Itself, Anything, &[])]),
+    ("dap", false, &[(Itself, Anything, &[])]),
     (
         "debug",
         true,
