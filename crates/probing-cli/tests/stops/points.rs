@@ -174,7 +174,7 @@ fn log_lines_that_come_too_fast_are_counted_and_left_out() {
                 "{point:?}"
             );
             let listed = debugged.sandbox.probing(["-t", &pid, "breakpoints"]);
-            let left_out = format!("{} left out", point.dropped);
+            let left_out = format!("{} dropped", point.dropped);
             assert!(listed.ok().contains(&left_out), "{listed:?}");
         }
         debugged.client.disarm_all();
