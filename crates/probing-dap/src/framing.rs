@@ -64,17 +64,10 @@ impl Decoder {
         let found = self.bytes[from..]
             .windows(HEADER_END.len())
             .position(|window| window == HEADER_END);
-        match found {
-            Some(at) => {
-                // Found again at once when the rest of the message arrives.
-                self.searched = from + at;
-                Some(from + at)
-            }
-            None => {
-                self.searched = self.bytes.len();
-                None
-            }
-        }
+        let end = found.map(|at| from + at);
+        // Found again at once when the rest of the message arrives.
+        self.searched = end.unwrap_or(self.bytes.len());
+        end
     }
 }
 

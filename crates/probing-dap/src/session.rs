@@ -321,7 +321,7 @@ impl Session {
             )),
             "configurationDone" => self.configuration_done(reply),
             "disconnect" => self.disconnect(reply, &parsed(arguments)?),
-            "cancel" => self.cancel(&parsed(arguments)?),
+            "cancel" => Ok(self.cancel(&parsed(arguments)?)),
             command => {
                 if self.targets.is_empty() {
                     return Err(Refusal::new(format!("no process is attached: {command}")));
@@ -333,13 +333,15 @@ impl Session {
 
     fn take_request_of_target(&mut self, reply: &Reply, arguments: Value) -> Handled {
         match reply.command.as_str() {
-            "terminate" => self.terminate(),
+            "terminate" => Ok(self.terminate()),
             "setBreakpoints" => self.set_breakpoints(reply, parsed(arguments)?),
-            "setFunctionBreakpoints" => self.set_function_breakpoints(reply, parsed(arguments)?),
+            "setFunctionBreakpoints" => {
+                Ok(self.set_function_breakpoints(reply, parsed(arguments)?))
+            }
             "setExceptionBreakpoints" => self.set_exception_breakpoints(reply, parsed(arguments)?),
             "dataBreakpointInfo" => self.data_breakpoint_info(&parsed(arguments)?),
-            "setDataBreakpoints" => self.set_data_breakpoints(reply, parsed(arguments)?),
-            "threads" => self.threads(reply),
+            "setDataBreakpoints" => Ok(self.set_data_breakpoints(reply, parsed(arguments)?)),
+            "threads" => Ok(self.threads(reply)),
             "stackTrace" => self.stack_trace(&parsed(arguments)?),
             "continue" | "next" | "stepIn" | "stepOut" | "goto" => {
                 self.step(reply, &parsed(arguments)?)
@@ -360,7 +362,7 @@ impl Session {
         }
     }
 
-    fn cancel(&mut self, arguments: &arguments::Cancel) -> Handled {
+    fn cancel(&mut self, arguments: &arguments::Cancel) -> Answer {
         let is_meant = |asked: &Asked| {
             let seq = asked.purpose.reply().map(|reply| reply.seq);
             seq.is_some() && seq == arguments.request_id
@@ -369,7 +371,7 @@ impl Session {
         if let Some(id) = found.map(|(id, _)| *id) {
             self.interrupt(id, probes::Interrupted::Cancelled);
         }
-        Ok(Answer::Now(Value::Null))
+        Answer::Now(Value::Null)
     }
 
     fn answer(&mut self, reply: &Reply, body: Value) {

@@ -150,18 +150,18 @@ impl Session {
         &mut self,
         reply: &Reply,
         arguments: SetFunctionBreakpoints,
-    ) -> Handled {
+    ) -> Answer {
         let wanted = arguments.breakpoints.into_iter().map(Wanted::Function);
-        Ok(self.set_group(reply, Group::Functions, wanted.collect()))
+        self.set_group(reply, Group::Functions, wanted.collect())
     }
 
     pub(super) fn set_data_breakpoints(
         &mut self,
         reply: &Reply,
         arguments: SetDataBreakpoints,
-    ) -> Handled {
+    ) -> Answer {
         let wanted = arguments.breakpoints.into_iter().map(Wanted::Data);
-        Ok(self.set_group(reply, Group::Data, wanted.collect()))
+        self.set_group(reply, Group::Data, wanted.collect())
     }
 
     pub(super) fn set_exception_breakpoints(

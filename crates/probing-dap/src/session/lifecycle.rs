@@ -281,11 +281,11 @@ impl Session {
     }
 
     /// The processes end as SIGTERM ends them; that they have ended is told when they have.
-    pub(super) fn terminate(&mut self) -> Handled {
+    pub(super) fn terminate(&mut self) -> Answer {
         self.delete_all_breakpoints();
         self.resume_all();
         self.kill_all();
-        Ok(Answer::Now(Value::Null))
+        Answer::Now(Value::Null)
     }
 
     pub(super) fn closed(&mut self, target: usize, reason: &str) {

@@ -84,7 +84,7 @@ impl Purpose {
             Self::Step { reply, .. } | Self::Source { reply } | Self::Complete { reply, .. } => {
                 Some(reply)
             }
-            Self::Eval(eval) => eval.reply(),
+            Self::Eval(eval) => Some(eval.reply()),
             Self::Follow
             | Self::Install
             | Self::Set { .. }
@@ -204,10 +204,11 @@ impl Session {
             .collect();
         ids.sort_unstable();
         for id in ids {
-            if let Some(asked) = self.asked.remove(&id)
-                && asked.purpose != Purpose::Follow
-            {
-                self.take_failure(target, asked.purpose, &Refusal::new(reason));
+            match self.asked.remove(&id).map(|asked| asked.purpose) {
+                None | Some(Purpose::Follow) => {}
+                // The thread has resumed, and its process has ended before it was said.
+                Some(Purpose::Step { reply, stop }) => self.has_moved(&reply, target, stop),
+                Some(purpose) => self.take_failure(target, purpose, &Refusal::new(reason)),
             }
         }
     }

@@ -114,13 +114,11 @@ impl Session {
             motion: Motion::Stands,
             frames: Vec::new(),
         };
-        match known {
-            Some(at) => Some(std::mem::replace(&mut stops[at], new).motion),
-            None => {
-                stops.push(new);
-                None
-            }
+        if let Some(at) = known {
+            return Some(std::mem::replace(&mut stops[at], new).motion);
         }
+        stops.push(new);
+        None
     }
 
     /// Tells the editor of all threads of a target that stand.
@@ -259,7 +257,7 @@ impl Session {
         Ok(Self::key(target, stop.stop.stop))
     }
 
-    pub(super) fn threads(&mut self, reply: &Reply) -> Handled {
+    pub(super) fn threads(&mut self, reply: &Reply) -> Answer {
         let living = |(_, target): &(usize, &super::Target)| !target.is_gone;
         let targets = self.targets.iter().enumerate().filter(living);
         let waits_for: HashSet<usize> = targets.map(|(target, _)| target).collect();
@@ -274,7 +272,7 @@ impl Session {
             threads: Vec::new(),
         });
         self.answer_listings();
-        Ok(Answer::Later)
+        Answer::Later
     }
 
     pub(super) fn listed(&mut self, target: usize, mut listed: Vec<ListedThread>) {

@@ -320,6 +320,18 @@ fn a_thread_that_another_client_resumes_is_told() {
 }
 
 #[test]
+fn a_thread_that_resumes_may_end_its_process_before_that_is_said() {
+    let mut editor = Editor::attached(pid(), 1);
+    editor.stops(stop(StopReason::Asked, 10));
+    let thread = editor.event("stopped")["threadId"].clone();
+    let seq = editor.ask("continue", json!({"threadId": thread}));
+    let reason = "has ended".to_owned();
+    editor.feed(Input::Closed { target: 0, reason });
+    editor.body(seq);
+    editor.event("terminated");
+}
+
+#[test]
 fn a_value_that_takes_too_long_is_interrupted() {
     let mut editor = Editor::attached(pid(), 1);
     editor.stops(stop(StopReason::Step, 10));

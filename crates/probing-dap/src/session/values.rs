@@ -106,11 +106,11 @@ pub(super) enum EvalPurpose {
 }
 
 impl EvalPurpose {
-    pub(super) fn reply(&self) -> Option<&Reply> {
+    pub(super) fn reply(&self) -> &Reply {
         match self {
             Self::Children { reply, .. }
             | Self::Tell { reply, .. }
-            | Self::Statements { reply } => Some(reply),
+            | Self::Statements { reply } => reply,
         }
     }
 }
@@ -189,13 +189,13 @@ impl Session {
     }
 
     /// Evaluates code that calls `python/values.py`, as soon as that is there.
-    fn run_with_values(&mut self, site: &Site, code: String, purpose: EvalPurpose) -> Handled {
+    fn run_with_values(&mut self, site: &Site, code: String, purpose: EvalPurpose) -> Answer {
         self.prepare_values(site.target);
         match &mut self.targets[site.target].values {
             Readiness::Installing(waiting) => waiting.push((site.clone(), code, purpose)),
             Readiness::Absent | Readiness::Ready => self.run(site, code, purpose),
         }
-        Ok(Answer::Later)
+        Answer::Later
     }
 
     fn run(&mut self, site: &Site, code: String, purpose: EvalPurpose) {
@@ -290,7 +290,7 @@ impl Session {
         let page = (which, start, count);
         let code = self.code().children(branch.root, &branch.steps, page);
         let reply = reply.clone();
-        self.run_with_values(&branch.site, code, EvalPurpose::Children { reply, parent })
+        Ok(self.run_with_values(&branch.site, code, EvalPurpose::Children { reply, parent }))
     }
 
     pub(super) fn evaluate(&mut self, reply: &Reply, arguments: Evaluate) -> Handled {
@@ -307,7 +307,7 @@ impl Session {
             site: site.clone(),
             typed: is_typed.then_some(arguments.expression),
         };
-        self.run_with_values(&site, code, purpose)
+        Ok(self.run_with_values(&site, code, purpose))
     }
 
     /// `__main__` of the first process that is there.
@@ -337,7 +337,7 @@ impl Session {
             site: branch.site.clone(),
             typed: None,
         };
-        self.run_with_values(&branch.site, code, purpose)
+        Ok(self.run_with_values(&branch.site, code, purpose))
     }
 
     pub(super) fn set_expression(&mut self, reply: &Reply, arguments: &Evaluate) -> Handled {
@@ -353,7 +353,7 @@ impl Session {
             site: site.clone(),
             typed: None,
         };
-        self.run_with_values(&site, code, purpose)
+        Ok(self.run_with_values(&site, code, purpose))
     }
 
     pub(super) fn evaluated(&mut self, target: usize, purpose: EvalPurpose, outcome: Outcome) {
@@ -397,10 +397,8 @@ impl Session {
     }
 
     pub(super) fn refuse_eval(&mut self, purpose: &EvalPurpose, refusal: &Refusal) {
-        if let Some(reply) = purpose.reply() {
-            let reply = reply.clone();
-            self.refuse(&reply, refusal);
-        }
+        let reply = purpose.reply().clone();
+        self.refuse(&reply, refusal);
     }
 
     fn children_came(&mut self, reply: &Reply, parent: i64, told: &str) {

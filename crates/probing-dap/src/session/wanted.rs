@@ -21,7 +21,7 @@ impl Session {
                 ));
             }
             None => Some(format!("value:{}", arguments.name)),
-            Some(branch) => self.data_id(branch, &arguments.name),
+            Some(branch) => data_id(branch, &arguments.name),
         };
         let description = match &found {
             Some(_) => format!("changes of {}", arguments.name),
@@ -36,24 +36,25 @@ impl Session {
             can_persist: false,
         })))
     }
+}
 
-    fn data_id(&self, branch: &Branch, name: &str) -> Option<String> {
-        match branch.root {
-            Root::Locals if branch.steps.is_empty() && is_name(name) => {
-                let frame = branch.site.frame.as_ref()?;
-                let function = &frame.function;
-                // The names of a module are its globals.
-                if function == "<module>" {
-                    return Some(format!("value:{name}"));
-                }
-                Some(format!("local:{function}:{name}"))
+/// What the engine can watch, by the name that the editor has for it.
+fn data_id(branch: &Branch, name: &str) -> Option<String> {
+    match branch.root {
+        Root::Locals if branch.steps.is_empty() && is_name(name) => {
+            let frame = branch.site.frame.as_ref()?;
+            let function = &frame.function;
+            // The names of a module are its globals.
+            if function == "<module>" {
+                return Some(format!("value:{name}"));
             }
-            Root::Globals => {
-                let child = branch.children.get(name)?;
-                Some(format!("value:{}", child.code.as_ref()?))
-            }
-            Root::Locals | Root::Held(_) => None,
+            Some(format!("local:{function}:{name}"))
         }
+        Root::Globals => {
+            let child = branch.children.get(name)?;
+            Some(format!("value:{}", child.code.as_ref()?))
+        }
+        Root::Locals | Root::Held(_) => None,
     }
 }
 

@@ -14,10 +14,10 @@ use crate::session::Input;
 
 /// Requests with arguments that mean something at some time.
 const REQUESTS: &[&str] = &[
-    r#"initialize {}"#,
+    r"initialize {}",
     r#"attach {"processId": 1}"#,
     r#"attach {"endpoint": "x", "exceptions": ["ValueError"]}"#,
-    r#"configurationDone {}"#,
+    r"configurationDone {}",
     r#"setBreakpoints {"source": {"path": "/a.py"}, "breakpoints": [{"line": 1}, {"line": 2}]}"#,
     r#"setBreakpoints {"source": {"path": "/a.py"}, "breakpoints": [{"line": 2, "hitCondition": "x"}]}"#,
     r#"setFunctionBreakpoints {"breakpoints": [{"name": "f"}]}"#,
@@ -25,7 +25,7 @@ const REQUESTS: &[&str] = &[
     r#"setExceptionBreakpoints {"filters": ["nope"]}"#,
     r#"setDataBreakpoints {"breakpoints": [{"dataId": "value:x"}, {"dataId": "?"}]}"#,
     r#"dataBreakpointInfo {"variablesReference": 1, "name": "x"}"#,
-    r#"threads null"#,
+    r"threads null",
     r#"stackTrace {"threadId": 1, "startFrame": 1, "levels": 1}"#,
     r#"stackTrace {"threadId": -9223372036854775807}"#,
     r#"scopes {"frameId": 1}"#,
@@ -45,11 +45,11 @@ const REQUESTS: &[&str] = &[
     r#"source {"sourceReference": 1}"#,
     r#"cancel {"requestId": 3}"#,
     r#"pause {"threadId": 1}"#,
-    r#"terminate {}"#,
-    r#"disconnect {}"#,
+    r"terminate {}",
+    r"disconnect {}",
     r#"disconnect {"terminateDebuggee": true}"#,
     r#"launch {"program": "x"}"#,
-    r#"nonsense [1]"#,
+    r"nonsense [1]",
 ];
 
 #[derive(Debug, Clone)]
