@@ -155,7 +155,7 @@ fn a_command_says_the_same_of_a_local_target_and_through_an_agent() {
             &["backtrace", "--dump", "1", "--thread", "nobody"],
             &["query", "--csv", "SELECT name, state FROM python.threads"],
             &["query", "SELECT nothing FROM python.threads"],
-            &["query", "SELEKT 1"],
+            &["query", "SELECT 1 FROM"],
             &["eval", "print('out'); 6 * 7"],
             &["eval", "1 / 0"],
             &["eval", "1 +"],

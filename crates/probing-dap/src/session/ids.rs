@@ -1,5 +1,6 @@
-//! Numbers that a client knows frames and values by. They are given once and never again; those of a stop are forgotten when its
-//! thread resumes.
+//! Numbers by which a client refers to frames and values.
+//!
+//! Each is given once and never again. Those of a stop are forgotten when its thread resumes.
 
 use std::collections::HashMap;
 
