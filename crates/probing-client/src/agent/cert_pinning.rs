@@ -1,6 +1,6 @@
 //! Trust in one certificate: the one that was seen before, or that the user named.
 //!
-//! Nobody else vouches for agents.
+//! No authority signs the certificates of agents.
 
 use std::fmt;
 use std::str::FromStr;

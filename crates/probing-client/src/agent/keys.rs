@@ -12,7 +12,7 @@ pub struct Keys {
     pub token: Option<String>,
     /// What the agent's certificate must be, whatever is remembered of it.
     pub fingerprint: Option<Fingerprint>,
-    /// The certificates of those who vouch for agents. With them, nothing else counts but a fingerprint that was named.
+    /// Certificates of the authorities that agents are trusted by. With them, only a named fingerprint counts also.
     pub ca: Option<PathBuf>,
     /// What to do about an agent that no earlier command has met.
     pub first_contact: FirstContact,

@@ -353,7 +353,7 @@ impl NotProven {
     }
 }
 
-/// Those who vouch for agents, from a PEM file.
+/// The authorities that agents are trusted by, from a PEM file.
 fn roots(ca: &Path) -> Result<RootCertStore, ClientError> {
     let failed = |why: String| {
         ClientError::Agent(AgentError::NoCa {

@@ -12,6 +12,7 @@ use probing_process::procfs::processes::{self, Process};
 use probing_proto::paths::{self, NotPrivate, RECORDER, RINGS};
 use probing_proto::process::{Pid, ProcessKey};
 use probing_proto::report::{DeadProcess, RecordedTable, UnreadableTable};
+use probing_proto::tables::schema::Storage;
 use probing_store::{Recorder, Store, Table};
 
 use crate::error::ClientError;
@@ -126,9 +127,26 @@ impl Recording {
                         ..Self::at(&runtime_dir, key, rings)
                     }));
                 }
+                if let Some(own) = Self::in_own_memory(&runtime_dir, key, process.uid) {
+                    return Ok(Some(Self {
+                        pid: process.pid,
+                        alive: true,
+                        ..own
+                    }));
+                }
             }
         }
         Ok(None)
+    }
+
+    /// What a process says of rows that have no folder: they are in its own memory, where nobody else reads them.
+    fn in_own_memory(runtime_dir: &Path, key: ProcessKey, uid: u32) -> Option<Self> {
+        let folder = paths::target_dir(runtime_dir, key);
+        let metadata = fs::symlink_metadata(&folder).ok()?;
+        paths::check_private(&folder, &metadata, uid).ok()?;
+        let own = Self::at(runtime_dir, key, folder);
+        let storage = &own.recorder.as_ref()?.storage;
+        matches!(storage, Storage::Heap { .. }).then_some(own)
     }
 
     /// Another user controls the folders, so no link is followed on the way to what is read.

@@ -14,6 +14,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("went on", "resumed, continued"),
     ("who only looks", "observer"),
     ("what one does", "Usage, Actions"),
+    ("vouches", "certificate not trusted"),
+    ("without ado", "at once"),
     ("so many", "N"),
     ("so long", "TIME"),
     ("somebody else", "another client"),
