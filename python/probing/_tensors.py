@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probing import _probe
 
 if TYPE_CHECKING:
-    from torch import Tensor  # type: ignore[import-not-found]
+    from torch import Tensor
 
 __all__ = ["TensorHook", "hook_tensor"]
 

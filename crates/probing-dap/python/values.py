@@ -6,8 +6,6 @@ their own descriptions. It stands as an attribute of `sys` for as long as the ad
 the `Keeper`.
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import islice
 
@@ -18,6 +16,10 @@ if TYPE_CHECKING:
 
     # Name, step, code that follows the value's own, and the value itself.
     Child = tuple[str, list[Any], str | None, Any]
+else:
+    # Stand-ins: a program that was packed may lack `typing`, and `__future__`, which would leave annotations alone.
+    Any = Iterable = Iterator = list
+    Child = tuple
 
 TEXT = 200
 ITEMS = 8
@@ -28,7 +30,7 @@ NUMBERS = (int, float, complex, bool, type(None), type(Ellipsis), type(NotImplem
 SEQUENCES = (list, tuple)
 SETS = (set, frozenset)
 BYTES = (bytes, bytearray)
-FUNCTIONS = (type(lambda: 0), type(len), type([].append), type(sys), type(str.join))
+FUNCTIONS: tuple[type, ...] = (type(lambda: 0), type(len), type([].append), type(sys), type(str.join))
 # Types of the standard library whose words are their own and short.
 WORDED = {
     ("datetime", "datetime"),
@@ -163,7 +165,7 @@ def array_words(value: Any) -> str:
 
 def words(value: Any, depth: int = DEPTH, most: int = TEXT) -> str:
     """Describe a value in few words, running no code of the program."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is str:
         return str.__repr__(short(value, most))
     if kind is int:
@@ -171,7 +173,7 @@ def words(value: Any, depth: int = DEPTH, most: int = TEXT) -> str:
             return f"<int of {value.bit_length()} bits>"
         return short(int.__repr__(value), most)
     if kind in NUMBERS:
-        return kind.__repr__(value)
+        return str(kind.__repr__(value))
     if kind in BYTES:
         text = kind.__repr__(value[: most // 2])
         return text if len(value) <= most // 2 else f"{text} … {len(value)} bytes"
@@ -207,23 +209,22 @@ def composed(value: Any, kind: Any, depth: int, most: int) -> str:
             return record(name, pairs, depth, most)
         return name + "(" + container(value, base, depth, most) + ")"
     if is_a(value, BaseException):
-        arguments = BaseException.args.__get__(value)
+        arguments = BaseException.args.__get__(value)  # type: ignore[attr-defined]
         inside = container(arguments, tuple, depth - 1, most)[1:-1].rstrip(",")
         return names_of(kind)[1] + "(" + inside + ")"
-    for base in (str, int, float):
-        if is_a(value, base):
-            plain = base.__str__(value) if base is str else base.__repr__(value)
-            name = stored(value).get("_name_")
-            if type(name) is str:
-                return f"<{names_of(kind)[1]}.{name}: {short(plain, 60)}>"
-            return f"{names_of(kind)[1]}({base.__repr__(base(plain)) if base is str else plain})"
-    inside = stored(value)
-    name = inside.get("_name_")
-    if type(name) is str and "_value_" in inside:
-        return f"<{names_of(kind)[1]}.{name}>"
+    held = stored(value)
+    member = held.get("_name_")
+    for plain in (str, int, float):
+        if is_a(value, plain):
+            text = str.__str__(value) if plain is str else plain.__repr__(value)
+            if type(member) is str:
+                return f"<{names_of(kind)[1]}.{member}: {short(text, 60)}>"
+            return f"{names_of(kind)[1]}({str.__repr__(text) if plain is str else text})"
+    if type(member) is str and "_value_" in held:
+        return f"<{names_of(kind)[1]}.{member}>"
     has_fields = any("__dataclass_fields__" in base.__dict__ for base in kind.__mro__)
     if has_fields:
-        return record(names_of(kind)[1], list(inside.items()) or slots(value), depth, most)
+        return record(names_of(kind)[1], list(held.items()) or slots(value), depth, most)
     return f"<{kind_name(value)} object at {id(value):#x}>"
 
 
@@ -262,7 +263,8 @@ def mapping(value: Any, depth: int, most: int) -> str:
 def literal(key: Any) -> str | None:
     """Give a key as code that means it, or nothing."""
     if type(key) in (str, int, bytes, bool, float, type(None)) and (type(key) not in (str, bytes) or len(key) < 200):
-        return type(key).__repr__(key)
+        kind: Any = type(key)
+        return str(kind.__repr__(key))
     return None
 
 
@@ -330,7 +332,7 @@ def attributes(value: Any) -> list[Child]:
     if is_frame(value):
         return [("shape", ["a", "shape"], ".shape", value.shape)]
     if is_a(value, BaseException):
-        pairs = [("args", BaseException.args.__get__(value))]
+        pairs = [("args", BaseException.args.__get__(value))]  # type: ignore[attr-defined]
         pairs += [(name, getattr(BaseException, name).__get__(value)) for name in ("__cause__", "__context__")]
     else:
         pairs = []
@@ -366,14 +368,14 @@ class Values:
 
     def __init__(self) -> None:
         self.answer = "null"
-        self.held = {}
+        self.held: dict[str | int, Any] = {}
         self.last = 0
 
     def __repr__(self) -> str:
         answer, self.answer = self.answer, "null"
         return answer
 
-    def say(self, answer: Any) -> Values:
+    def say(self, answer: Any) -> "Values":
         self.answer = jsoned(answer)
         return self
 
@@ -414,9 +416,10 @@ class Values:
         which: str,
         start: int,
         count: int,
-    ) -> Values:
+    ) -> "Values":
         """List a page of a value's children."""
         value, is_namespace = self.reach({"l": local_names, "g": global_names}, root, steps)
+        found: list[Child]
         if is_namespace:
             found = [(name, ["a", name], name, value[name]) for name in list(value) if type(name) is str]
             found = [child for child in found if child[0] != "__builtins__"]
@@ -435,7 +438,7 @@ class Values:
             children.append({"name": name, "step": step, "code": code, **described(child)})
         return self.say(children)
 
-    def tell(self, value: Any, whole: bool = False) -> Values:
+    def tell(self, value: Any, whole: bool = False) -> "Values":
         """Describe a value, and hold it so that it can be expanded."""
         answer = described(value)
         if whole:
@@ -450,7 +453,7 @@ class Values:
 
     def assign(
         self, local_names: Any, global_names: Any, root: str | int, steps: list[list[Any]], step: list[Any], value: Any
-    ) -> Values:
+    ) -> "Values":
         """Assign to a child of a value, and describe it."""
         target, is_namespace = self.reach({"l": local_names, "g": global_names}, root, steps)
         kind, where = step
@@ -470,7 +473,7 @@ class Values:
             target[where] = value
         return self.tell(value)
 
-    def release(self, *numbers: int) -> Values:
+    def release(self, *numbers: int) -> "Values":
         """Let go of values that were held."""
         for number in numbers:
             self.held.pop(number, None)

@@ -451,7 +451,7 @@ def _made_of(code: CodeType) -> list[Any]:
     """Give what `torch.compile` has made of a function: an entry for each set of guards."""
     frames: Any = getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
     entries = getattr(frames, "_debug_get_cache_entry_list", None)
-    return [] if entries is None else entries(code)  # type: ignore[no-any-return]
+    return [] if entries is None else entries(code)
 
 
 def _taken_in(found: list[tuple[CodeType, str, int]]) -> tuple[set[str], set[str]]:
@@ -463,7 +463,7 @@ def _taken_in(found: list[tuple[CodeType, str, int]]) -> tuple[set[str], set[str
     for reference in list(seen):
         caller = reference()
         for entry in [] if caller is None else _made_of(caller):
-            guards = getattr(getattr(entry, "guard_manager", None), "code_parts", ())
+            guards: list[str] = getattr(getattr(entry, "guard_manager", None), "code_parts", [])
             left -= len(guards)
             if left < 0:
                 return taken, callers
@@ -495,7 +495,7 @@ def _classes_with(code: CodeType, path: list[str]) -> list[type]:
     """Give the classes whose method this is: the one that it was written in, and those derived from it."""
     classes: dict[int, type] = {}
     for _, names in _modules():
-        value = names.get(path[0])
+        value: Any = names.get(path[0])
         for part in path[1:-1]:
             value = (_names_of(value) or {}).get(part) if _is_class(value) else None
         method = (_names_of(value) or {}).get(path[-1]) if _is_class(value) else None
@@ -503,7 +503,8 @@ def _classes_with(code: CodeType, path: list[str]) -> list[type]:
             classes[id(value)] = value
     derived = list(classes.values())
     while derived and len(classes) < CLASSES:
-        derived = [each for kind in derived for each in type.__subclasses__(kind) if id(each) not in classes]
+        below: list[list[type]] = [type.__subclasses__(kind) for kind in derived]
+        derived = [each for kinds in below for each in kinds if id(each) not in classes]
         classes.update((id(each), each) for each in derived)
     return list(classes.values())
 
@@ -525,7 +526,7 @@ def qualname_of(code: CodeType, frame: FrameType) -> str:
 def _qualname_in(code: CodeType, module: str, names: dict[str, Any] | None = None) -> str:
     """Give the qualified name of code of a module: before 3.11 only functions know it, not their code."""
     if hasattr(code, "co_qualname"):
-        return code.co_qualname  # type: ignore[no-any-return]
+        return code.co_qualname
     found, qualname = _named.get(id(code), (None, ""))
     if found is code:
         return qualname
@@ -633,7 +634,8 @@ def _classes() -> Iterator[tuple[str, str, dict[str, Any]]]:
         module = names.get("__module__") or _module_of_class(kind)
         if type(module) is str:
             yield module, f"{module}.{_qualname_of_class(kind)}", names
-        for derived in type.__subclasses__(kind):
+        below: list[type] = type.__subclasses__(kind)
+        for derived in below:
             if id(derived) not in seen:
                 seen.add(id(derived))
                 left.append(derived)
@@ -750,7 +752,8 @@ def _codes_of(value: object, module: str, seen: set[int], depth: int) -> Iterato
 def _codes_of_function(
     function: FunctionType, module: str, seen: set[int], depth: int
 ) -> Iterator[tuple[CodeType, str, str]]:
-    owner, name = function.__module__, function.__qualname__
+    owner: Any = function.__module__
+    name = function.__qualname__
     # Asked for by name: for `__dict__` Python would make each function of the program a dictionary, and keep it.
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:

@@ -147,7 +147,8 @@ def _loaded() -> Iterator[type]:
     while left:
         kind = left.pop()
         yield kind
-        derived = [each for each in type.__subclasses__(kind) if id(each) not in seen]
+        below: list[type] = type.__subclasses__(kind)
+        derived = [each for each in below if id(each) not in seen]
         seen.update(map(id, derived))
         left += derived
 

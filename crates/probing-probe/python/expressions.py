@@ -4,7 +4,7 @@ An expression becomes a function of the local names that it mentions: then it co
 and what is nested in it (comprehensions, lambdas) finds them, too.
 """
 
-from _ast import (  # type: ignore[import-not-found]
+from _ast import (
     AST,
     Call,
     Constant,
@@ -22,15 +22,16 @@ from _ast import (  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _ast import expr
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType, FunctionType
     from typing import Any
 
-FUNCTION = type(lambda: None)
+FUNCTION: Any = type(lambda: None)
 # What calls the parts of a text, by a name that no program has.
 PART = "__probing_part__"
 _eval = eval
-_compile = compile
+_compile: Any = compile
 
 
 def condition(source: str) -> "Formula":
@@ -49,7 +50,7 @@ def template(text: str, part: "Callable[[Callable[[], str]], str]") -> "Formula"
 class Formula:
     """An expression in the names of a frame."""
 
-    def __init__(self, tree: AST, given: dict[str, Any]) -> None:
+    def __init__(self, tree: expr, given: dict[str, Any]) -> None:
         self._tree = tree
         # What it is called with beside variables.
         self._given = given
@@ -74,15 +75,15 @@ class Formula:
         return _eval(self._code, {**frame.f_globals, **frame.f_locals, **self._given})
 
 
-def _parsed(source: str) -> AST:
-    tree = _compile(f"({source.strip()}\n)", "<probing>", "eval", PyCF_ONLY_AST, True).body
+def _parsed(source: str) -> expr:
+    tree: expr = _compile(f"({source.strip()}\n)", "<probing>", "eval", PyCF_ONLY_AST, True).body
     # Nothing, or a comment, between parentheses of ours is an empty tuple.
     if type(tree) is Tuple and not tree.elts and tree.col_offset == 0:
         raise SyntaxError("the expression is empty")
     return tree
 
 
-def _called(part: AST) -> AST:
+def _called(part: expr) -> expr:
     """Have a part of a text called by itself."""
     body = JoinedStr(values=[part])
     nothing = arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
@@ -90,7 +91,7 @@ def _called(part: AST) -> AST:
     return FormattedValue(value=call, conversion=-1, format_spec=None)
 
 
-def _joined(text: str, made: "Callable[[AST], AST]" = lambda part: part) -> AST:
+def _joined(text: str, made: "Callable[[expr], expr]" = lambda part: part) -> expr:
     """Read a text as an f-string is read; ``made`` of each expression in it."""
     parts: list[Any] = []
     literal = ""
@@ -114,7 +115,7 @@ def _joined(text: str, made: "Callable[[AST], AST]" = lambda part: part) -> AST:
     return JoinedStr(values=parts)
 
 
-def _field(text: str, begin: int) -> tuple[AST, int]:
+def _field(text: str, begin: int) -> tuple[expr, int]:
     end = _end_of_expression(text, begin)
     value = _parsed(text[begin:end])
     conversion = -1
@@ -181,6 +182,6 @@ def _nodes(tree: AST) -> Iterator[AST]:
 def _placed(tree: AST) -> AST:
     for node in _nodes(tree):
         if "lineno" in node._attributes and not hasattr(node, "lineno"):
-            node.lineno = node.end_lineno = 1
-            node.col_offset = node.end_col_offset = 0
+            node.lineno = node.end_lineno = 1  # type: ignore[attr-defined]
+            node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
     return tree

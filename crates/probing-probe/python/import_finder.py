@@ -25,7 +25,7 @@ class Finder:
         """Call a function with a module when that has been imported."""
         self.awaited[name] = arrived
         if not any(finder is self for finder in sys.meta_path):
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
 
     def forget(self, name: str) -> None:
         """Wait for a module no longer."""

@@ -296,10 +296,10 @@ class Sites:
         if self._handler:
             # What is under none is under ours, with nothing on the stack but where it was raised.
             at = self._made[self._first].at
-            for begin, stop, *_ in (*sorted(covered), (end, end)):
-                if at < begin:
-                    covered.append((at, begin, end, 1))
-                at = max(at, stop)
+            for first, after, *_ in (*sorted(covered), (end, end)):
+                if at < first:
+                    covered.append((at, first, end, 1))
+                at = max(at, after)
         return sorted(covered)
 
 

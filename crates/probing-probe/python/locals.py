@@ -86,7 +86,7 @@ class Words:
     def _told(self, value: object, kind: type) -> str:
         # Not asked for attributes: Python would make it a dictionary of none, and keep it.
         if type(value) is FUNCTION:
-            return _function(value)
+            return _function(value)  # type: ignore[arg-type]
         own = _found(kind, "__repr__")
         if _is_number_of_numpy(kind):
             return self._own_words(value, kind)
@@ -282,7 +282,7 @@ def _quietly(value: object, kind: type) -> str | None:
     if kind in (float, complex, bool, type(None), range, slice, memoryview, type(Ellipsis)):
         return _cut(_repr(value), OWN_WORDS)
     if own is float.__repr__:
-        return float.__repr__(value)  # type: ignore[arg-type]
+        return float.__repr__(value)
     attributes = _attributes(value)
     if attributes and type(_found(kind, "__dict__")) is not property:
         names = ", ".join(list(islice(attributes, ITEMS)))

@@ -132,7 +132,8 @@ def _attributes(value: object) -> dict[str, str]:
 def _keys(value: object, prefix: str) -> dict[str, str]:
     found: dict[str, str] = {}
     if _is(value, dict):
-        for key in list(dict.keys(value))[: 10 * MOST]:  # type: ignore[arg-type]
+        keys: list[object] = list(dict.keys(value))[: 10 * MOST]  # type: ignore[arg-type]
+        for key in keys:
             if type(key) in (str, int, float, bool, bytes) and str(key).startswith(prefix):
                 found[repr(key)] = "key"
     return found
@@ -204,7 +205,7 @@ def describe(steps: list[Step], names: Names) -> tuple[str, dict[str, object], l
         # A program that was packed without it.
         return name, told, _facts(value)
     if "doc" in told:
-        told["doc"] = inspect.cleandoc(doc)
+        told["doc"] = inspect.cleandoc(doc)  # type: ignore[arg-type]
     # With `inspect` there is `contextlib`, which it imports.
     from contextlib import suppress
 

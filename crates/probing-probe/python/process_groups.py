@@ -143,7 +143,7 @@ class Watch:
         self.forget(MODULE)
         c10d = sys.modules.get(MODULE)
         if c10d is not None and c10d._new_process_group_helper is self.replaced:
-            c10d._new_process_group_helper = self.original
+            c10d._new_process_group_helper = self.original  # type: ignore[attr-defined]
 
     def newest_job(self) -> str | None:
         return self.job
@@ -160,6 +160,6 @@ def branches_when_it_fails(code: Any) -> bool:
 
     if sys.version_info < (3, 12):
         return False
-    handlers = [entry.target for entry in dis._parse_exception_table(code)]
+    handlers = [entry.target for entry in dis._parse_exception_table(code)]  # type: ignore[attr-defined]
     ways = [step.offset for step in dis.get_instructions(code) if step.opcode in dis.hasjrel and "IF" in step.opname]
     return bool(handlers and ways) and min(ways) >= min(handlers)

@@ -41,9 +41,9 @@ def _code_of(handler: object) -> CodeType | None:
     for _ in range(DEPTH):
         kind = type(handler)
         if kind is Function:
-            return handler.__code__
+            return handler.__code__  # type: ignore[attr-defined, no-any-return]
         if kind is Method:
-            handler = handler.__func__
+            handler = handler.__func__  # type: ignore[attr-defined]
         elif partial in _mro_of(kind):
             handler = _func_of(handler)
         else:

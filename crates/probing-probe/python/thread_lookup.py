@@ -38,7 +38,7 @@ def thread(wanted: str) -> tuple[int, str]:
 
 def frame(ident: int, depth: int) -> FrameType:
     """Give a frame of a thread; 0 is the innermost, -1 the outermost."""
-    frames = []
+    frames: list[FrameType] = []
     # A stack may be deep, and Python makes an object of each frame that is walked to.
     for found in _frames(ident):
         if len(frames) == depth:
@@ -188,7 +188,7 @@ class Visit:
 def _main_ident() -> int:
     threading: Any = sys.modules.get("threading")
     # Before 3.13 it is always there: `threading.rs` sees to that.
-    return int(threading.main_thread().ident if threading else _thread._get_main_thread_ident())
+    return int(threading.main_thread().ident if threading else _thread._get_main_thread_ident())  # type: ignore[attr-defined]
 
 
 def _threads(main: int) -> dict[int, tuple[str, int | None]]:

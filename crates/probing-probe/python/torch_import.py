@@ -1,7 +1,7 @@
 """Tells whether the program can import torch. Runs in the target, called by arrival.rs alone."""
 
 import sys
-from _frozen_importlib import _find_spec  # type: ignore[import-not-found]
+from _frozen_importlib import _find_spec  # type: ignore[attr-defined]
 
 
 def may_come() -> bool:

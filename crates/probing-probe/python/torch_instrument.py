@@ -6,6 +6,15 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
     from typing import Any
 
+    # Torch's own functions and ours, by the names that this code has in torch's modules.
+    _probing_call: Any
+    _probing_pass: Any
+    _probing_is_compiling: Callable[[], bool]
+    _probing_call_began: Callable[[object], None]
+    _probing_call_ended: Callable[[object], None]
+    _probing_pass_began: Callable[[], None]
+    _probing_pass_ended: Callable[[], None]
+
 NAMES = ("_probing_call_began", "_probing_call_ended", "_probing_pass_began", "_probing_pass_ended")
 
 
@@ -71,7 +80,7 @@ def swap(call: FunctionType, run: FunctionType, natives: tuple[Callable[..., Any
     global _is_on
     from torch.compiler import is_compiling
 
-    function = type(swap)
+    function: Any = type(swap)
     taken: list[Any] = []
     for torchs, ours, name in ((call, _call_impl, "_probing_call"), (run, _engine_run_backward, "_probing_pass")):
         before = torchs.__code__

@@ -4,13 +4,14 @@ Runs inside the target, called by older.rs alone.
 """
 
 import sys
-from _ast import AST, PyCF_ONLY_AST  # type: ignore[import-not-found]
+from _ast import AST, PyCF_ONLY_AST
 from types import FunctionType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
+    from typing import Any
 
 LOAD_CONST, LOAD_FAST = 100, 124
 # Flags of code objects, as `inspect` knows them.
@@ -120,14 +121,14 @@ def telling(code: CodeType, ours: tuple[object, ...]) -> CodeType | None:
         *body.splitlines(),
         " return told",
     ]
-    tree = compile("\n".join(lines), "<probing>", "exec", PyCF_ONLY_AST)
+    tree: Any = compile("\n".join(lines), "<probing>", "exec", PyCF_ONLY_AST)
     for node in _nodes(tree):
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = code.co_firstlineno  # type: ignore[attr-defined]
             node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
     names_made: dict[str, object] = {}
     exec(compile(tree, code.co_filename, "exec", dont_inherit=True), names_made)
-    made = names_made["around"]().__code__  # type: ignore[operator]
+    made: CodeType = names_made["around"]().__code__  # type: ignore[operator]
     bytecode = _with_constants(made)
     if bytecode is None:
         return None
