@@ -164,7 +164,7 @@ def checked():
         probing.probe(len)
     except TypeError as error:
         said = str(error)
-    assert said == "only functions of Python can be traced, not one of type builtin_function_or_method"
+    assert said == "only Python functions can be traced, not one of type builtin_function_or_method"
 
 
 checked()

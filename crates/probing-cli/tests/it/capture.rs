@@ -144,7 +144,7 @@ fn what_needs_a_process_says_so_and_what_is_no_capture_is_told() {
         let ran = sandbox.probing([&["-t", &path], command].concat());
         assert_eq!(ran.status, 3, "{ran:?}");
         assert!(
-            ran.stderr.contains("which can be looked at and not asked"),
+            ran.stderr.contains("can be read but runs no code"),
             "{ran:?}"
         );
     }

@@ -223,6 +223,7 @@ fn help_groups_commands_and_options() {
       stops        List threads that are stopped at breakpoints
       resume       Resume stopped threads
       debug        Debug stopped threads with the commands of pdb
+      dap          Serve an editor by the Debug Adapter Protocol
 
     Record:
       trace        Record calls, returns and lines of functions

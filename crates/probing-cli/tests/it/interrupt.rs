@@ -102,7 +102,7 @@ fn a_deadline_interrupts_and_says_so() {
         assert_eq!((ran.status, ran.stdout.as_str()), (124, "begun\n"));
         insta::assert_snapshot!(crate::scrubbed(&ran.stderr), @r"
         error: timed out after N.N s: the code was interrupted
-        hint: allow more time with --timeout SECONDS (N: no limit)
+        hint: allow more time with --timeout SECONDS (N = no limit)
         ");
         let ran = sandbox.probing([
             "-t",
@@ -134,7 +134,7 @@ fn code_that_is_stuck_in_c_is_told_as_such() {
         Thread probing-eval (N), waits in CALL (most recent call last)
          File "<eval N>", line N, in <module>
          File "<eval N>", line N, in doze
-        hint: allow more time with --timeout SECONDS (N: no limit)
+        hint: allow more time with --timeout SECONDS (N = no limit)
         "#);
         assert_eq!(sandbox.eval(&target, "loss").ok(), "0.25\n");
         assert_eq!(target.end().status, 0);

@@ -102,7 +102,7 @@ fn several_targets_end_with_the_status_of_one() {
         check(&["untrace", "7"], 1, "7");
         check(&["collectives"], 1, "no operation is recorded");
         let stacks =
-            "of a job that hangs already, `probing -t … backtrace` shows where each rank is";
+            "in a job that hangs already, `probing -t … backtrace` shows where each rank is";
         check(&["collectives"], 1, stacks);
         check(&["collectives", "on"], 1, no_torch);
         check(&["memory", "on"], 0, "");

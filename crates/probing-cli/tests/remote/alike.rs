@@ -173,11 +173,14 @@ fn a_command_says_the_same_of_a_local_target_and_through_an_agent() {
             &["trace", "--list"],
             &["untrace", "77"],
             &["torch", "status"],
-            &["memory", "on"],
-            &["memory", "off"],
             &["collectives"],
         ] {
             ways.check(arguments);
+        }
+        for switch in ["on", "off"] {
+            // The first to switch it says that it is so now.
+            ways.ask(&["memory", switch]);
+            ways.check(&["memory", switch]);
         }
     });
 }

@@ -114,7 +114,7 @@ impl Watching {
         let mut child = command.spawn().unwrap();
         let mut said = String::new();
         let stderr = child.stderr.as_mut().unwrap();
-        while !said.ends_with("(Ctrl-C ends sampling)\n") {
+        while !said.ends_with("(Ctrl-C exits)\n") {
             let mut byte = [0];
             stderr.read_exact(&mut byte).unwrap();
             said.push(char::from(byte[0]));

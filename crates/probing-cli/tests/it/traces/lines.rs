@@ -38,7 +38,7 @@ fn lines_of_a_function_are_rows_with_how_long_they_took() {
         // All that it did it did in one of its lines, that with the call among them.
         let times = traced.query(
             "select sum(duration_ns) filter (where kind = 'line') <= sum(duration_ns) filter (where kind = 'return' and depth = 0), \
-             max(duration_ns) filter (where lineno = 23) >= max(duration_ns) filter (where function = 'middle'), \
+             max(duration_ns) filter (where lineno = 23) >= max(duration_ns) filter (where func = 'middle'), \
              count(*) filter (where kind = 'line' and duration_ns is null) from python.trace_event",
         );
         assert_eq!(times, ["true,true,0"]);
