@@ -61,7 +61,9 @@ fn shown(ran: &CommandResult) -> BTreeSet<String> {
 
 /// Names of the threads whose stacks `flamegraph --threads` counts.
 fn sampled(ran: &CommandResult) -> BTreeSet<String> {
-    let stacks = ran.ok().lines();
+    // Words beside it say how the samples were taken.
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let stacks = ran.stdout.lines();
     stacks
         .map(|line| line.split(" (").next().unwrap().to_owned())
         .collect()

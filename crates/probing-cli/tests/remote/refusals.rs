@@ -229,7 +229,7 @@ fn no_web_page_uses_an_agent() {
         .refusal();
     assert_eq!(
         (status, error.as_str()),
-        (403, "no name of this machine: evil.example")
+        (403, "not a name of this machine: evil.example")
     );
     // A name of the machine in front of somebody else's domain is somebody else's name.
     let host = rustix::system::uname();

@@ -75,7 +75,7 @@ fn files_and_streams_are_read_by_others() {
       duration_ns int64 [None]
       error string [None]
       attributes string ['{"path":"/x"}']
-      function string [None]
+      func string [None]
       depth uint32 [None]
       step int64 [None]
     user.train.parquet 3

@@ -96,7 +96,7 @@ impl Job {
 fn said_first(pipe: &mut impl Read) -> String {
     let mut said = Vec::new();
     let mut byte = [0];
-    while !said.ends_with(b"(Ctrl-C ends sampling)\n") {
+    while !said.ends_with(b"(Ctrl-C exits)\n") {
         assert_eq!(
             pipe.read(&mut byte).unwrap(),
             1,
