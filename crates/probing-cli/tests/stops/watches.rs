@@ -100,7 +100,7 @@ fn each_change_of_a_local_is_a_row_with_the_line_that_wrote_it() {
         assert_eq!(rows, ["-,8.0", "8.0,4.0", "4.0,2.0", "2.0,1.0"]);
         assert_eq!(watched.rows(&lr, "coalesce(step, -1)"), ["-1"; 4]);
         assert_eq!(watched.rows(&best, "step"), ["41"; 3]);
-        let lines = watched.rows(&lr, "line");
+        let lines = watched.rows(&lr, "lineno");
         let halve = line_of(PROGRAM, "halve").to_string();
         assert_eq!(lines[1..], [halve.clone(), halve.clone(), halve]);
         watched.check(
@@ -283,7 +283,7 @@ fn globals_attributes_items_and_the_environment_tell_who_changed_them() {
         assert_eq!(rows, ["0.1,9", "9,0.1", "0.1,0.7"]);
         let rows = watched.rows(&item, "coalesce(old, '-'), coalesce(new, '-')");
         assert_eq!(rows, ["0.5,1.5", "1.5,2.5", "2.5,-", "-,6"]);
-        let lines = watched.rows(&item, "line");
+        let lines = watched.rows(&item, "lineno");
         let line = |mark: &str| line_of(PROGRAM, mark).to_string();
         assert_eq!(lines[..2], [line("item"), line("update")]);
         let rows = watched.rows(&environ, "coalesce(old, '-'), coalesce(new, '-')");
@@ -299,7 +299,7 @@ fn globals_attributes_items_and_the_environment_tell_who_changed_them() {
         let long = "set_variable('a' * 3000); set_variable('a' * 3000)";
         watched.run(long);
         assert_eq!(watched.rows(&environment, "new").len(), 6);
-        let functions = watched.rows(&environment, "line");
+        let functions = watched.rows(&environment, "lineno");
         assert!(!functions[0].is_empty(), "{functions:?}");
         watched.end();
     });
