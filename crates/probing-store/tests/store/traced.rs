@@ -125,7 +125,7 @@ fn read(folder: &Path) -> Vec<Row> {
         "duration_ns",
         "step",
         "thread_id",
-        "function",
+        "func",
         "file",
         "lineno",
     ]
